@@ -10,7 +10,7 @@ import "github.com/attnbias/attnbias/client/go/attnbiaspb"
 type Tensor2Tensor struct {
 	// Columns of the table.
 	Dim int32
-	// The first frequency.
+	// First frequency.
 	MinTimescale *float64
 	// Longest timescale, if min is 1. For a last frequency f it is min^2 / f.
 	MaxTimescale *float64
@@ -36,9 +36,9 @@ func (p Tensor2Tensor) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 type DetrSinusoidal struct {
 	// Columns of the table.
 	Dim int32
-	// Rows of the feature map that are no padding.
+	// Number of rows of the feature map without padding.
 	Height float64
-	// Columns that are no padding.
+	// Number of columns without padding.
 	Width float64
 	// Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO.
 	Temperature *float64
@@ -116,7 +116,7 @@ type TransformerXL struct {
 	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
 	// a pair.
 	Base *float64
-	// Larger distances become this one. Unset: no clamping.
+	// Largest distance; larger distances are clamped to it. Unset: no clamping.
 	ClampLen *int64
 }
 
@@ -146,7 +146,7 @@ type XLNet struct {
 	ClampLen *int64
 	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
 	Causal bool
-	// Sign of the position whose row a pair has.
+	// Sign of the position whose row is a pair's vector.
 	Sign attnbiaspb.RelativeSign
 }
 
@@ -218,16 +218,16 @@ func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoida
 // Shaw is a preset of [attnbiaspb.LearnedRelative]. Relative position representations (Shaw et
 // al. 2018): learned vectors.
 type Shaw struct {
-	// Farthest relative position to the right with a row of its own.
+	// Farthest relative position to the right with its own row.
 	Right *int64
-	// Farthest relative position to the left with a row of its own. Required.
+	// Farthest relative position to the left with its own row. Required.
 	Left *int64
-	// Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required with
+	// Learned vectors, with a first axis of at most 65536 heads if heads differ. Required with
 	// values BIAS.
 	Table *attnbiaspb.TableRef
 	// Direction in which the table counts: its first row is j - i = -left, or i - j = -right.
 	Sign attnbiaspb.RelativeSign
-	// Answer beyond left and right.
+	// Result beyond left and right.
 	Beyond attnbiaspb.BeyondReach
 }
 
@@ -248,15 +248,15 @@ func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
 // Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
 // inside a window.
 type Swin struct {
-	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
-	// them. With one side the tokens are a sequence.
+	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
+	// side, the tokens form a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
 	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
-	// or Wh Ww of that window; rows of a class token stay. Windows have at most two axes then.
+	// or Wh Ww of that window. Rows of a class token are copied. The window has at most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -295,15 +295,15 @@ func (p Swin3D) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
 // 2021): Swin's, and a class token.
 type Beit struct {
-	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
-	// them. With one side the tokens are a sequence.
+	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
+	// side, the tokens form a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) + 3 rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
 	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
-	// or Wh Ww of that window; rows of a class token stay. Windows have at most two axes then.
+	// or Wh Ww of that window. Rows of a class token are copied. The window has at most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -322,15 +322,15 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
 // displacements without sign.
 type LeViT struct {
-	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt before
-	// them. With one side the tokens are a sequence.
+	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
+	// side, the tokens form a sequence.
 	Window []int32
 	// Heads of the table.
 	NumHeads int32
 	// Learned bias, with Wh Ww rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
 	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
-	// or Wh Ww of that window; rows of a class token stay. Windows have at most two axes then.
+	// or Wh Ww of that window. Rows of a class token are copied. The window has at most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -352,7 +352,7 @@ type Xpos struct {
 	// Dimension of a head.
 	HeadDim int32
 	// Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers and
-	// flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center are
+	// flash-attention, ceil(L / 2) in torchscale. Only products of rows with the same center are
 	// consistent.
 	Center *int64
 	// Positions over which scale changes by its base.
@@ -382,16 +382,16 @@ func (p Xpos) Encoding() *attnbiaspb.TensorSpec_Rotary {
 // SwinV2 is a preset of [attnbiaspb.MlpBias]. Swin-V2's continuous position bias (Liu et al.
 // 2022): an MLP of logarithmic coordinates.
 type SwinV2 struct {
-	// The hidden layer with its bias, and the output layer, which has none.
+	// Hidden layer with its bias, and output layer without bias.
 	Layers []*attnbiaspb.MlpLayer
 	// Sides of the window in tokens: rows, then columns.
 	Window []int32
-	// Sides of the window that the model was trained with; a side is 1 only where the window's is.
+	// Sides of the window that the model was trained with. A side is 1 only if the window's is.
 	// Empty: window.
 	PretrainedWindow []int32
 	// Heads of the bias.
 	NumHeads int32
-	// Adds a class token as token 0, before the window. Its numbers are zero (timm's prefix_tokens
+	// Adds a class token as token 0, before the window, with zeros as numbers (timm's prefix_tokens
 	// of 1).
 	ClassToken bool
 }
@@ -414,13 +414,13 @@ func (p SwinV2) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 // RelPosMlp is a preset of [attnbiaspb.MlpBias]. RelPosMlp of timm, mode "cr" (Swin-V2-CR,
 // MaxxViT): an MLP of logarithmic coordinates.
 type RelPosMlp struct {
-	// The hidden layer and the output layer, each with its bias.
+	// Hidden layer and output layer, each with its bias.
 	Layers []*attnbiaspb.MlpLayer
 	// Sides of the window in tokens: rows, then columns.
 	Window []int32
 	// Heads of the bias.
 	NumHeads int32
-	// Adds a class token as token 0, before the window. Its numbers are zero (timm's prefix_tokens
+	// Adds a class token as token 0, before the window, with zeros as numbers (timm's prefix_tokens
 	// of 1).
 	ClassToken bool
 }
@@ -441,8 +441,8 @@ func (p RelPosMlp) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 // DynamicPositionBias is a preset of [attnbiaspb.MlpBias]. x-transformers' dynamic position
 // bias: an MLP of the distance i - j, with SiLU.
 type DynamicPositionBias struct {
-	// First to last. The first has an input for each coordinate, the last num_heads outputs and no
-	// LayerNorm. All weights together have at most 2^22 numbers.
+	// Layers, first to last. The first has one input per coordinate, the last has num_heads outputs
+	// and no LayerNorm. All weights together have at most 2^22 numbers.
 	Layers []*attnbiaspb.MlpLayer
 	// Heads of the bias.
 	NumHeads int32

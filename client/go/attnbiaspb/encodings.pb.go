@@ -6,11 +6,11 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/encodings.proto
 
-// One message per encoding: its hyperparameters, under the names its paper and
-// its peers use.
+// One message per encoding, with hyperparameters named as in its paper and in
+// other implementations.
 //
 // The rule of a field states its bounds, its default and whether it is required;
-// options.proto defines the words. With values BUCKETS, num_heads is not needed.
+// options.proto defines the terms. With values BUCKETS, num_heads is not needed.
 // The zero of an enum means its default.
 //
 // `./dev generate` copies these comments into the Python client and docs/. The
@@ -92,7 +92,7 @@ func (Columns) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{0}
 }
 
-// Last column of an odd number of them.
+// Last column if the number of columns is odd.
 type OddColumn int32
 
 const (
@@ -144,7 +144,7 @@ func (OddColumn) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{1}
 }
 
-// Rounding of the border of a logarithmic bucket.
+// Rounding of the boundary of a logarithmic bucket.
 type BucketRule int32
 
 const (
@@ -372,7 +372,7 @@ type AnglePrecision int32
 
 const (
 	AnglePrecision_ANGLE_PRECISION_UNSPECIFIED AnglePrecision = 0
-	// The product over the real numbers.
+	// The product in real arithmetic.
 	AnglePrecision_ANGLE_PRECISION_EXACT AnglePrecision = 1
 	// The float32 product of position and float32 frequency: within 1 ulp of torch
 	// with transformers' own `inverse_frequencies`.
@@ -420,14 +420,14 @@ func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
-// Answer to a relative position outside a table.
+// Result for a relative position outside a table.
 type BeyondReach int32
 
 const (
 	BeyondReach_BEYOND_REACH_UNSPECIFIED BeyondReach = 0
 	// The farthest row.
 	BeyondReach_BEYOND_REACH_CLIP BeyondReach = 1
-	// Fails with `OUT_OF_RANGE`.
+	// Returns `OUT_OF_RANGE`.
 	BeyondReach_BEYOND_REACH_REFUSE BeyondReach = 2
 )
 
@@ -748,8 +748,8 @@ const (
 	DebertaTerm_DEBERTA_TERM_UNSPECIFIED DebertaTerm = 0
 	// `clamp(bucket(i - j) + span, 0, 2 span - 1)`.
 	DebertaTerm_DEBERTA_TERM_CONTENT_TO_POSITION DebertaTerm = 1
-	// `clamp(-bucket(i - j) + span, 0, 2 span - 1)`: the paper's delta(j, i). Peers
-	// gather with these numbers along rows that are keys.
+	// `clamp(-bucket(i - j) + span, 0, 2 span - 1)`: the paper's delta(j, i). Other
+	// implementations gather with these numbers along rows that are keys.
 	DebertaTerm_DEBERTA_TERM_POSITION_TO_CONTENT DebertaTerm = 2
 	// The signed bucket of i - j itself, neither shifted nor clamped.
 	DebertaTerm_DEBERTA_TERM_BUCKET DebertaTerm = 3
@@ -798,7 +798,7 @@ func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
-// Treatment of far distances.
+// Treatment of distances beyond `max_position`.
 type DebertaEdge int32
 
 const (
@@ -1202,18 +1202,18 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
 // A column pair is the sine and the cosine of `x w`, where w is the frequency of
-// the pair and x the position on its axis. With several axes each has a list of
-// position_ids. Positions are in [-2^40, 2^40]; in position_ids they may be
-// fractions. Correctly rounded, and therefore not the framework's bits. Found in
-// the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2,
-// RT-DETR, MAE and DiT.
+// the pair and x the position on its axis. With several axes, each axis has its
+// own list of position_ids. Positions are in [-2^40, 2^40]; in position_ids they
+// may be fractions. Correctly rounded, and therefore not the framework's bits.
+// Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
+// SAM 2, RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Frequencies of the column pairs, of all axes that have none of their own.
+	// Frequencies of the column pairs of all axes without their own ladder.
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
-	// Axes of position. Unset: one, whose x is the position.
+	// Axes of position. Unset: one axis, with x equal to the position.
 	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
 	// Columns of each axis, `dim` in all. Unset: an equal number for each; with
 	// `odd` `ZERO`, the largest even one.
@@ -1221,9 +1221,9 @@ type Sinusoidal struct {
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
 	// Puts the sines of all axes before the cosines of all, or after them, as
-	// `columns` states (timm). Not with `columns` `INTERLEAVED`.
+	// `columns` specifies (timm). Not with `columns` `INTERLEAVED`.
 	AcrossAxes bool `protobuf:"varint,6,opt,name=across_axes,json=acrossAxes,proto3" json:"across_axes,omitempty"`
-	// Last column of an axis with an odd number of them.
+	// Last column of an axis with an odd number of columns.
 	Odd OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
 	// Frequencies W of sums over all axes: the angle of pair m is the sum of
 	// `x_a W[a, m]` over the axes a, and `dim` is 2 pairs. A number is 0, or from
@@ -1322,11 +1322,11 @@ func (x *Sinusoidal) GetFrequencyMatrix() *TableRef {
 
 // One axis of position.
 //
-// Position p of the axis counts as `x = (p + offset) scale / (length + eps)`,
-// over the real numbers.
+// Position p of the axis becomes `x = (p + offset) scale / (length + eps)`, in
+// real arithmetic.
 type Axis struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Factor of a position. Its magnitude is at least 1e-12.
+	// Factor of every position, of magnitude at least 1e-12.
 	Scale *float64 `protobuf:"fixed64,1,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	// Added to every position: 0, or a number of magnitude at least 1e-30.
 	Offset *float64 `protobuf:"fixed64,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
@@ -1334,8 +1334,9 @@ type Axis struct {
 	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
 	// Added to the length: 0, or at least 1e-30.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
-	// Frequencies of this axis's own pairs. Unset: those of the encoding's one
-	// progression. Sinusoidal counts only the pairs that use it, Rotary all n.
+	// Frequencies of this axis's pairs. Unset: those of the encoding's common
+	// progression, which spans all n pairs in Rotary and only the pairs without
+	// their own ladder in Sinusoidal.
 	Ladder        *Ladder `protobuf:"bytes,5,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1408,7 +1409,7 @@ func (x *Axis) GetLadder() *Ladder {
 
 // Frequencies of n column pairs, in radians per unit of x.
 //
-// They are numbered by k from 0.
+// Pair k counts from 0.
 type Ladder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1496,12 +1497,12 @@ type Ladder_Base struct {
 }
 
 type Ladder_Timescales struct {
-	// Both ends of a geometric progression.
+	// First and last timescale of a geometric progression.
 	Timescales *Timescales `protobuf:"bytes,2,opt,name=timescales,proto3,oneof"`
 }
 
 type Ladder_Frequencies struct {
-	// The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign.
+	// Explicit frequencies, n of them: 0, or from 1e-30 to 1e6 with either sign.
 	Frequencies *DoubleList `protobuf:"bytes,3,opt,name=frequencies,proto3,oneof"`
 }
 
@@ -1516,7 +1517,7 @@ func (*Ladder_Frequencies) isLadder_Kind() {}
 // Frequency k is `min (max/min)^(-k / m)`, where m is n - 1 and at least 1.
 type Timescales struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first frequency.
+	// First frequency.
 	Min *float64 `protobuf:"fixed64,1,opt,name=min,proto3,oneof" json:"min,omitempty"`
 	// Longest timescale, if `min` is 1. For a last frequency f it is `min^2 / f`.
 	Max           *float64 `protobuf:"fixed64,2,opt,name=max,proto3,oneof" json:"max,omitempty"`
@@ -1580,13 +1581,13 @@ type T5 struct {
 	// Rows of the table. If bidirectional, even and at least 4: one half serves
 	// keys to the right of the query.
 	NumBuckets *int32 `protobuf:"varint,2,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
-	// Distance at which buckets stop growing with the logarithm: all keys at least
-	// this far are in the last bucket, and so are some nearer ones. Larger than
-	// the number of exact buckets.
+	// Distance at which logarithmic buckets end: all keys at least this far, and
+	// some nearer ones, are in the last bucket. Larger than the number of exact
+	// buckets.
 	MaxDistance *int32 `protobuf:"varint,3,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
 	// True for an encoder, false for a decoder, where keys to the right of the
-	// query are in bucket 0. It has no default: guessing it is the commonest error
-	// with T5.
+	// query are in bucket 0. Has no default, because a wrong value is the most
+	// common error with T5.
 	Bidirectional *bool `protobuf:"varint,4,opt,name=bidirectional,proto3,oneof" json:"bidirectional,omitempty"`
 	// Learned bias. Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,5,opt,name=table,proto3" json:"table,omitempty"`
@@ -1680,7 +1681,7 @@ type Alibi struct {
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Negative exponent of the last slope.
 	AlibiBiasMax *float64 `protobuf:"fixed64,2,opt,name=alibi_bias_max,json=alibiBiasMax,proto3,oneof" json:"alibi_bias_max,omitempty"`
-	// A peer's own slopes, one per head, in place of the computed ones.
+	// Slopes of another implementation, one per head, instead of the computed ones.
 	Slopes []float64 `protobuf:"fixed64,3,rep,packed,name=slopes,proto3" json:"slopes,omitempty"`
 	// Multiplicand of a slope, where i and j are the absolute positions of query
 	// and key.
@@ -1749,7 +1750,7 @@ func (x *Alibi) GetVariant() AlibiVariant {
 
 // Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
 //
-// A position outside the table fails with `OUT_OF_RANGE`. Found in BERT, GPT-2,
+// A position outside the table returns `OUT_OF_RANGE`. Found in BERT, GPT-2,
 // RoBERTa, OPT, BART, ViT and DeiT.
 type LearnedAbsolute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1758,7 +1759,7 @@ type LearnedAbsolute struct {
 	// Added to every position: 2 for OPT and BART, `padding_idx + 1` for fairseq
 	// and RoBERTa.
 	Offset *int64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
-	// Row of the table that answers with zeros. Unset: none.
+	// Row of the table that is returned as zeros. Unset: none.
 	PaddingIdx *int64 `protobuf:"varint,3,opt,name=padding_idx,json=paddingIdx,proto3,oneof" json:"padding_idx,omitempty"`
 	// Resamples the table: position p is row p + offset of the result.
 	Resample      *Resample `protobuf:"bytes,4,opt,name=resample,proto3" json:"resample,omitempty"`
@@ -1824,7 +1825,7 @@ func (x *LearnedAbsolute) GetResample() *Resample {
 	return nil
 }
 
-// Resampling of a table whose rows are a line or, row by row, a grid.
+// Resampling of a table whose rows form a line or a row-major grid.
 //
 // Along an axis of n rows, row r of m is at `x = (r + 1/2) step - 1/2`, where
 // step is n / m:
@@ -1832,30 +1833,30 @@ func (x *LearnedAbsolute) GetResample() *Resample {
 //	target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
 //
 // Weights of two axes are multiplied. These are the numbers of torch's
-// `interpolate` over the rational numbers, rounded once.
+// `interpolate` in rational arithmetic, rounded once.
 type Resample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sides of the table's grid: rows, then columns. Unset: the table is a line.
 	Source []int64 `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
-	// Sides of the result, as many as `source` has, or one if it has none. Not in
-	// GridRelative, which takes those of its window.
+	// Sides of the result, as many as `source` has, or one if `source` is unset. Not
+	// in GridRelative, which uses the sides of its window.
 	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
-	// First rows of the table, which stay as they are: a class token's. Not in
-	// GridRelative, whose class token has the last rows.
+	// Number of first rows that are copied unchanged, such as a class token's. Not
+	// in GridRelative, whose class token has the last rows.
 	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
 	// Filter along each axis.
 	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
 	// Parameter a of `CUBIC`: the slope at distance 1. Only with `filter` `CUBIC`.
 	// Unset: -0.75, or -0.5 with `antialias`, as in torch.
 	CubicA *float64 `protobuf:"fixed64,5,opt,name=cubic_a,json=cubicA,proto3,oneof" json:"cubic_a,omitempty"`
-	// Places the first and the last rows of source and target alike: x is
+	// Aligns the first and the last rows of source and target: x is
 	// `r (n - 1) / (m - 1)`, or 0 if m is 1. With `antialias` x is as above, and
 	// step is `(n - 1) / (m - 1)`.
 	AlignCorners bool `protobuf:"varint,6,opt,name=align_corners,json=alignCorners,proto3" json:"align_corners,omitempty"`
-	// Stretches the filter by step, where that is above 1. Drops weights of rows
+	// Stretches the filter by step, if step is above 1. Drops weights of rows
 	// beyond the table, and divides the others by their sum.
 	Antialias bool `protobuf:"varint,7,opt,name=antialias,proto3" json:"antialias,omitempty"`
-	// Step of each axis, in place of n / m: 1 / `scale_factor`. torch ignores
+	// Step of each axis, instead of n / m: 1 / `scale_factor`. torch ignores
 	// `scale_factor` on an axis with n = m if the filter is `LINEAR` or
 	// `antialias` is set; there step is 1.
 	Step          []float64 `protobuf:"fixed64,8,rep,packed,name=step,proto3" json:"step,omitempty"`
@@ -1951,7 +1952,7 @@ func (x *Resample) GetStep() []float64 {
 
 // Rotary position embedding (Su et al. 2021) and its length extensions.
 //
-// The names are those of transformers' rope_parameters. The angle of position p
+// Fields are named as in transformers' rope_parameters. The angle of position p
 // and pair m is `p inv_m` for the n = dim / 2 pairs, where dim is the even part
 // of `head_dim` that rotates. Cosines and sines are multiplied by the attention
 // factor. Correctly rounded, and therefore not the framework's bits.
@@ -1969,8 +1970,8 @@ type Rotary struct {
 	HeadDim int32 `protobuf:"varint,1,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Base of the progression: `inv_m = rope_theta^(-2m/dim)`.
 	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
-	// Part of `head_dim` that rotates: dim is floor(head_dim * factor), made even
-	// downwards.
+	// Part of `head_dim` that rotates: dim is floor(head_dim * factor), rounded
+	// down to an even number.
 	PartialRotaryFactor *float64 `protobuf:"fixed64,3,opt,name=partial_rotary_factor,json=partialRotaryFactor,proto3,oneof" json:"partial_rotary_factor,omitempty"`
 	// Columns of the tables.
 	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
@@ -1986,22 +1987,22 @@ type Rotary struct {
 	//	*Rotary_Llama3
 	//	*Rotary_Proportional
 	Extension isRotary_Extension `protobuf_oneof:"extension"`
-	// Axes of position, in the order of `position_ids`; each has a pair at least.
-	// Unset: one. Pairs of an axis with a ladder have that ladder, from its first
-	// frequency on; all others have theirs of the one progression over n pairs. A
-	// ladder goes without `inverse_frequencies` and without a length extension.
+	// Axes of position, in the order of `position_ids`, with at least one pair
+	// each. Unset: one axis. Pairs of an axis with a ladder use that ladder, from
+	// its first frequency on; all others use the progression over n pairs. A ladder
+	// excludes `inverse_frequencies` and length extensions.
 	Axes []*Axis `protobuf:"bytes,12,rep,name=axes,proto3" json:"axes,omitempty"`
 	// Axis of each of the n pairs, counted from 0. Unset: every axis has the same
 	// number of pairs, one axis after the other.
 	PairAxis []int32 `protobuf:"varint,13,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
 	// Precision of the angle `p inv_m`.
 	Angle AnglePrecision `protobuf:"varint,14,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
-	// A peer's own n frequencies in place of the computed ones, each 0 or in
-	// [1e-30, 1e6], without a length extension. An attention factor is then the
-	// request's scale.
+	// Frequencies of another implementation, n of them, instead of the computed
+	// ones: each 0 or in [1e-30, 1e6], without a length extension. Pass an attention
+	// factor as the request's scale.
 	InverseFrequencies []float64 `protobuf:"fixed64,15,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
-	// Adds xPos's decay: a third table, `scale`, which no attention factor
-	// multiplies.
+	// Adds xPos's decay: a third table, `scale`, to which no attention factor is
+	// applied.
 	Decay *Decay `protobuf:"bytes,16,opt,name=decay,proto3" json:"decay,omitempty"`
 	// Frequencies W of sums over all axes: the angle of pair m is the sum of
 	// `x_a W[a, m]` over the axes a, with a column for each of the n pairs. A
@@ -2218,7 +2219,7 @@ type Rotary_Llama3 struct {
 }
 
 type Rotary_Proportional struct {
-	// Frequencies of a whole head of which a part rotates.
+	// Frequencies spaced over the whole head, of which a part rotates.
 	Proportional *Proportional `protobuf:"bytes,11,opt,name=proportional,proto3,oneof"`
 }
 
@@ -2287,14 +2288,14 @@ func (x *Linear) GetFactor() float64 {
 // Dynamic NTK: `rope_theta` grows with the length.
 //
 // It is multiplied by `(factor L/M - (factor - 1))^(dim / (dim - 2))`, where L is
-// `sequence_length`, but at least M, `max_position_embeddings`.
+// `sequence_length`, at least M, and M is `max_position_embeddings`.
 type Dynamic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length that the model was trained for.
 	MaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3" json:"max_position_embeddings,omitempty"`
-	// Length that the table is for; a window of positions does not change it.
+	// Length that the table is for. A window of positions does not change it.
 	SequenceLength int64 `protobuf:"varint,3,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2401,23 +2402,24 @@ func (x *Ntk) GetFactor() float64 {
 
 // YaRN (Peng et al. 2023).
 //
-// Pairs of high frequency are kept, those of low frequency have `inv_m / factor`,
-// those between the two are blended. The attention factor is
-// `0.1 mscale ln(factor) + 1` over the same of `mscale_all_dim`, or without them
-// `0.1 ln(factor) + 1`.
+// High frequencies are unchanged, low frequencies become `inv_m / factor`, and
+// frequencies in between are blended. The attention factor is
+// `0.1 mscale ln(factor) + 1`, divided by the same expression of
+// `mscale_all_dim`, or `0.1 ln(factor) + 1` if both are unset.
 type Yarn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Rotations from which a pair is kept; not less than `beta_slow`.
+	// Rotations from which a pair is unchanged; at least `beta_slow`.
 	BetaFast *float64 `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
-	// Rotations up to which a pair is stretched.
+	// Rotations up to which a pair is stretched by the full factor.
 	BetaSlow *float64 `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
-	// Temperature; its ratio to that of `mscale_all_dim` is the attention factor.
+	// Coefficient in the numerator of the attention factor. Set with
+	// `mscale_all_dim`.
 	Mscale *float64 `protobuf:"fixed64,5,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
-	// The other temperature; both or neither.
+	// Coefficient in the denominator of the attention factor. Set with `mscale`.
 	MscaleAllDim *float64 `protobuf:"fixed64,6,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
 	// Replaces the computed attention factor.
 	AttentionFactor *float64 `protobuf:"fixed64,7,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
@@ -2515,9 +2517,9 @@ func (x *Yarn) GetTruncate() bool {
 
 // LongRoPE (Ding et al. 2024; Phi-3).
 //
-// Every frequency has a divisor of its own. The attention factor is
-// `sqrt(1 + ln(factor) / ln(original_max_position_embeddings))`, where exactly
-// one of `factor`, `max_position_embeddings` and `attention_factor` is given.
+// Every frequency has its own divisor. The attention factor is
+// `sqrt(1 + ln(factor) / ln(original_max_position_embeddings))`. Exactly one of
+// `factor`, `max_position_embeddings` and `attention_factor` is set.
 type Longrope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Divisors of the n frequencies up to the original length.
@@ -2526,8 +2528,8 @@ type Longrope struct {
 	LongFactor []float64 `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Length that the table is for. It selects the divisors; a window of positions
-	// does not.
+	// Length that the table is for, which selects the divisors. A window of
+	// positions does not change it.
 	SequenceLength int64 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	// Types that are valid to be assigned to Attention:
 	//
@@ -2641,12 +2643,12 @@ type Longrope_Factor struct {
 }
 
 type Longrope_MaxPositionEmbeddings struct {
-	// Length after extension: its ratio to the original length is the stretch.
+	// Length after extension. Its ratio to the original length is the stretch.
 	MaxPositionEmbeddings int64 `protobuf:"varint,6,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof"`
 }
 
 type Longrope_AttentionFactor struct {
-	// The attention factor itself.
+	// Explicit attention factor.
 	AttentionFactor float64 `protobuf:"fixed64,7,opt,name=attention_factor,json=attentionFactor,proto3,oneof"`
 }
 
@@ -2659,8 +2661,8 @@ func (*Longrope_AttentionFactor) isLongrope_Attention() {}
 // Llama 3.1.
 //
 // With `x = original_max_position_embeddings / wavelength`, frequencies with x
-// above `high_freq_factor` are kept, those with x below `low_freq_factor` are
-// `inv_m / factor`, those between the two are blended.
+// above `high_freq_factor` are unchanged, those with x below `low_freq_factor`
+// become `inv_m / factor`, and those in between are blended.
 type Llama3 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch.
@@ -2669,7 +2671,7 @@ type Llama3 struct {
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
 	// Rotations over that length below which a pair is stretched.
 	LowFreqFactor float64 `protobuf:"fixed64,3,opt,name=low_freq_factor,json=lowFreqFactor,proto3" json:"low_freq_factor,omitempty"`
-	// Rotations above which a pair is kept. Larger than `low_freq_factor`.
+	// Rotations above which a pair is unchanged. Larger than `low_freq_factor`.
 	HighFreqFactor float64 `protobuf:"fixed64,4,opt,name=high_freq_factor,json=highFreqFactor,proto3" json:"high_freq_factor,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2733,9 +2735,9 @@ func (x *Llama3) GetHighFreqFactor() float64 {
 	return 0
 }
 
-// Frequencies of a whole head of which a part rotates (Gemma).
+// Frequencies spaced over the whole head, of which a part rotates (Gemma).
 //
-// They are spaced by `head_dim` and zero beyond the rotating part: n is
+// Frequencies are spaced by `head_dim` and zero beyond the rotating part: n is
 // `head_dim / 2`.
 type Proportional struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2788,13 +2790,12 @@ func (x *Proportional) GetFactor() float64 {
 //
 //	scale(p, m) = ((m / n + gamma) / (1 + gamma))^((p - center) / scale_base)
 //
-// Positions at which scale would leave [2^-512, 2^512] fail with
-// `OUT_OF_RANGE`.
+// Positions at which scale would leave [2^-512, 2^512] return `OUT_OF_RANGE`.
 type Decay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position at which scale is 1. For a length L that is floor(L / 2) in
 	// x-transformers and flash-attention, ceil(L / 2) in torchscale. Only products
-	// of rows with one center are consistent.
+	// of rows with the same center are consistent.
 	Center *int64 `protobuf:"varint,1,opt,name=center,proto3,oneof" json:"center,omitempty"`
 	// Positions over which scale changes by its base.
 	ScaleBase *float64 `protobuf:"fixed64,2,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
@@ -2870,17 +2871,17 @@ type LearnedRelative struct {
 	Rows isLearnedRelative_Rows `protobuf_oneof:"rows"`
 	// Heads of the answer.
 	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Farthest relative position to the left with a row of its own. Required
-	// unless symmetric.
+	// Farthest relative position to the left with its own row. Required unless
+	// symmetric.
 	Left *int64 `protobuf:"varint,4,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Farthest relative position to the right with a row of its own.
+	// Farthest relative position to the right with its own row.
 	Right *int64 `protobuf:"varint,5,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Drops the sign of j - i (Huang et al. 2020).
+	// Ignores the sign of j - i (Huang et al. 2020).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Direction in which the table counts: its first row is j - i = -left, or
 	// i - j = -right.
 	Sign RelativeSign `protobuf:"varint,7,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
-	// Answer beyond left and right.
+	// Result beyond left and right.
 	Beyond        BeyondReach `protobuf:"varint,8,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2988,13 +2989,13 @@ type isLearnedRelative_Rows interface {
 }
 
 type LearnedRelative_Scalars struct {
-	// Learned bias, a column for each head or one for all.
+	// Learned bias, with one column per head or one for all.
 	Scalars *TableRef `protobuf:"bytes,1,opt,name=scalars,proto3,oneof"`
 }
 
 type LearnedRelative_Vectors struct {
-	// Learned vectors, for keys or for values; if heads differ, with a first axis
-	// of at most 65536 heads.
+	// Learned vectors, for keys or for values; with a first axis of at most 65536
+	// heads if heads differ.
 	Vectors *TableRef `protobuf:"bytes,2,opt,name=vectors,proto3,oneof"`
 }
 
@@ -3266,31 +3267,30 @@ func (x *Fire) GetOutputBias() *TableRef {
 //
 //	bias[h, i, j] = output(MLP(x_1, ...))_h
 //
-// Without `window` it has one input, of i - j; with it one for each axis.
+// Without `window` there is one input, for i - j; with it, one per axis.
 // Found in Swin-V2, CrossFormer, timm and x-transformers.
 type MlpBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// First to last. The first has an input for each coordinate, the last
+	// Layers, first to last. The first has one input per coordinate, the last has
 	// `num_heads` outputs and no LayerNorm. All weights together have at most 2^22
 	// numbers.
 	Layers []*MlpLayer `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
 	// Function between layers, after the layer's LayerNorm if it has one.
 	Activation Activation `protobuf:"varint,3,opt,name=activation,proto3,enum=attnbias.v1.Activation" json:"activation,omitempty"`
-	// Sides of a window, which has 65536 tokens at most: rows, then columns;
-	// frames before them. Empty: tokens are in a sequence, and `coordinates` is not
-	// `LOG2_NORMALIZED`.
+	// Sides of a window of at most 65536 tokens: frames if any, rows, columns.
+	// Empty: tokens form a sequence, and `coordinates` is not `LOG2_NORMALIZED`.
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function of each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
-	// Sides of the window that the model was trained with; a side is 1 only where
-	// the window's is. Only with `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
+	// Sides of the window that the model was trained with. A side is 1 only if the
+	// window's is. Only with `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
 	// Function of the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
-	// Adds a class token as token 0, before the window. Its numbers are zero (timm's
-	// `prefix_tokens` of 1).
+	// Adds a class token as token 0, before the window, with zeros as numbers
+	// (timm's `prefix_tokens` of 1).
 	ClassToken    bool `protobuf:"varint,8,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3391,7 +3391,7 @@ type MlpLayer struct {
 	Bias *TableRef `protobuf:"bytes,2,opt,name=bias,proto3" json:"bias,omitempty"`
 	// Weight of a LayerNorm after the layer, whose epsilon is 1e-5.
 	NormWeight *TableRef `protobuf:"bytes,3,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
-	// Bias of the LayerNorm; both or neither.
+	// Bias of the LayerNorm. Set with `norm_weight`.
 	NormBias      *TableRef `protobuf:"bytes,4,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3457,16 +3457,16 @@ func (x *MlpLayer) GetNormBias() *TableRef {
 
 // DeBERTa-v2's logarithmic buckets (He et al. 2021).
 //
-// They are indices into its relative embeddings. Below, span is `bucket_size`,
-// or `max_position` without buckets. Found in DeBERTa v2 and v3.
+// The numbers are indices into the model's relative embeddings. Span is
+// `bucket_size`, or `max_position` without buckets. Found in DeBERTa v2 and v3.
 type Deberta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// transformers' position_buckets. With 0 there are no buckets but distances
-	// themselves (transformers' -1); otherwise at least 2.
+	// transformers' position_buckets. 0 means the distances themselves, without
+	// buckets (transformers' -1); otherwise at least 2.
 	BucketSize *int32 `protobuf:"varint,1,opt,name=bucket_size,json=bucketSize,proto3,oneof" json:"bucket_size,omitempty"`
 	// transformers' max_relative_positions. Above bucket_size / 2 + 1 with buckets.
 	MaxPosition *int32 `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3,oneof" json:"max_position,omitempty"`
-	// Index that is asked for.
+	// Index to return.
 	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
 	// Treatment of distances beyond `max_position`.
 	Edge DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
@@ -3543,8 +3543,8 @@ func (x *Deberta) GetBucketRule() BucketRule {
 
 // Sinusoids of relative positions (Dai et al. 2019).
 //
-// The vector of query i and key j is the row of Sinusoidal at position i - j,
-// or at j - i or |i - j|, by `sign` and `symmetric`. Correctly rounded, and
+// The vector of query i and key j is the row of Sinusoidal at position i - j, or
+// at j - i or |i - j|, depending on `sign` and `symmetric`. Correctly rounded, and
 // therefore not the framework's bits. Found in Transformer-XL, XLNet, ESPnet,
 // wav2vec2-Conformer and Parakeet.
 type RelativeSinusoidal struct {
@@ -3557,14 +3557,14 @@ type RelativeSinusoidal struct {
 	Columns Columns `protobuf:"varint,3,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
 	// Last column of an odd `dim`.
 	Odd OddColumn `protobuf:"varint,4,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	// Sign of the position whose row a pair has.
+	// Sign of the position whose row is a pair's vector.
 	Sign RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Uses |i - j| (SpeechBrain's RelPosEncXL).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Largest i - j with a vector of its own; keys farther left share that vector.
+	// Largest i - j with its own vector; keys farther left share that vector.
 	// Unset: no limit.
 	Left *int64 `protobuf:"varint,7,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Largest j - i with a vector of its own; keys farther right share that vector.
+	// Largest j - i with its own vector; keys farther right share that vector.
 	// Unset: no limit.
 	Right *int64 `protobuf:"varint,8,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Sets the vectors of keys to the right of the query, which a decoder masks,
@@ -3674,33 +3674,33 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 //	bias[h, i, j] = table[index(i, j), h]
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 //
-// With frames, a window of Wt by Wh by Ww, the index is
-// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)` higher. The framework's bits. Found
+// In a window of Wt by Wh by Ww with frames, the index is larger by
+// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)`. The framework's bits. Found
 // in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer, TinyViT and Video
 // Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww;
-	// frames Wt before them. With one side the tokens are a sequence.
+	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh,
+	// columns Ww. With one side, the tokens form a sequence.
 	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
-	// 3 more with a class token. For other numbers of axes there is such a factor
-	// for each. Required with values `BIAS`.
+	// 3 more with a class token. One or three axes have one such factor each.
+	// Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
 	// Sign of all differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
 	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).
 	Sign RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
-	// Drops the signs: the index is `|r_i - r_j| Ww + |c_i - c_j|` (LeViT,
+	// Ignores the signs: the index is `|r_i - r_j| Ww + |c_i - c_j|` (LeViT,
 	// EfficientFormer and TinyViT).
 	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Adds a class token as token 0, before the window. The last rows of the table
 	// are class to token, token to class, class to class (BEiT).
 	ClassToken bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	// Resamples the table of another window. `source` has the sides of its grid,
-	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` of that window; rows of a class token stay.
-	// Windows have at most two axes then.
+	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` of that window. Rows of a class token are
+	// copied. The window has at most two axes.
 	Resample      *Resample `protobuf:"bytes,7,opt,name=resample,proto3" json:"resample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3797,9 +3797,9 @@ type Tupe struct {
 	// Learned bias of the relative term. With `reset_class_token` its last row is
 	// "other to class". Unset: no relative term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
-	// Buckets of the relative term; not next to the absolute term alone.
+	// Buckets of the relative term. Not with the absolute term alone.
 	NumBuckets *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
-	// The relative term's, as in T5.
+	// Maximum distance of the relative term, as in T5.
 	MaxDistance *int32 `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
 	// Learned positions of the absolute term, at most 2^22 numbers; one more row
 	// with `reset_class_token`. d_model is at most 4096 and a multiple of
@@ -3807,19 +3807,19 @@ type Tupe struct {
 	PositionTable *TableRef `protobuf:"bytes,5,opt,name=position_table,json=positionTable,proto3" json:"position_table,omitempty"`
 	// Projection of queries, as torch's Linear stores it.
 	QueryWeight *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`
-	// Its bias.
+	// Bias of the projection of queries.
 	QueryBias *TableRef `protobuf:"bytes,7,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
 	// Projection of keys, as torch's Linear stores it.
 	KeyWeight *TableRef `protobuf:"bytes,8,opt,name=key_weight,json=keyWeight,proto3" json:"key_weight,omitempty"`
-	// Its bias.
+	// Bias of the projection of keys.
 	KeyBias *TableRef `protobuf:"bytes,9,opt,name=key_bias,json=keyBias,proto3" json:"key_bias,omitempty"`
 	// Weight of a LayerNorm of the positions.
 	NormWeight *TableRef `protobuf:"bytes,10,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
-	// Bias of the LayerNorm; both or neither.
+	// Bias of the LayerNorm. Set with `norm_weight`.
 	NormBias *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
 	// Epsilon of the LayerNorm.
 	NormEps *float64 `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
-	// Unties the class token from positions: it has numbers of its own.
+	// Unties the class token from positions: the class token has its own numbers.
 	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
 	// Factor of the absolute term, in F32's range and not 0. Unset:
 	// `1 / sqrt(2 d_model / num_heads)`.

@@ -6,17 +6,17 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/logits.proto
 
-// Positional logits: what attention adds to a row of scores, or to a weighted
-// sum of values. It depends on a query and on positions, not on a key's content.
-// Rows are streamed both ways, any number of them.
+// Positional logits: the terms of attention scores, or of weighted sums of values,
+// that depend on a query and on positions but not on a key's content. Any number
+// of rows is streamed in both directions.
 //
-// q_i is a query, r_ij the vector that the position of key j has for it; i and j
+// q_i is a query and r_ij the vector of key j's position relative to it; i and j
 // are absolute positions:
 //
 //   logits[h, i, j] = scale (q[h, i] + query_bias[h]) . r[h, i, j]
 //   sums[h, i]      = scale sum_j weights[h, i, j] r[h, i, j]    (shaw_values)
 //
-// Terms that need a key's content, such as Transformer-XL's (a) and (c), are
+// Terms that depend on a key's content, such as Transformer-XL's (a) and (c), are
 // ordinary products and are not served.
 
 package attnbiaspb
@@ -92,7 +92,7 @@ func (Direction) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{0}
 }
 
-// What is to be computed of every row. Tables carry no layout.
+// Description of the logits of every row. Tables have no layout.
 type LogitsSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Term:
@@ -107,11 +107,11 @@ type LogitsSpec struct {
 	NumHeads int32 `protobuf:"varint,5,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Width of a query. Its product with num_heads is at most 2^24.
 	HeadDim int32 `protobuf:"varint,6,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
-	// Queries of the whole.
+	// Number of queries.
 	QueryLength int64 `protobuf:"varint,7,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
-	// Keys of the whole. A row of one head must fit into 4 MiB - 64 KiB.
+	// Number of keys. A row of one head must fit into 4 MiB - 64 KiB.
 	KeyLength int64 `protobuf:"varint,8,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
-	// Position of query 0. May be left out only where the lengths are equal.
+	// Position of query 0. Required if the lengths differ.
 	//
 	// Types that are valid to be assigned to Origin:
 	//
@@ -120,24 +120,23 @@ type LogitsSpec struct {
 	Origin isLogitsSpec_Origin `protobuf_oneof:"origin"`
 	// Keys that a query sees.
 	Direction Direction `protobuf:"varint,11,opt,name=direction,proto3,enum=attnbias.v1.Direction" json:"direction,omitempty"`
-	// Element type of the rows that are sent.
+	// Element type of the rows in requests.
 	DataType DataType `protobuf:"varint,12,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
-	// Element type of the answer.
+	// Element type of the result.
 	OutputDataType DataType `protobuf:"varint,13,opt,name=output_data_type,json=outputDataType,proto3,enum=attnbias.v1.DataType" json:"output_data_type,omitempty"`
-	// Logit of a key that is not seen. Default: negative infinity. Not for
-	// shaw_values.
+	// Logit of a masked key. Default: negative infinity. Not with shaw_values.
 	//
 	// Types that are valid to be assigned to Fill:
 	//
 	//	*LogitsSpec_FillValue
 	//	*LogitsSpec_FillLowest
 	Fill isLogitsSpec_Fill `protobuf_oneof:"fill"`
-	// Factor applied before the one rounding to the output type; not 0.
+	// Factor applied before the single rounding to the output type; not 0.
 	Scale *float64 `protobuf:"fixed64,16,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	// Added to every query: Transformer-XL's v (r_r_bias), Conformer's pos_bias_v.
-	// With it an answer is (b) + (d), without it (b).
+	// With it the result is (b) + (d), without it (b).
 	QueryBias *TableRef `protobuf:"bytes,17,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
-	// Leaves the queries out, as in Transformer-XL's (d); rows then carry no data.
+	// Omits the queries, as in Transformer-XL's (d). Rows then have no data.
 	BiasAlone     bool `protobuf:"varint,18,opt,name=bias_alone,json=biasAlone,proto3" json:"bias_alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -352,7 +351,7 @@ type isLogitsSpec_Term interface {
 type LogitsSpec_ShawKeys struct {
 	// Shaw et al. 2018, keys: learned vectors of relative positions.
 	//
-	// Transformer-XL's vectors are this, too, once they are projected.
+	// Also fits Transformer-XL's vectors after their projection.
 	ShawKeys *RelativeTable `protobuf:"bytes,1,opt,name=shaw_keys,json=shawKeys,proto3,oneof"`
 }
 
@@ -360,15 +359,14 @@ type LogitsSpec_ShawValues struct {
 	// Shaw et al. 2018, values: sums of vectors, weighted by attention.
 	//
 	// Rows are attention weights [heads, queries, keys], answers are
-	// [heads, queries, head_dim]. Weights of keys that are not seen do not count.
+	// [heads, queries, head_dim]. Weights of masked keys are ignored.
 	ShawValues *RelativeTable `protobuf:"bytes,2,opt,name=shaw_values,json=shawValues,proto3,oneof"`
 }
 
 type LogitsSpec_SinusoidalDistances struct {
 	// Sinusoids of the distance: Transformer-XL's (b), with query_bias (b) + (d).
 	//
-	// XLNet and Conformer have the same term. (a) and (c), which need a key's
-	// content, are not served.
+	// XLNet and Conformer have the same term.
 	SinusoidalDistances *SinusoidalDistances `protobuf:"bytes,3,opt,name=sinusoidal_distances,json=sinusoidalDistances,proto3,oneof"`
 }
 
@@ -380,7 +378,7 @@ type LogitsSpec_AbsoluteKeys struct {
 type LogitsSpec_DecomposedRelativePositions struct {
 	// Tokens of a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
 	//
-	// SAM's windows are asked for one at a time; it does not scale these queries.
+	// SAM needs a request for each window, and does not scale these queries.
 	DecomposedRelativePositions *DecomposedRelativePositions `protobuf:"bytes,19,opt,name=decomposed_relative_positions,json=decomposedRelativePositions,proto3,oneof"`
 }
 
@@ -415,7 +413,7 @@ type isLogitsSpec_Fill interface {
 }
 
 type LogitsSpec_FillValue struct {
-	// Any number but NaN. A finite one that overflows the type is refused.
+	// Any number except NaN. A finite number that overflows the type is refused.
 	FillValue float64 `protobuf:"fixed64,14,opt,name=fill_value,json=fillValue,proto3,oneof"`
 }
 
@@ -431,11 +429,11 @@ func (*LogitsSpec_FillLowest) isLogitsSpec_Fill() {}
 // The vector of query i and key j is `table[clip(j - i, -left, right) + left]`.
 type RelativeTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned vectors; if heads differ, with a first axis of heads.
+	// Learned vectors, with a first axis of heads if heads differ.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Farthest relative position to the left with a vector of its own.
+	// Farthest relative position to the left with its own vector.
 	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Farthest relative position to the right with a vector of its own.
+	// Farthest relative position to the right with its own vector.
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Direction in which the table counts. With `QUERY_MINUS_KEY` the vector is
 	// `table[right - clip(j - i, -left, right)]`.
@@ -509,12 +507,12 @@ type SinusoidalDistances struct {
 	// Transformer-XL and XLNet, `INTERLEAVED` for Conformer. Its dim is the
 	// model's.
 	Sinusoidal *Sinusoidal `protobuf:"bytes,1,opt,name=sinusoidal,proto3" json:"sinusoidal,omitempty"`
-	// W_kR, as a linear layer stores it. Without one, dim is head_dim and all heads
-	// share R.
+	// W_kR, as a linear layer stores it. Unset: dim is head_dim and all heads share
+	// R.
 	Projection *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping.
 	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
-	// Takes R(|i - j|), without direction.
+	// Uses R(|i - j|), without direction.
 	Symmetric     bool `protobuf:"varint,4,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -583,8 +581,8 @@ type AbsoluteKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Vectors of at least key_length positions.
 	Positions *TableRef `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
-	// W_k, as a linear layer stores it. Without one, dim is head_dim, and positions
-	// may have a first axis of heads.
+	// W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may
+	// have a first axis of heads.
 	Projection    *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -634,22 +632,22 @@ func (x *AbsoluteKeys) GetProjection() *TableRef {
 	return nil
 }
 
-// The tokens of the grids stand row after row, queries and keys from token 0 on,
-// with the direction `BIDIRECTIONAL` and, if the grids differ, the alignment
-// `START`. A pair has a vector for its rows and one for its columns, with the
-// places of transformers' get_rel_pos:
+// Tokens of both grids are row-major and start at token 0. The direction is
+// `BIDIRECTIONAL` and, if the grids differ, the alignment is `START`. A pair has a
+// vector for its rows and one for its columns, with the indices of transformers'
+// get_rel_pos:
 //
 //	H[f(row of i, row of j)] + W[f(column of i, column of j)]
 //	f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
 //
-// for sides q of the queries and k of the keys. f is in float32, its fraction
-// dropped. H and W have 2 max(q, k) - 1 rows.
+// for sides q of the queries and k of the keys. f is computed in float32 and
+// truncated. H and W have 2 max(q, k) - 1 rows.
 type DecomposedRelativePositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// H, which all heads share. With another number of rows it is resampled, as
-	// learned_absolute is by `filter` `LINEAR`.
+	// H, shared by all heads. A table with another number of rows is resampled, as
+	// in learned_absolute with `filter` `LINEAR`.
 	RelPosH *TableRef `protobuf:"bytes,1,opt,name=rel_pos_h,json=relPosH,proto3" json:"rel_pos_h,omitempty"`
-	// The same for W.
+	// W, with the same rules.
 	RelPosW *TableRef `protobuf:"bytes,2,opt,name=rel_pos_w,json=relPosW,proto3" json:"rel_pos_w,omitempty"`
 	// Rows of queries. query_length is query_height * query_width.
 	QueryHeight int32 `protobuf:"varint,3,opt,name=query_height,json=queryHeight,proto3" json:"query_height,omitempty"`
@@ -737,17 +735,17 @@ func (x *DecomposedRelativePositions) GetKeyWidth() int32 {
 
 type ComputeLogitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message, which carries nothing else.
+	// Set in the first message, which has no other field.
 	Spec *LogitsSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Rows first_row, ..., first_row + num_rows - 1, counted from query 0. Any
-	// rows, in any order, any number of times.
+	// Rows first_row, ..., first_row + num_rows - 1, counted from query 0. Rows may
+	// be in any order and may repeat.
 	FirstRow int64 `protobuf:"varint,2,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
 	NumRows  int64 `protobuf:"varint,3,opt,name=num_rows,json=numRows,proto3" json:"num_rows,omitempty"`
 	// CRC-32C (Castagnoli) of `data`; verified if set.
 	Crc32C *uint32 `protobuf:"fixed32,4,opt,name=crc32c,proto3,oneof" json:"crc32c,omitempty"`
 	// Row-major [num_heads, num_rows, head_dim] of data_type, little-endian. For
-	// shaw_values [num_heads, num_rows, key_length]; weights of keys that are not
-	// seen are not read. The whole message is at most 8 MiB.
+	// shaw_values [num_heads, num_rows, key_length]; weights of masked keys are
+	// ignored. The whole message is at most 8 MiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -818,20 +816,20 @@ func (x *ComputeLogitsRequest) GetData() []byte {
 	return nil
 }
 
-// The first answers the spec with a header; the others answer the rows, request
-// by request, the bytes of each in offset order.
+// The first message has the header for the spec. The others have the results of
+// the requests, in their order, with the bytes of each in offset order.
 type ComputeLogitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message, which carries its checksum and nothing else.
+	// Set in the first message, which otherwise has only the header's checksum.
 	Header *LogitsHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Place of `data` in the answer to a request, which is row-major [num_heads,
+	// Offset of `data` in the result of a request, which is row-major [num_heads,
 	// num_rows, width] of the header's data_type, little-endian.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
-	// That request's.
+	// first_row of the request.
 	FirstRow int64 `protobuf:"varint,4,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
-	// CRC-32C (Castagnoli) of `header`, its bytes as they stand in this message.
+	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// At most 4 MiB - 64 KiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
@@ -911,19 +909,19 @@ func (x *ComputeLogitsResponse) GetData() []byte {
 	return nil
 }
 
-// The spec as it was understood.
+// The spec as the server interpreted it.
 type LogitsHeader struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumHeads int64                  `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Numbers of one head in a row of an answer: key_length, or head_dim for
+	// Numbers per head and row of a result: key_length, or head_dim for
 	// shaw_values.
 	Width    int64    `protobuf:"varint,2,opt,name=width,proto3" json:"width,omitempty"`
 	DataType DataType `protobuf:"varint,3,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	// Position of query 0.
 	QueryOffset int64 `protobuf:"varint,4,opt,name=query_offset,json=queryOffset,proto3" json:"query_offset,omitempty"`
-	// F32 or F64: the type that products are formed in.
+	// Type in which products are computed: F32 or F64.
 	WorkDataType DataType `protobuf:"varint,5,opt,name=work_data_type,json=workDataType,proto3,enum=attnbias.v1.DataType" json:"work_data_type,omitempty"`
-	// The n of the error bound gamma_n that docs/numerics.md states.
+	// Number n of roundings in the error bound gamma_n (docs/numerics.md).
 	Roundings     int64 `protobuf:"varint,6,opt,name=roundings,proto3" json:"roundings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

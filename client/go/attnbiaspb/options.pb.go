@@ -6,7 +6,7 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/options.proto
 
-// Options that let tools read the contract from its own descriptors.
+// Options that describe the contract's rules in its descriptors, for tools.
 
 package attnbiaspb
 
@@ -26,8 +26,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How the numbers of an encoding repeat. An answer comes in the form of that
-// name, or in DENSE.
+// Structure of an encoding's numbers. The result has the form of that name, or
+// DENSE.
 type Structure int32
 
 const (
@@ -87,19 +87,19 @@ func (Structure) EnumDescriptor() ([]byte, []int) {
 }
 
 // Rules of one field. A field is required if `required` is set. A scalar or an
-// enum without `default` is required too, except a bool without presence, which
-// is then false, and a field that `given_by` supplies. A field that has no
-// effect next to another must be unset, and is then not required.
+// enum without `default` is also required, except a bool without presence, which
+// is then false, and a field that `given_by` supplies. A field that another field
+// makes ineffective must be unset, and is then not required.
 type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the server uses when a field with presence, or an enum, is not set,
-	// written as the field's JSON value. Empty where the field may be left out and
-	// no value means the same. The default of a oneof is that of one of its fields.
-	// A message has the default `{}` if it means the same unset and empty.
+	// Value of a field with presence, or of an enum, that is not set, as the field's
+	// JSON value. Empty if the field is optional and no value is equivalent to unset.
+	// The default of a oneof is that of one of its fields. A message has the default
+	// `{}` if unset and empty mean the same.
 	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
-	// Bounds of a number, and of each number of a list: least, greatest, and in
-	// place of the least one that it must exceed.
+	// Bounds of a number, and of each number of a list: `min` and `max` inclusive,
+	// `above` exclusive and instead of `min`.
 	Min    *float64 `protobuf:"fixed64,3,opt,name=min,proto3,oneof" json:"min,omitempty"`
 	Max    *float64 `protobuf:"fixed64,4,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	Above  *float64 `protobuf:"fixed64,5,opt,name=above,proto3,oneof" json:"above,omitempty"`
@@ -107,33 +107,33 @@ type FieldRule struct {
 	Finite bool     `protobuf:"varint,7,opt,name=finite,proto3" json:"finite,omitempty"`
 	// Maximum number of elements.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
-	// The axes of a table, as messages and documents write them: sums and products
-	// of fields beside this one, where a field that is not set counts 0 and a true
-	// bool 1. Any other name is the same number in every table of the message. Of
-	// numbers joined by "or" any will do.
+	// Axes of a table, as error messages and documents write them: sums and products
+	// of sibling fields, where an unset field counts 0 and a true bool 1. Any other
+	// name is the same number in every table of the message. Numbers joined by "or"
+	// are alternatives.
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
-	// Ends the message that refuses a number.
+	// End of the error message for an invalid number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
-	// Fields next to this one, joined by "|", that give its value if it is not set:
-	// the columns of a table, the rows of a "weight" or of the last layer's, the
-	// length of a list. Of several lists it is the longest, if that is not 1.
+	// Sibling fields, joined by "|", that determine the value if this field is not
+	// set: the columns of a table, the rows of a "weight" or of the last layer's, the
+	// length of a list. Of several lists the longest counts, unless its length is 1.
 	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
-	// A field next to this one without which, or with which, this one has no
-	// effect. It counts as present if its value, or its default if unset, is not
-	// 0.
+	// Sibling field without which (`only_with`), or with which (`not_with`), this
+	// field has no effect. The sibling counts as present if its value, or its default
+	// if unset, is not 0.
 	OnlyWith string `protobuf:"bytes,12,opt,name=only_with,json=onlyWith,proto3" json:"only_with,omitempty"`
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
-	// Applies only to values BIAS; ignored with BUCKETS. BIAS requires one of the
-	// fields of a oneof of these.
+	// Applies only to values BIAS; ignored with BUCKETS. BIAS requires one field of
+	// a oneof of such fields.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
-	// Determines the columns of an answer, its last axis: their number, or a table
-	// that has this many columns, if it is set.
+	// Determines the columns, the last axis, of the result: their number, or a table
+	// with this many columns, if set.
 	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
 	// Structure of an encoding while this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`
-	// Gives an answer in a compact form a border while this field is true.
+	// Adds a border to compact forms while this field is true.
 	BorderIfSet bool `protobuf:"varint,17,opt,name=border_if_set,json=borderIfSet,proto3" json:"border_if_set,omitempty"`
-	// Name of the part that this field, if it is set, adds to the parts of a TABLE.
+	// Name of the part that this field, if set, adds to the parts of a TABLE.
 	AddsPart      string `protobuf:"bytes,18,opt,name=adds_part,json=addsPart,proto3" json:"adds_part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -362,13 +362,12 @@ var (
 
 // Extension fields to descriptorpb.MessageOptions.
 var (
-	// The field of TensorSpec's extent that an encoding takes: "table", "pair" or
-	// "grid". Of two it takes the second while a field with `structure_if_set` is
-	// set.
+	// Field of TensorSpec's extent for an encoding: "table", "pair" or "grid". Of
+	// two, the second applies while a field with `structure_if_set` is set.
 	//
 	// repeated string extent = 50101;
 	E_Extent = &file_attnbias_v1_options_proto_extTypes[2]
-	// Structure of an encoding, unless one of its fields determines another.
+	// Structure of an encoding, unless one of its fields overrides it.
 	//
 	// optional attnbias.v1.Structure structure = 50105;
 	E_Structure = &file_attnbias_v1_options_proto_extTypes[3]
@@ -376,7 +375,7 @@ var (
 	//
 	// repeated string parts = 50108;
 	E_Parts = &file_attnbias_v1_options_proto_extTypes[4]
-	// The encoding has values BUCKETS only.
+	// The encoding has only values BUCKETS.
 	//
 	// optional bool buckets_only = 50109;
 	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[5]

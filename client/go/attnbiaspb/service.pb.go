@@ -6,11 +6,11 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/service.proto
 
-// Position tensors of Transformer models, computed once and read by everyone.
+// Position tensors of Transformer models, computed once and shared by all clients.
 //
 // Errors are gRPC status codes with google.rpc details; docs/errors.md lists
-// them. A field or enum value that the server does not know, at any depth, is
-// UNIMPLEMENTED: an old server never serves a part of a newer request.
+// them. A field or enum value that the server does not know, at any depth, returns
+// UNIMPLEMENTED: an old server never serves part of a newer request.
 
 package attnbiaspb
 
@@ -29,26 +29,26 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The description of a payload, which is the concatenation of its parts.
+// Description of a payload, which is the concatenation of its parts.
 type TensorHeader struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Parts      []*TensorPart          `protobuf:"bytes,1,rep,name=parts,proto3" json:"parts,omitempty"`
 	TotalBytes int64                  `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
-	// 64 lowercase hex characters. Equal fingerprint, equal bytes: on any
-	// replica, backend or day.
+	// 64 lowercase hex characters. Equal fingerprints mean equal bytes, on any
+	// replica and backend, at any time.
 	Fingerprint string `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// The same without extent, element type, form and mask, but with values and
-	// scale: two requests of one encoding agree.
+	// Fingerprint without extent, element type, form and mask, but with values and
+	// scale: equal for all requests of one encoding.
 	EncodingFingerprint string `protobuf:"bytes,4,opt,name=encoding_fingerprint,json=encodingFingerprint,proto3" json:"encoding_fingerprint,omitempty"`
-	// The request as it was understood: the contract's defaults filled in, lists
-	// that are ranges as ranges, tables as digests.
+	// The request as the server interpreted it: defaults set, lists of consecutive
+	// positions as ranges, tables as digests.
 	ResolvedSpec *TensorSpec `protobuf:"bytes,5,opt,name=resolved_spec,json=resolvedSpec,proto3" json:"resolved_spec,omitempty"`
-	// Queries, counted inside the window, whose every key in it is masked.
+	// Queries whose keys in the window are all masked, counted in the window.
 	FullyMaskedRows []*Range `protobuf:"bytes,6,rep,name=fully_masked_rows,json=fullyMaskedRows,proto3" json:"fully_masked_rows,omitempty"`
-	// What the encoding worked out of its hyperparameters (rotary factors).
+	// Values that the encoding derived from its hyperparameters (rotary factors).
 	Derived []*DerivedValue `protobuf:"bytes,7,rep,name=derived,proto3" json:"derived,omitempty"`
-	// Only for form TABLE over a grid: the axis of each column of the tables. The
-	// part of an axis has its columns in this order.
+	// Axis of each column of the tables, only for form TABLE over a grid. The part
+	// of an axis has its columns in this order.
 	ColumnAxes    []int32 `protobuf:"varint,8,rep,packed,name=column_axes,json=columnAxes,proto3" json:"column_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -140,7 +140,7 @@ func (x *TensorHeader) GetColumnAxes() []int32 {
 	return nil
 }
 
-// One of an encoding's own intermediate results, as nearest doubles.
+// Intermediate result of an encoding, as nearest doubles.
 type DerivedValue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -240,7 +240,7 @@ func (x *DescribeTensorRequest) GetSpec() *TensorSpec {
 type DescribeTensorResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *TensorHeader          `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// CRC-32C (Castagnoli) of `header`, its bytes as they stand in this message.
+	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
 	HeaderCrc32C  *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -339,7 +339,7 @@ type GetTensorResponse struct {
 	Header *TensorHeader          `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of `header`, its bytes as they stand in this message.
+	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
 	HeaderCrc32C  *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	Data          []byte  `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -407,14 +407,15 @@ func (x *GetTensorResponse) GetData() []byte {
 type StreamTensorRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *TensorSpec            `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// First byte of the payload to send, in [0, total_bytes]; total_bytes itself
-	// gives the header alone. Other than 0 it needs expected_fingerprint.
+	// First byte of the payload to send, in [0, total_bytes]; total_bytes returns
+	// only the header. A value other than 0 requires expected_fingerprint.
 	ReadOffset int64 `protobuf:"varint,2,opt,name=read_offset,json=readOffset,proto3" json:"read_offset,omitempty"`
-	// Bytes to send at most; 0 means to the end.
+	// Maximum number of bytes to send; 0 means to the end.
 	ReadLimit int64 `protobuf:"varint,3,opt,name=read_limit,json=readLimit,proto3" json:"read_limit,omitempty"`
-	// If set and not what the server would send: FAILED_PRECONDITION.
+	// Fingerprint that the client expects. FAILED_PRECONDITION if it differs from
+	// the server's.
 	ExpectedFingerprint string `protobuf:"bytes,4,opt,name=expected_fingerprint,json=expectedFingerprint,proto3" json:"expected_fingerprint,omitempty"`
-	// Most bytes of `data` in one message, in [4096, 2 MiB]; 0 means 1 MiB.
+	// Maximum bytes of `data` per message, in [4096, 2 MiB]; 0 means 1 MiB.
 	MaxChunkBytes int32 `protobuf:"varint,5,opt,name=max_chunk_bytes,json=maxChunkBytes,proto3" json:"max_chunk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -487,13 +488,13 @@ func (x *StreamTensorRequest) GetMaxChunkBytes() int32 {
 
 type StreamTensorResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message alone, with its checksum.
+	// Set only in the first message, with its checksum.
 	Header *TensorHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Place of `data` in the payload, counted from its beginning.
+	// Offset of `data` in the whole payload.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of `header`, its bytes as they stand in this message.
+	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
 	HeaderCrc32C  *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	Data          []byte  `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -567,9 +568,9 @@ func (x *StreamTensorResponse) GetData() []byte {
 
 type ListTablesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tables in one answer, at most 1000; 0 means 100.
+	// Maximum tables per page, at most 1000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the answer before; empty for the first page.
+	// next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -621,8 +622,8 @@ func (x *ListTablesRequest) GetPageToken() string {
 
 type ListTablesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In ascending order of their names. Tables that are mounted or removed
-	// between two pages may be missed or seen.
+	// Tables in ascending order of their names. Tables mounted or removed between
+	// two pages may or may not appear.
 	Tables []*TableInfo `protobuf:"bytes,1,rep,name=tables,proto3" json:"tables,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -677,17 +678,17 @@ func (x *ListTablesResponse) GetNextPageToken() string {
 // A mounted table.
 type TableInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What TableRef.name says.
+	// Name for TableRef.name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What TableRef.sha256 says: the same numbers on any replica.
+	// Digest for TableRef.sha256, which means the same numbers on any replica.
 	Sha256   string   `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	DataType DataType `protobuf:"varint,3,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Shape    []int64  `protobuf:"varint,4,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// FILE:TENSOR, where the numbers came from.
+	// Source of the numbers, as FILE:TENSOR.
 	Source string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
-	// For a table out of a checkpoint, where its use is known: a spec without
-	// extent that uses it, and tables beside it, by name, as the checkpoint was
-	// trained; of relative embeddings (DeBERTa) the indices of their rows.
+	// Spec without extent that uses the table, and related tables by name, as the
+	// checkpoint was trained. Set for tables of a checkpoint whose use is known. For
+	// relative embeddings (DeBERTa), the spec gives the indices of their rows.
 	Spec          *TensorSpec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -805,9 +806,10 @@ type GetServerInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Semantic version of the server.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Compute backends at hand, the one in use first.
+	// Available compute backends, the one in use first.
 	Backends []string `protobuf:"bytes,2,rep,name=backends,proto3" json:"backends,omitempty"`
-	// Instruction sets this binary can use here, the one in use first.
+	// Instruction sets that the binary can use on this machine, the one in use
+	// first.
 	InstructionSets []string `protobuf:"bytes,3,rep,name=instruction_sets,json=instructionSets,proto3" json:"instruction_sets,omitempty"`
 	// Names of TensorSpec's encodings.
 	Encodings     []string      `protobuf:"bytes,4,rep,name=encodings,proto3" json:"encodings,omitempty"`
@@ -889,17 +891,17 @@ func (x *GetServerInfoResponse) GetLimits() *ServerLimits {
 	return nil
 }
 
-// Bounds beyond which requests are refused.
+// Limits beyond which requests are refused.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Payload of GetTensor.
+	// Maximum payload of GetTensor.
 	MaxUnaryBytes int64 `protobuf:"varint,1,opt,name=max_unary_bytes,json=maxUnaryBytes,proto3" json:"max_unary_bytes,omitempty"`
-	// Payload of StreamTensor.
+	// Maximum payload of StreamTensor.
 	MaxTensorBytes        int64 `protobuf:"varint,2,opt,name=max_tensor_bytes,json=maxTensorBytes,proto3" json:"max_tensor_bytes,omitempty"`
 	MaxChunkBytes         int64 `protobuf:"varint,3,opt,name=max_chunk_bytes,json=maxChunkBytes,proto3" json:"max_chunk_bytes,omitempty"`
 	MaxInlineTableBytes   int64 `protobuf:"varint,4,opt,name=max_inline_table_bytes,json=maxInlineTableBytes,proto3" json:"max_inline_table_bytes,omitempty"`
 	MaxPositionListLength int64 `protobuf:"varint,5,opt,name=max_position_list_length,json=maxPositionListLength,proto3" json:"max_position_list_length,omitempty"`
-	// All tensors computed, cached and in flight together.
+	// Memory for all tensors computed, cached and in flight.
 	MemoryBudgetBytes int64 `protobuf:"varint,6,opt,name=memory_budget_bytes,json=memoryBudgetBytes,proto3" json:"memory_budget_bytes,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

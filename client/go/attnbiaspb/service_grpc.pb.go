@@ -6,11 +6,11 @@
 // - protoc             v3.21.12
 // source: attnbias/v1/service.proto
 
-// Position tensors of Transformer models, computed once and read by everyone.
+// Position tensors of Transformer models, computed once and shared by all clients.
 //
 // Errors are gRPC status codes with google.rpc details; docs/errors.md lists
-// them. A field or enum value that the server does not know, at any depth, is
-// UNIMPLEMENTED: an old server never serves a part of a newer request.
+// them. A field or enum value that the server does not know, at any depth, returns
+// UNIMPLEMENTED: an old server never serves part of a newer request.
 
 package attnbiaspb
 
@@ -41,20 +41,20 @@ const (
 //
 // Computes, caches and streams position tensors.
 type AttentionBiasServiceClient interface {
-	// What a GetTensor of the same spec would send. Computes nothing.
+	// Returns the header that GetTensor would send for the spec. Computes nothing.
 	DescribeTensor(ctx context.Context, in *DescribeTensorRequest, opts ...grpc.CallOption) (*DescribeTensorResponse, error)
-	// A whole payload in one message, for payloads up to 4 MiB - 64 KiB; a larger
-	// one is INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
+	// Returns a payload of up to 4 MiB - 64 KiB in one message. A larger payload
+	// returns INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
 	GetTensor(ctx context.Context, in *GetTensorRequest, opts ...grpc.CallOption) (*GetTensorResponse, error)
-	// A payload of any size, in chunks in offset order. The first message carries
-	// the header too.
+	// Streams a payload of any size in chunks, in offset order. The first message
+	// also has the header.
 	StreamTensor(ctx context.Context, in *StreamTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamTensorResponse], error)
-	// The learned tables that this replica has mounted, by name.
+	// Returns the learned tables that this replica has mounted, by name.
 	ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error)
-	// Positional logits of any number of rows: a spec and then rows one way, a
-	// header and then their answers the other.
+	// Computes positional logits of any number of rows. The client sends a spec and
+	// then rows; the server sends a header and then their results.
 	ComputeLogits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse], error)
-	// What this server is and what it accepts.
+	// Returns the server's version, capabilities and limits.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 }
 
@@ -144,20 +144,20 @@ func (c *attentionBiasServiceClient) GetServerInfo(ctx context.Context, in *GetS
 //
 // Computes, caches and streams position tensors.
 type AttentionBiasServiceServer interface {
-	// What a GetTensor of the same spec would send. Computes nothing.
+	// Returns the header that GetTensor would send for the spec. Computes nothing.
 	DescribeTensor(context.Context, *DescribeTensorRequest) (*DescribeTensorResponse, error)
-	// A whole payload in one message, for payloads up to 4 MiB - 64 KiB; a larger
-	// one is INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
+	// Returns a payload of up to 4 MiB - 64 KiB in one message. A larger payload
+	// returns INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
 	GetTensor(context.Context, *GetTensorRequest) (*GetTensorResponse, error)
-	// A payload of any size, in chunks in offset order. The first message carries
-	// the header too.
+	// Streams a payload of any size in chunks, in offset order. The first message
+	// also has the header.
 	StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error
-	// The learned tables that this replica has mounted, by name.
+	// Returns the learned tables that this replica has mounted, by name.
 	ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error)
-	// Positional logits of any number of rows: a spec and then rows one way, a
-	// header and then their answers the other.
+	// Computes positional logits of any number of rows. The client sends a spec and
+	// then rows; the server sends a header and then their results.
 	ComputeLogits(grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]) error
-	// What this server is and what it accepts.
+	// Returns the server's version, capabilities and limits.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	mustEmbedUnimplementedAttentionBiasServiceServer()
 }

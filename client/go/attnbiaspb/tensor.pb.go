@@ -6,8 +6,8 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/tensor.proto
 
-// The vocabulary that every encoding shares: element types, forms, tables,
-// ranges, masks and the description of what is sent.
+// Types shared by all encodings: element types, forms, tables, ranges, masks and
+// the description of payloads.
 
 package attnbiaspb
 
@@ -88,21 +88,21 @@ func (DataType) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{0}
 }
 
-// How a tensor's numbers repeat, and so which of them are sent.
+// Form of a payload, which determines the numbers that are sent.
 type Form int32
 
 const (
-	// The encoding's compact form, or DENSE for position lists without one.
+	// The encoding's compact form, or DENSE for position lists that have none.
 	Form_FORM_UNSPECIFIED Form = 0
 	// [positions, dim]. Over a grid, a part per axis: [length, its columns].
 	Form_FORM_TABLE Form = 1
 	// diagonals [heads, queries + keys - 1]:
-	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. Where a number is a
-	// vector, its columns are a last axis here as in DENSE.
+	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. If a number is a vector,
+	// its columns are an additional last axis, as in DENSE.
 	Form_FORM_TOEPLITZ Form = 2
 	// [heads, keys]: dense[h, i, j] = row[h, j].
 	Form_FORM_KEY_ROW Form = 3
-	// [heads, queries, keys]. Of a table over a grid, [tokens, dim].
+	// [heads, queries, keys]. For a table over a grid, [tokens, dim].
 	Form_FORM_DENSE Form = 4
 	// block [heads, 2 Wh - 1, 2 Ww - 1] for tokens on a grid of Wh rows and Ww
 	// columns: dense[h, i, j] = block[h, r_j - r_i + Wh - 1, c_j - c_i + Ww - 1]
@@ -157,14 +157,14 @@ func (Form) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
-// Which numbers of an encoding are asked for.
+// Numbers of an encoding to return.
 type Values int32
 
 const (
 	// BIAS.
 	Values_VALUES_UNSPECIFIED Values = 0
 	Values_VALUES_BIAS        Values = 1
-	// The I32 indices into the learned table; heads drop out of every shape.
+	// I32 indices into the learned table. Shapes have no head axis.
 	Values_VALUES_BUCKETS Values = 2
 )
 
@@ -209,7 +209,7 @@ func (Values) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{2}
 }
 
-// Axes of a table of relative biases, rows being buckets or positions.
+// Axes of a table of relative biases, whose rows are buckets or positions.
 type TableLayout int32
 
 const (
@@ -261,15 +261,15 @@ func (TableLayout) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{3}
 }
 
-// Where query 0 stands.
+// Position of query 0.
 type Alignment int32
 
 const (
 	Alignment_ALIGNMENT_UNSPECIFIED Alignment = 0
-	// At position 0 (transformers without a cache, T5X).
+	// Position 0 (transformers without a cache, T5X).
 	Alignment_ALIGNMENT_START Alignment = 1
-	// So that the last query meets the last key (x-transformers, tensor2tensor,
-	// decoding with a cache).
+	// The position that aligns the last query with the last key (x-transformers,
+	// tensor2tensor, decoding with a cache).
 	Alignment_ALIGNMENT_END Alignment = 2
 )
 
@@ -314,7 +314,7 @@ func (Alignment) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{4}
 }
 
-// Half-open: begin, begin + 1, ..., end - 1.
+// Half-open range: begin, begin + 1, ..., end - 1.
 type Range struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Begin         int64                  `protobuf:"varint,1,opt,name=begin,proto3" json:"begin,omitempty"`
@@ -367,15 +367,15 @@ func (x *Range) GetEnd() int64 {
 	return 0
 }
 
-// Explicit positions in the order wanted, 1 to 262144 of them: integers in
-// `positions`, or `doubles`.
+// List of 1 to 262144 positions, in any order: integers in `positions`, or
+// `doubles`.
 type PositionList struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Positions []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
-	// Positions p that need not be integers, of a table of Sinusoidal or Rotary.
-	// The sum of p and the offset of its axis, 0 without axes, is k 2^e over the
-	// real numbers, with |k| at most 2^62, and is 0 or of magnitude at least
-	// 2^-149. A list of integers is the same in either field.
+	// Positions p of a table of Sinusoidal or Rotary, integers or fractions. The sum
+	// of p and the offset of its axis, 0 without axes, is exactly k 2^e with |k| at
+	// most 2^62, and is 0 or of magnitude at least 2^-149. A list of integers means
+	// the same in either field.
 	Doubles       []float64 `protobuf:"fixed64,2,rep,packed,name=doubles,proto3" json:"doubles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -479,8 +479,8 @@ type TableRef struct {
 	//	*TableRef_InlineTable
 	//	*TableRef_Sha256
 	Source isTableRef_Source `protobuf_oneof:"source"`
-	// Order of the two axes; not for tables of one or three. Default:
-	// BUCKETS_HEADS. The server never infers it.
+	// Order of the two axes. Not for tables with one or three axes. Default:
+	// BUCKETS_HEADS. The server never infers the order.
 	Layout        TableLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.TableLayout" json:"layout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -562,20 +562,20 @@ type isTableRef_Source interface {
 }
 
 type TableRef_Name struct {
-	// A table that this replica has mounted, as ListTables names it. An unknown
-	// name is NOT_FOUND.
+	// Name of a table that this replica has mounted, as in ListTables. Returns
+	// NOT_FOUND if the name is unknown.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3,oneof"`
 }
 
 type TableRef_InlineTable struct {
-	// The numbers themselves.
+	// Numbers of the table.
 	InlineTable *InlineTable `protobuf:"bytes,2,opt,name=inline_table,json=inlineTable,proto3,oneof"`
 }
 
 type TableRef_Sha256 struct {
-	// 64 lowercase hex characters: SHA-256 over dtype, shape and bytes in
-	// canonical order, as a header's resolved_spec names a table. NOT_FOUND if
-	// this replica does not hold it.
+	// SHA-256 over dtype, shape and bytes in canonical order, as in a header's
+	// resolved_spec: 64 lowercase hex characters. Returns NOT_FOUND if this replica
+	// does not have the table.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3,oneof"`
 }
 
@@ -585,7 +585,7 @@ func (*TableRef_InlineTable) isTableRef_Source() {}
 
 func (*TableRef_Sha256) isTableRef_Source() {}
 
-// At most 2 MiB of numbers, row-major and little-endian; no NaN, no infinity.
+// At most 2 MiB of finite numbers, row-major and little-endian.
 type InlineTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// F64, F32, F16 or BF16.
@@ -647,15 +647,15 @@ func (x *InlineTable) GetData() []byte {
 	return nil
 }
 
-// Positions of a table: exactly one of positions, position_ids and grid.
+// Positions of a table. Exactly one of positions, position_ids and grid is set.
 type TableExtent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Consecutive positions, the same on every axis.
 	Positions *Range `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
-	// One list per axis of the encoding, all of one length; most have one axis.
+	// One list per axis of the encoding, all of the same length.
 	PositionIds []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
-	// Lengths of a grid, one per axis of an encoding with several axes: all of
-	// its tokens, at most 2^40, row-major.
+	// Lengths of a grid, one per axis of an encoding with several axes. Selects all
+	// of its tokens, at most 2^40, in row-major order.
 	Grid []int64 `protobuf:"varint,3,rep,packed,name=grid,proto3" json:"grid,omitempty"`
 	// Position of the grid's first token on each axis. Unset: 0.
 	GridOffset    []int64 `protobuf:"varint,4,rep,packed,name=grid_offset,json=gridOffset,proto3" json:"grid_offset,omitempty"`
@@ -721,29 +721,29 @@ func (x *TableExtent) GetGridOffset() []int64 {
 	return nil
 }
 
-// Queries and keys. The lengths and where queries begin define the whole; the
-// ranges cut a window out of it.
+// Queries and keys. The lengths and the position of query 0 define the whole; the
+// ranges select a window.
 type PairExtent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Lengths of the whole.
 	QueryLength int64 `protobuf:"varint,1,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
 	KeyLength   int64 `protobuf:"varint,2,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
-	// Position of query 0. May be left out only where the lengths are equal: some
-	// frameworks align the first query with the first key, others the last ones.
+	// Position of query 0. Required if the lengths differ, because some frameworks
+	// align the first query with the first key, others the last with the last.
 	//
 	// Types that are valid to be assigned to Origin:
 	//
 	//	*PairExtent_Alignment
 	//	*PairExtent_QueryOffset
 	Origin isPairExtent_Origin `protobuf_oneof:"origin"`
-	// Windows; absent means all.
+	// Windows. Unset: all.
 	Queries *Range `protobuf:"bytes,5,opt,name=queries,proto3" json:"queries,omitempty"`
 	Keys    *Range `protobuf:"bytes,6,opt,name=keys,proto3" json:"keys,omitempty"`
 	Heads   *Range `protobuf:"bytes,7,opt,name=heads,proto3" json:"heads,omitempty"`
-	// Absolute positions instead of query_length, origin and `queries`.
+	// Absolute positions, instead of query_length, origin and `queries`.
 	QueryPositions *PositionList `protobuf:"bytes,8,opt,name=query_positions,json=queryPositions,proto3" json:"query_positions,omitempty"`
-	// Absolute positions instead of key_length and `keys`. Queries without a list
-	// then need query_offset.
+	// Absolute positions, instead of key_length and `keys`. Without
+	// query_positions, query_offset is then required.
 	KeyPositions  *PositionList `protobuf:"bytes,9,opt,name=key_positions,json=keyPositions,proto3" json:"key_positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -869,16 +869,16 @@ func (*PairExtent_Alignment) isPairExtent_Origin() {}
 
 func (*PairExtent_QueryOffset) isPairExtent_Origin() {}
 
-// The tokens of an encoding that has its own window size: a grid, row-major,
-// after a class token if the encoding has one. The ranges cut a window out of
-// it. An absent range means all, and so does an absent extent.
+// Tokens of an encoding with its own window size: a row-major grid, preceded by a
+// class token if the encoding has one. The ranges select a window. An unset range
+// or extent means all.
 type GridExtent struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Queries *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
 	Keys    *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
 	Heads   *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
-	// Takes every n-th token of each axis as a query, from the first on; a class
-	// token stays. `queries` counts what remains. Unset: 1 for each axis.
+	// Uses every n-th token of each axis as a query, from the first on, and always
+	// the class token. `queries` counts these. Unset: 1 for each axis.
 	QueryStride   []int64 `protobuf:"varint,4,rep,packed,name=query_stride,json=queryStride,proto3" json:"query_stride,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -942,9 +942,8 @@ func (x *GridExtent) GetQueryStride() []int64 {
 	return nil
 }
 
-// Values that attention must not see, replaced by one number. Decided on
-// absolute positions i (query) and j (key). A field that hides none of the pairs
-// asked for is the same as an absent one.
+// Pairs to mask, by absolute positions i (query) and j (key). A field that masks
+// none of the requested pairs is equivalent to an unset one.
 type Mask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Masks j > i.
@@ -1045,7 +1044,7 @@ type isMask_Fill interface {
 }
 
 type Mask_FillValue struct {
-	// Any number but NaN. A finite one that overflows the dtype is refused.
+	// Any number except NaN. A finite number that overflows the dtype is refused.
 	FillValue float64 `protobuf:"fixed64,4,opt,name=fill_value,json=fillValue,proto3,oneof"`
 }
 
@@ -1058,22 +1057,22 @@ func (*Mask_FillValue) isMask_Fill() {}
 
 func (*Mask_FillLowest) isMask_Fill() {}
 
-// What becomes of the numbers.
+// Numbers, form and type of the result.
 type Output struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Element type. Default: F32, or I32 with BUCKETS.
 	DataType DataType `protobuf:"varint,1,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
-	// Form. One that the encoding does not have is INVALID_ARGUMENT.
+	// Form. Returns INVALID_ARGUMENT if the encoding does not have it.
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
-	// Numbers that are asked for. Default: BIAS, or BUCKETS for encodings that are
-	// indices alone.
+	// Numbers to return. Default: BIAS, or BUCKETS for encodings that have only
+	// indices.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
-	// Only for pairs that have numbers, not vectors, and values BIAS. KEY_ROW
-	// encodings and those with a border take one that hides something only in form
+	// Mask, for values BIAS of pairs that have numbers, not vectors. For KEY_ROW
+	// encodings and those with a border, a mask that hides any pair requires form
 	// DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
-	// Factor applied before the one rounding; not 0. Does not touch the
-	// mask's fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon
+	// Factor applied before the single rounding; not 0. Does not change the mask's
+	// fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon
 	// ALiBi's by 1/sqrt(d_head).)
 	Scale         *float64 `protobuf:"fixed64,5,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1145,23 +1144,23 @@ func (x *Output) GetScale() float64 {
 	return 0
 }
 
-// One named tensor inside a payload.
+// Named tensor inside a payload.
 type TensorPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "diagonals", "row", "dense" or "block"; "positions", or what the encoding
-	// calls its tables. "border" [heads, 3] comes after the compact form of an
-	// encoding with a class token, which is token 0: what it gives every key, what
-	// every other query gives it, and what it gives itself. Over a grid, form
-	// TABLE has "NAME.axis0", "NAME.axis1" and so on for each table.
+	// "diagonals", "row", "dense" or "block"; for tables "positions" or the
+	// encoding's part names. "border" [heads, 3] follows the compact form of an
+	// encoding with a class token, which is token 0: the numbers of class to token,
+	// token to class, class to class. Over a grid, form TABLE has "NAME.axis0",
+	// "NAME.axis1" and so on for each table.
 	Name     string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType DataType `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Form     Form     `protobuf:"varint,3,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
 	// Row-major.
 	Shape []int64 `protobuf:"varint,4,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// First byte inside the payload.
+	// Offset of the first byte in the payload.
 	Offset    int64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
 	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Only for TOEPLITZ: key position minus query position of diagonal 0.
+	// Key position minus query position of diagonal 0. Only for TOEPLITZ.
 	FirstRelativePosition int64 `protobuf:"varint,7,opt,name=first_relative_position,json=firstRelativePosition,proto3" json:"first_relative_position,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache

@@ -79,7 +79,7 @@ class Timescales(Fields):
     Frequency k is ``min (max/min)^(-k / m)``, where m is n - 1 and at least 1.
 
     Attributes:
-        min: The first frequency. In [1e-6, 1e6]. Default: 1.
+        min: First frequency. In [1e-6, 1e6]. Default: 1.
         max: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 / f``. In [1,
             1e18]. Default: 10000.
     """
@@ -93,14 +93,15 @@ class Timescales(Fields):
 class Ladder(Fields):
     """Frequencies of n column pairs, in radians per unit of x.
 
-    They are numbered by k from 0.
+    Pair k counts from 0.
 
     Attributes:
         base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
             counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``,
             ``frequencies``.
-        timescales: Both ends of a geometric progression. Not with ``base``, ``frequencies``.
-        frequencies: The n frequencies themselves: 0, or from 1e-30 to 1e6 with either sign. Not
+        timescales: First and last timescale of a geometric progression. Not with ``base``,
+            ``frequencies``.
+        frequencies: Explicit frequencies, n of them: 0, or from 1e-30 to 1e6 with either sign. Not
             with ``base``, ``timescales``.
     """
 
@@ -114,17 +115,17 @@ class Ladder(Fields):
 class Axis(Fields):
     """One axis of position.
 
-    Position p of the axis counts as ``x = (p + offset) scale / (length + eps)``, over the real
-    numbers.
+    Position p of the axis becomes ``x = (p + offset) scale / (length + eps)``, in real arithmetic.
 
     Attributes:
-        scale: Factor of a position. Its magnitude is at least 1e-12. In [-1e6, 1e6]. Default: 1.
+        scale: Factor of every position, of magnitude at least 1e-12. In [-1e6, 1e6]. Default: 1.
         offset: Added to every position: 0, or a number of magnitude at least 1e-30. In [-2^40,
             2^40]. Default: 0.
         length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
         eps: Added to the length: 0, or at least 1e-30. In [0, 1]. Default: 0.
-        ladder: Frequencies of this axis's own pairs. Unset: those of the encoding's one
-            progression. Sinusoidal counts only the pairs that use it, Rotary all n.
+        ladder: Frequencies of this axis's pairs. Unset: those of the encoding's common progression,
+            which spans all n pairs in Rotary and only the pairs without their own ladder in
+            Sinusoidal.
     """
 
     _: KW_ONLY
@@ -140,18 +141,18 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
     A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
-    the position on its axis. With several axes each has a list of position_ids. Positions are in
-    [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, and therefore not the
-    framework's bits. Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
-    SAM 2, RT-DETR, MAE and DiT.
+    the position on its axis. With several axes, each axis has its own list of position_ids.
+    Positions are in [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, and
+    therefore not the framework's bits. Found in the first Transformer, Marian, fairseq, Whisper,
+    DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
     a GridTable over several axes.
 
     Attributes:
         dim: Columns of the table. In [1, 65536].
-        ladder: Frequencies of the column pairs, of all axes that have none of their own.
-        axes: Axes of position. Unset: one, whose x is the position. At most 4.
+        ladder: Frequencies of the column pairs of all axes without their own ladder.
+        axes: Axes of position. Unset: one axis, with x equal to the position. At most 4.
         axis_dims: Columns of each axis, ``dim`` in all. Unset: an equal number for each; with
             ``odd`` "zero", the largest even one. Each in [2, 65536]. Only with ``axes``.
         columns: Order of sines and cosines in the columns of an axis.
@@ -161,8 +162,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
         across_axes: Puts the sines of all axes before the cosines of all, or after them, as
-            ``columns`` states (timm). Not with ``columns`` "interleaved". Only with ``axes``.
-        odd: Last column of an axis with an odd number of them.
+            ``columns`` specifies (timm). Not with ``columns`` "interleaved". Only with ``axes``.
+        odd: Last column of an axis with an odd number of columns.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
         frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
@@ -197,13 +198,14 @@ class T5(Encoding[Toeplitz]):
 
     Attributes:
         bidirectional: True for an encoder, false for a decoder, where keys to the right of the
-            query are in bucket 0. It has no default: guessing it is the commonest error with T5.
+            query are in bucket 0. Has no default, because a wrong value is the most common error
+            with T5.
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         num_buckets: Rows of the table. If bidirectional, even and at least 4: one half serves keys
             to the right of the query. In [2, 4096]. Default: 32.
-        max_distance: Distance at which buckets stop growing with the logarithm: all keys at least
-            this far are in the last bucket, and so are some nearer ones. Larger than the number of
-            exact buckets. In [1, 2^31 - 1]. Default: 128.
+        max_distance: Distance at which logarithmic buckets end: all keys at least this far, and
+            some nearer ones, are in the last bucket. Larger than the number of exact buckets. In
+            [1, 2^31 - 1]. Default: 128.
         table: Learned bias. Required with values "bias". Shape ``[num_buckets, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
@@ -243,7 +245,8 @@ class ALiBi(Encoding[Compact]):
         num_heads: Number of slopes. In [1, 65536]. Default: that of ``slopes``.
         alibi_bias_max: Negative exponent of the last slope. In (0, 1024]. Default: 8. Not with
             ``slopes``.
-        slopes: A peer's own slopes, one per head, in place of the computed ones. Each finite.
+        slopes: Slopes of another implementation, one per head, instead of the computed ones. Each
+            finite.
         variant: Multiplicand of a slope, where i and j are the absolute positions of query and key.
             - "symmetric" (default): ``-slope |i - j|`` (x-transformers, llm-foundry ``full``,
               flash-attention without a causal mask).
@@ -294,21 +297,21 @@ class ALiBi(Encoding[Compact]):
 
 @dataclass(frozen=True, repr=False)
 class Resample(Fields):
-    """Resampling of a table whose rows are a line or, row by row, a grid.
+    """Resampling of a table whose rows form a line or a row-major grid.
 
     Along an axis of n rows, row r of m is at ``x = (r + 1/2) step - 1/2``, where step is n / m:
 
         target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
 
-    Weights of two axes are multiplied. These are the numbers of torch's ``interpolate`` over the
-    rational numbers, rounded once.
+    Weights of two axes are multiplied. These are the numbers of torch's ``interpolate`` in rational
+    arithmetic, rounded once.
 
     Attributes:
         source: Sides of the table's grid: rows, then columns. Unset: the table is a line. At most
             2, each in [1, 2^20].
-        target: Sides of the result, as many as ``source`` has, or one if it has none. Not in
-            GridRelative, which takes those of its window. At most 2, each in [1, 2^20].
-        prefix_rows: First rows of the table, which stay as they are: a class token's. Not in
+        target: Sides of the result, as many as ``source`` has, or one if ``source`` is unset. Not
+            in GridRelative, which uses the sides of its window. At most 2, each in [1, 2^20].
+        prefix_rows: Number of first rows that are copied unchanged, such as a class token's. Not in
             GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
         filter: Filter along each axis.
             - "linear" (default): ``max(1 - |d|, 0)`` (torch's modes "linear" and "bilinear").
@@ -316,12 +319,12 @@ class Resample(Fields):
               to 2 (torch's mode "bicubic"; Keys 1981).
         cubic_a: Parameter a of "cubic": the slope at distance 1. Only with ``filter`` "cubic".
             Unset: -0.75, or -0.5 with ``antialias``, as in torch. In [-1, 0].
-        align_corners: Places the first and the last rows of source and target alike: x is ``r (n -
-            1) / (m - 1)``, or 0 if m is 1. With ``antialias`` x is as above, and step is ``(n - 1)
-            / (m - 1)``.
-        antialias: Stretches the filter by step, where that is above 1. Drops weights of rows beyond
+        align_corners: Aligns the first and the last rows of source and target: x is ``r (n - 1) /
+            (m - 1)``, or 0 if m is 1. With ``antialias`` x is as above, and step is ``(n - 1) / (m
+            - 1)``.
+        antialias: Stretches the filter by step, if step is above 1. Drops weights of rows beyond
             the table, and divides the others by their sum.
-        step: Step of each axis, in place of n / m: 1 / ``scale_factor``. torch ignores
+        step: Step of each axis, instead of n / m: 1 / ``scale_factor``. torch ignores
             ``scale_factor`` on an axis with n = m if the filter is "linear" or ``antialias`` is
             set; there step is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
     """
@@ -341,7 +344,7 @@ class Resample(Fields):
 class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     """Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
 
-    A position outside the table fails with ``OutOfRangeError``. Found in BERT, GPT-2, RoBERTa, OPT,
+    A position outside the table returns ``OutOfRangeError``. Found in BERT, GPT-2, RoBERTa, OPT,
     BART, ViT and DeiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
@@ -350,7 +353,7 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
         table: Learned vectors. Shape ``[num_positions, dim]``.
         offset: Added to every position: 2 for OPT and BART, ``padding_idx + 1`` for fairseq and
             RoBERTa. In [-2^40, 2^40]. Default: 0.
-        padding_idx: Row of the table that answers with zeros. Unset: none. Not with ``resample``.
+        padding_idx: Row of the table that is returned as zeros. Unset: none. Not with ``resample``.
         resample: Resamples the table: position p is row p + offset of the result.
     """
 
@@ -382,12 +385,12 @@ class Dynamic(Fields):
     """Dynamic NTK: ``rope_theta`` grows with the length.
 
     It is multiplied by ``(factor L/M - (factor - 1))^(dim / (dim - 2))``, where L is
-    ``sequence_length``, but at least M, ``max_position_embeddings``.
+    ``sequence_length``, at least M, and M is ``max_position_embeddings``.
 
     Attributes:
         factor: Stretch. In [1, 1e6].
         max_position_embeddings: Length that the model was trained for. In [1, 2^40].
-        sequence_length: Length that the table is for; a window of positions does not change it. In
+        sequence_length: Length that the table is for. A window of positions does not change it. In
             [1, 2^40].
     """
 
@@ -415,19 +418,21 @@ class Ntk(Fields):
 class Yarn(Fields):
     """YaRN (Peng et al. 2023).
 
-    Pairs of high frequency are kept, those of low frequency have ``inv_m / factor``, those between
-    the two are blended. The attention factor is ``0.1 mscale ln(factor) + 1`` over the same of
-    ``mscale_all_dim``, or without them ``0.1 ln(factor) + 1``.
+    High frequencies are unchanged, low frequencies become ``inv_m / factor``, and frequencies in
+    between are blended. The attention factor is ``0.1 mscale ln(factor) + 1``, divided by the same
+    expression of ``mscale_all_dim``, or ``0.1 ln(factor) + 1`` if both are unset.
 
     Attributes:
         factor: Stretch. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
-        beta_fast: Rotations from which a pair is kept; not less than ``beta_slow``. In [1e-6, 1e6].
+        beta_fast: Rotations from which a pair is unchanged; at least ``beta_slow``. In [1e-6, 1e6].
             Default: 32.
-        beta_slow: Rotations up to which a pair is stretched. In [1e-6, 1e6]. Default: 1.
-        mscale: Temperature; its ratio to that of ``mscale_all_dim`` is the attention factor. In
-            [1e-6, 1e6].
-        mscale_all_dim: The other temperature; both or neither. In [1e-6, 1e6].
+        beta_slow: Rotations up to which a pair is stretched by the full factor. In [1e-6, 1e6].
+            Default: 1.
+        mscale: Coefficient in the numerator of the attention factor. Set with ``mscale_all_dim``.
+            In [1e-6, 1e6].
+        mscale_all_dim: Coefficient in the denominator of the attention factor. Set with ``mscale``.
+            In [1e-6, 1e6].
         attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Not with
             ``mscale``.
         truncate: Rounds the correction range outwards to whole pairs. Default: True.
@@ -448,20 +453,20 @@ class Yarn(Fields):
 class Longrope(Fields):
     """LongRoPE (Ding et al. 2024; Phi-3).
 
-    Every frequency has a divisor of its own. The attention factor is ``sqrt(1 + ln(factor) /
-    ln(original_max_position_embeddings))``, where exactly one of ``factor``,
-    ``max_position_embeddings`` and ``attention_factor`` is given.
+    Every frequency has its own divisor. The attention factor is ``sqrt(1 + ln(factor) /
+    ln(original_max_position_embeddings))``. Exactly one of ``factor``, ``max_position_embeddings``
+    and ``attention_factor`` is set.
 
     Attributes:
         short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
         long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
         original_max_position_embeddings: Length before extension. In [2, 2^40].
-        sequence_length: Length that the table is for. It selects the divisors; a window of
-            positions does not. In [1, 2^40].
+        sequence_length: Length that the table is for, which selects the divisors. A window of
+            positions does not change it. In [1, 2^40].
         factor: Stretch. In [1, 1e6]. Not with ``max_position_embeddings``, ``attention_factor``.
-        max_position_embeddings: Length after extension: its ratio to the original length is the
+        max_position_embeddings: Length after extension. Its ratio to the original length is the
             stretch. In [1, 2^40]. Not with ``factor``, ``attention_factor``.
-        attention_factor: The attention factor itself. In [1e-6, 1e6]. Not with ``factor``,
+        attention_factor: Explicit attention factor. In [1e-6, 1e6]. Not with ``factor``,
             ``max_position_embeddings``.
     """
 
@@ -480,15 +485,15 @@ class Llama3(Fields):
     """Llama 3.1.
 
     With ``x = original_max_position_embeddings / wavelength``, frequencies with x above
-    ``high_freq_factor`` are kept, those with x below ``low_freq_factor`` are ``inv_m / factor``,
-    those between the two are blended.
+    ``high_freq_factor`` are unchanged, those with x below ``low_freq_factor`` become ``inv_m /
+    factor``, and those in between are blended.
 
     Attributes:
         factor: Stretch. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
         low_freq_factor: Rotations over that length below which a pair is stretched. In [1e-6, 1e6].
-        high_freq_factor: Rotations above which a pair is kept. Larger than ``low_freq_factor``. In
-            [1e-6, 1e6].
+        high_freq_factor: Rotations above which a pair is unchanged. Larger than
+            ``low_freq_factor``. In [1e-6, 1e6].
     """
 
     factor: float
@@ -500,9 +505,9 @@ class Llama3(Fields):
 
 @dataclass(frozen=True, repr=False)
 class Proportional(Fields):
-    """Frequencies of a whole head of which a part rotates (Gemma).
+    """Frequencies spaced over the whole head, of which a part rotates (Gemma).
 
-    They are spaced by ``head_dim`` and zero beyond the rotating part: n is ``head_dim / 2``.
+    Frequencies are spaced by ``head_dim`` and zero beyond the rotating part: n is ``head_dim / 2``.
 
     Attributes:
         factor: Divisor of the frequencies. In [1, 1e6]. Default: 1.
@@ -520,12 +525,12 @@ class Decay(Fields):
 
         scale(p, m) = ((m / n + gamma) / (1 + gamma))^((p - center) / scale_base)
 
-    Positions at which scale would leave [2^-512, 2^512] fail with ``OutOfRangeError``.
+    Positions at which scale would leave [2^-512, 2^512] return ``OutOfRangeError``.
 
     Attributes:
         center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
-            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center
-            are consistent. In [-2^40, 2^40]. Default: 0.
+            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with the same
+            center are consistent. In [-2^40, 2^40]. Default: 0.
         scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
         gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
             1e6]. Default: 0.4.
@@ -541,7 +546,7 @@ class Decay(Fields):
 class Rotary(Encoding[Compact]):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
-    The names are those of transformers' rope_parameters. The angle of position p and pair m is ``p
+    Fields are named as in transformers' rope_parameters. The angle of position p and pair m is ``p
     inv_m`` for the n = dim / 2 pairs, where dim is the even part of ``head_dim`` that rotates.
     Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
     the framework's bits.
@@ -562,7 +567,7 @@ class Rotary(Encoding[Compact]):
         rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
             Default: 10000. Not with ``inverse_frequencies``.
         partial_rotary_factor: Part of ``head_dim`` that rotates: dim is floor(head_dim * factor),
-            made even downwards. In (0, 1]. Default: 1.
+            rounded down to an even number. In (0, 1]. Default: 1.
         layout: Columns of the tables.
             - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
@@ -579,22 +584,22 @@ class Rotary(Encoding[Compact]):
             ``proportional``.
         llama3: Llama 3.1. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
             ``proportional``.
-        proportional: Frequencies of a whole head of which a part rotates. Not with ``linear``,
-            ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
-        axes: Axes of position, in the order of ``position_ids``; each has a pair at least. Unset:
-            one. Pairs of an axis with a ladder have that ladder, from its first frequency on; all
-            others have theirs of the one progression over n pairs. A ladder goes without
-            ``inverse_frequencies`` and without a length extension. At most 4.
+        proportional: Frequencies spaced over the whole head, of which a part rotates. Not with
+            ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
+        axes: Axes of position, in the order of ``position_ids``, with at least one pair each.
+            Unset: one axis. Pairs of an axis with a ladder use that ladder, from its first
+            frequency on; all others use the progression over n pairs. A ladder excludes
+            ``inverse_frequencies`` and length extensions. At most 4.
         pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
             number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
-            - "exact" (default): The product over the real numbers.
+            - "exact" (default): The product in real arithmetic.
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
               torch with transformers' own ``inverse_frequencies``.
-        inverse_frequencies: A peer's own n frequencies in place of the computed ones, each 0 or in
-            [1e-30, 1e6], without a length extension. An attention factor is then the request's
-            scale.
-        decay: Adds xPos's decay: a third table, ``scale``, which no attention factor multiplies.
+        inverse_frequencies: Frequencies of another implementation, n of them, instead of the
+            computed ones: each 0 or in [1e-30, 1e6], without a length extension. Pass an attention
+            factor as the request's scale.
+        decay: Adds xPos's decay: a third table, ``scale``, to which no attention factor is applied.
             Not with ``axes``.
         frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
             ``x_a W[a, m]`` over the axes a, with a column for each of the n pairs. A number is 0,
@@ -709,30 +714,30 @@ class LearnedRelative(Encoding[Toeplitz]):
     ``num_heads`` need not be set then.
 
     Attributes:
-        right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
-        scalars: Learned bias, a column for each head or one for all. Shape ``[left + right + 1,
+        right: Farthest relative position to the right with its own row. In [0, 2^30 - 1].
+        scalars: Learned bias, with one column per head or one for all. Shape ``[left + right + 1,
             num_heads or 1]``. Not with ``vectors``; values "bias" require one of them.
         scalars_layout: Axes of ``scalars``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        vectors: Learned vectors, for keys or for values; if heads differ, with a first axis of at
-            most 65536 heads. Shape ``[left + right + 1, dim]``. Not with ``scalars``; values "bias"
+        vectors: Learned vectors, for keys or for values; with a first axis of at most 65536 heads
+            if heads differ. Shape ``[left + right + 1, dim]``. Not with ``scalars``; values "bias"
             require one of them.
         num_heads: Heads of the answer. In [1, 65536]. Default: that of ``scalars``. Not with
             ``vectors``.
-        left: Farthest relative position to the left with a row of its own. Required unless
-            symmetric. In [0, 2^30 - 1]. Not with ``symmetric``.
-        symmetric: Drops the sign of j - i (Huang et al. 2020).
+        left: Farthest relative position to the left with its own row. Required unless symmetric. In
+            [0, 2^30 - 1]. Not with ``symmetric``.
+        symmetric: Ignores the sign of j - i (Huang et al. 2020).
         sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
             -right. Not with ``symmetric``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
             - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
               BERT, Transformer-XL).
-        beyond: Answer beyond left and right.
+        beyond: Result beyond left and right.
             - "clip" (default): The farthest row.
-            - "refuse": Fails with ``OutOfRangeError``.
+            - "refuse": Returns ``OutOfRangeError``.
     """
 
     field: ClassVar[str] = "learned_relative"
@@ -842,7 +847,7 @@ class MlpLayer(Fields):
         weight: Weight, with at most 65536 outputs. Shape ``[out, in]``.
         bias: Bias. Unset: zeros. Shape ``[out]``.
         norm_weight: Weight of a LayerNorm after the layer, whose epsilon is 1e-5. Shape ``[out]``.
-        norm_bias: Bias of the LayerNorm; both or neither. Shape ``[out]``.
+        norm_bias: Bias of the LayerNorm. Set with ``norm_weight``. Shape ``[out]``.
     """
 
     weight: Any
@@ -860,7 +865,7 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
 
         bias[h, i, j] = output(MLP(x_1, ...))_h
 
-    Without ``window`` it has one input, of i - j; with it one for each axis. Found in Swin-V2,
+    Without ``window`` there is one input, for i - j; with it, one per axis. Found in Swin-V2,
     CrossFormer, timm and x-transformers.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
@@ -868,28 +873,29 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
     ``heads``, or for every n-th query with ``query_stride``.
 
     Attributes:
-        layers: First to last. The first has an input for each coordinate, the last ``num_heads``
-            outputs and no LayerNorm. All weights together have at most 2^22 numbers. At most 64.
+        layers: Layers, first to last. The first has one input per coordinate, the last has
+            ``num_heads`` outputs and no LayerNorm. All weights together have at most 2^22 numbers.
+            At most 64.
         activation: Function between layers, after the layer's LayerNorm if it has one.
             - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
             - "silu": ``x / (1 + exp(-x))`` (x-transformers).
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        window: Sides of a window, which has 65536 tokens at most: rows, then columns; frames before
-            them. Empty: tokens are in a sequence, and ``coordinates`` is not "log2_normalized". At
-            most 3, each in [1, 256].
+        window: Sides of a window of at most 65536 tokens: frames if any, rows, columns. Empty:
+            tokens form a sequence, and ``coordinates`` is not "log2_normalized". At most 3, each in
+            [1, 256].
         coordinates: Function of each d.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
             - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
               ``log_distance``).
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).
-        pretrained_window: Sides of the window that the model was trained with; a side is 1 only
-            where the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
-            At most 3, each in [1, 256].
+        pretrained_window: Sides of the window that the model was trained with. A side is 1 only if
+            the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. At most
+            3, each in [1, 256].
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
-        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+        class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
 
@@ -910,20 +916,20 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
 class Deberta(Encoding[Toeplitz]):
     """DeBERTa-v2's logarithmic buckets (He et al. 2021).
 
-    They are indices into its relative embeddings. Below, span is ``bucket_size``, or
+    The numbers are indices into the model's relative embeddings. Span is ``bucket_size``, or
     ``max_position`` without buckets. Found in DeBERTa v2 and v3.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. The numbers are i32, without heads.
 
     Attributes:
-        bucket_size: transformers' position_buckets. With 0 there are no buckets but distances
-            themselves (transformers' -1); otherwise at least 2. Even, in [0, 4096]. Default: 256.
+        bucket_size: transformers' position_buckets. 0 means the distances themselves, without
+            buckets (transformers' -1); otherwise at least 2. Even, in [0, 4096]. Default: 256.
         max_position: transformers' max_relative_positions. Above bucket_size / 2 + 1 with buckets.
             In [1, 2^30]. Default: 512.
-        term: Index that is asked for.
+        term: Index to return.
             - "content_to_position" (default): ``clamp(bucket(i - j) + span, 0, 2 span - 1)``.
             - "position_to_content": ``clamp(-bucket(i - j) + span, 0, 2 span - 1)``: the paper's
-              delta(j, i). Peers gather with these numbers along rows that are keys.
+              delta(j, i). Other implementations gather with these numbers along rows that are keys.
             - "bucket": The signed bucket of i - j itself, neither shifted nor clamped.
         edge: Treatment of distances beyond ``max_position``. Only with ``bucket_size``.
             - "microsoft" (default): Distances are clamped to ``max_position - 1`` first
@@ -950,8 +956,8 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
     """Sinusoids of relative positions (Dai et al. 2019).
 
     The vector of query i and key j is the row of Sinusoidal at position i - j, or at j - i or |i -
-    j|, by ``sign`` and ``symmetric``. Correctly rounded, and therefore not the framework's bits.
-    Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
+    j|, depending on ``sign`` and ``symmetric``. Correctly rounded, and therefore not the
+    framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
 
@@ -967,16 +973,16 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
         odd: Last column of an odd ``dim``.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
-        sign: Sign of the position whose row a pair has. Not with ``symmetric``.
+        sign: Sign of the position whose row is a pair's vector. Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
               relative_key of BERT, Transformer-XL).
         symmetric: Uses |i - j| (SpeechBrain's RelPosEncXL).
-        left: Largest i - j with a vector of its own; keys farther left share that vector. Unset: no
+        left: Largest i - j with its own vector; keys farther left share that vector. Unset: no
             limit. In [1, 2^40].
-        right: Largest j - i with a vector of its own; keys farther right share that vector. Unset:
-            no limit. In [1, 2^40]. Not with ``causal``.
+        right: Largest j - i with its own vector; keys farther right share that vector. Unset: no
+            limit. In [1, 2^40]. Not with ``causal``.
         causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
     """
 
@@ -1003,8 +1009,8 @@ class GridRelative(Encoding[BlockToeplitz]):
         bias[h, i, j] = table[index(i, j), h]
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
-    With frames, a window of Wt by Wh by Ww, the index is ``(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww -
-    1)`` higher. The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
+    In a window of Wt by Wh by Ww with frames, the index is larger by ``(t_i - t_j + Wt - 1)(2 Wh -
+    1)(2 Ww - 1)``. The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
     EfficientFormer, TinyViT and Video Swin.
 
     A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
@@ -1013,12 +1019,12 @@ class GridRelative(Encoding[BlockToeplitz]):
     ``resample`` need not be set then.
 
     Attributes:
-        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
-            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+            With one side, the tokens form a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
-            more with a class token. For other numbers of axes there is such a factor for each.
-            Required with values "bias". Shape ``[rows, num_heads]``.
+            more with a class token. One or three axes have one such factor each. Required with
+            values "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -1029,13 +1035,13 @@ class GridRelative(Encoding[BlockToeplitz]):
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
               relative_key of BERT, Transformer-XL).
-        symmetric: Drops the signs: the index is ``|r_i - r_j| Ww + |c_i - c_j|`` (LeViT,
+        symmetric: Ignores the signs: the index is ``|r_i - r_j| Ww + |c_i - c_j|`` (LeViT,
             EfficientFormer and TinyViT).
         class_token: Adds a class token as token 0, before the window. The last rows of the table
             are class to token, token to class, class to class (BEiT).
         resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
-            have at most two axes then.
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
+            window has at most two axes.
     """
 
     field: ClassVar[str] = "grid_relative"
@@ -1072,21 +1078,23 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        num_buckets: Buckets of the relative term; not next to the absolute term alone. In [2,
-            4096]. Default: 32.
-        max_distance: The relative term's, as in T5. In [1, 2^31 - 1]. Default: 128.
+        num_buckets: Buckets of the relative term. Not with the absolute term alone. In [2, 4096].
+            Default: 32.
+        max_distance: Maximum distance of the relative term, as in T5. In [1, 2^31 - 1]. Default:
+            128.
         position_table: Learned positions of the absolute term, at most 2^22 numbers; one more row
             with ``reset_class_token``. d_model is at most 4096 and a multiple of ``num_heads``.
             Shape ``[positions, d_model]``.
         query_weight: Projection of queries, as torch's Linear stores it. Shape ``[d_model,
             d_model]``.
-        query_bias: Its bias. Shape ``[d_model]``.
+        query_bias: Bias of the projection of queries. Shape ``[d_model]``.
         key_weight: Projection of keys, as torch's Linear stores it. Shape ``[d_model, d_model]``.
-        key_bias: Its bias. Shape ``[d_model]``.
+        key_bias: Bias of the projection of keys. Shape ``[d_model]``.
         norm_weight: Weight of a LayerNorm of the positions. Shape ``[d_model]``.
-        norm_bias: Bias of the LayerNorm; both or neither. Shape ``[d_model]``.
+        norm_bias: Bias of the LayerNorm. Set with ``norm_weight``. Shape ``[d_model]``.
         norm_eps: Epsilon of the LayerNorm. In (0, 1]. Default: 1e-5. Only with ``norm_weight``.
-        reset_class_token: Unties the class token from positions: it has numbers of its own.
+        reset_class_token: Unties the class token from positions: the class token has its own
+            numbers.
         position_scale: Factor of the absolute term, in F32's range and not 0. Unset: ``1 / sqrt(2
             d_model / num_heads)``.
     """
@@ -1115,15 +1123,15 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
 class ShawKeys(LogitsTerm):
     """Shaw et al. 2018, keys: learned vectors of relative positions.
 
-    Transformer-XL's vectors are this, too, once they are projected.
+    Also fits Transformer-XL's vectors after their projection.
 
     The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors; if heads differ, with a first axis of heads. Shape ``[left + right +
+        table: Learned vectors, with a first axis of heads if heads differ. Shape ``[left + right +
             1, head_dim]``.
-        left: Farthest relative position to the left with a vector of its own. In [0, 2^40].
-        right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
+        left: Farthest relative position to the left with its own vector. In [0, 2^40].
+        right: Farthest relative position to the right with its own vector. In [0, 2^40].
         sign: Direction in which the table counts. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
@@ -1146,15 +1154,15 @@ class ShawValues(LogitsTerm):
     """Shaw et al. 2018, values: sums of vectors, weighted by attention.
 
     Rows are attention weights [heads, queries, keys], answers are [heads, queries, head_dim].
-    Weights of keys that are not seen do not count.
+    Weights of masked keys are ignored.
 
     The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors; if heads differ, with a first axis of heads. Shape ``[left + right +
+        table: Learned vectors, with a first axis of heads if heads differ. Shape ``[left + right +
             1, head_dim]``.
-        left: Farthest relative position to the left with a vector of its own. In [0, 2^40].
-        right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
+        left: Farthest relative position to the left with its own vector. In [0, 2^40].
+        right: Farthest relative position to the right with its own vector. In [0, 2^40].
         sign: Direction in which the table counts. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
@@ -1176,18 +1184,18 @@ class ShawValues(LogitsTerm):
 class SinusoidalDistances(LogitsTerm):
     """Sinusoids of the distance: Transformer-XL's (b), with query_bias (b) + (d).
 
-    XLNet and Conformer have the same term. (a) and (c), which need a key's content, are not served.
+    XLNet and Conformer have the same term.
 
     The vector of query i and key j is ``projection[h] R(i - j)``.
 
     Attributes:
         sinusoidal: R, without axes. Its columns are required: "sines_cosines" for Transformer-XL
             and XLNet, "interleaved" for Conformer. Its dim is the model's.
-        projection: W_kR, as a linear layer stores it. Without one, dim is head_dim and all heads
-            share R. Shape ``[num_heads * head_dim, dim]``.
+        projection: W_kR, as a linear layer stores it. Unset: dim is head_dim and all heads share R.
+            Shape ``[num_heads * head_dim, dim]``.
         clamp_len: Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping. In [1,
             2^40].
-        symmetric: Takes R(|i - j|), without direction.
+        symmetric: Uses R(|i - j|), without direction.
     """
 
     field: ClassVar[str] = "sinusoidal_distances"
@@ -1207,8 +1215,8 @@ class AbsoluteKeys(LogitsTerm):
 
     Attributes:
         positions: Vectors of at least key_length positions. Shape ``[positions, dim]``.
-        projection: W_k, as a linear layer stores it. Without one, dim is head_dim, and positions
-            may have a first axis of heads. Shape ``[num_heads * head_dim, dim]``.
+        projection: W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may have
+            a first axis of heads. Shape ``[num_heads * head_dim, dim]``.
     """
 
     field: ClassVar[str] = "absolute_keys"
@@ -1222,22 +1230,22 @@ class AbsoluteKeys(LogitsTerm):
 class DecomposedRelativePositions(LogitsTerm):
     """Tokens of a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
 
-    SAM's windows are asked for one at a time; it does not scale these queries.
+    SAM needs a request for each window, and does not scale these queries.
 
-    The tokens of the grids stand row after row, queries and keys from token 0 on, with the
-    direction "bidirectional" and, if the grids differ, the alignment "start". A pair has a vector
-    for its rows and one for its columns, with the places of transformers' get_rel_pos:
+    Tokens of both grids are row-major and start at token 0. The direction is "bidirectional" and,
+    if the grids differ, the alignment is "start". A pair has a vector for its rows and one for its
+    columns, with the indices of transformers' get_rel_pos:
 
         H[f(row of i, row of j)] + W[f(column of i, column of j)]
         f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
 
-    for sides q of the queries and k of the keys. f is in float32, its fraction dropped. H and W
+    for sides q of the queries and k of the keys. f is computed in float32 and truncated. H and W
     have 2 max(q, k) - 1 rows.
 
     Attributes:
-        rel_pos_h: H, which all heads share. With another number of rows it is resampled, as
-            learned_absolute is by ``filter`` "linear". Shape ``[rows, head_dim]``.
-        rel_pos_w: The same for W. Shape ``[rows, head_dim]``.
+        rel_pos_h: H, shared by all heads. A table with another number of rows is resampled, as in
+            learned_absolute with ``filter`` "linear". Shape ``[rows, head_dim]``.
+        rel_pos_w: W, with the same rules. Shape ``[rows, head_dim]``.
         query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
         query_width: Columns of queries. In [1, 256].
         key_height: Rows of keys. key_length is key_height * key_width. In [1, 256].

@@ -62,14 +62,14 @@ def Tensor2Tensor(  # noqa: N802
 ) -> Sinusoidal:
     """tensor2tensor's timing signal: sinusoids whose last timescale is the longest itself.
 
-    Sines stand before cosines; an odd ``dim`` ends with a zero. Found in fairseq, M2M100, Whisper,
+    Sines precede cosines; an odd ``dim`` ends with a zero. Found in fairseq, M2M100, Whisper,
     OpenNMT and DDPM.
 
     A Sinusoidal with ``ladder.timescales`` and ``columns="sines_cosines"`` and ``odd="zero"``.
 
     Args:
         dim: Columns of the table. In [1, 65536].
-        min_timescale: The first frequency. In [1e-6, 1e6]. Default: 1.
+        min_timescale: First frequency. In [1e-6, 1e6]. Default: 1.
         max_timescale: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 /
             f``. In [1, 1e18]. Default: 10000.
     """
@@ -95,8 +95,8 @@ def DetrSinusoidal(  # noqa: N802
 ) -> Sinusoidal:
     """DETR's sinusoids (Carion et al. 2020): positions are fractions of the image.
 
-    Rows stand before columns, and positions count from 1. Found in Conditional and Deformable DETR,
-    Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has lengths of its own.
+    Rows precede columns, and positions count from 1. Found in Conditional and Deformable DETR,
+    Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has its own lengths.
 
     A Sinusoidal with ``axes.0.scale=6.283185307179586`` and ``axes.0.eps=1e-06`` and
     ``axes.0.ladder`` and ``axes.1.scale=6.283185307179586`` and ``axes.1.eps=1e-06`` and
@@ -104,8 +104,8 @@ def DetrSinusoidal(  # noqa: N802
 
     Args:
         dim: Columns of the table. In [1, 65536].
-        height: Rows of the feature map that are no padding. In [1e-6, 1e12].
-        width: Columns that are no padding. In [1e-6, 1e12].
+        height: Number of rows of the feature map without padding. In [1e-6, 1e12].
+        width: Number of columns without padding. In [1e-6, 1e12].
         temperature: Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO. In [1,
             1e18]. Default: 10000.
         offset: Added to every position: -1/2 in Deformable DETR. In [-2^40, 2^40]. Default: 0.
@@ -150,7 +150,7 @@ def MaeSinusoidal(  # noqa: N802
 ) -> Sinusoidal:
     """Sinusoids of rows and columns (He et al. 2021), each with half of the columns.
 
-    Sines stand before cosines. Axes are those of the lists of positions: columns before rows in
+    Sines precede cosines. Axes have the order of the lists of positions: columns before rows in
     MAE, AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
 
     A Sinusoidal with ``axes.0.ladder`` and ``axes.1.ladder`` and ``columns="sines_cosines"``.
@@ -188,7 +188,7 @@ def TransformerXL(  # noqa: N802
 ) -> RelativeSinusoidal:
     """Transformer-XL's R (Dai et al. 2019): sinusoids of the distance i - j.
 
-    Sines stand before cosines.
+    Sines precede cosines.
 
     A RelativeSinusoidal with ``columns="sines_cosines"`` and ``causal=True``.
 
@@ -196,7 +196,8 @@ def TransformerXL(  # noqa: N802
         dim: Columns of a vector: the model's d_model. In [1, 65536].
         base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
             counts as half a pair. In [1, 1e18]. Default: 10000.
-        clamp_len: Larger distances become this one. Unset: no clamping. In [1, 2^40].
+        clamp_len: Largest distance; larger distances are clamped to it. Unset: no clamping. In [1,
+            2^40].
     """
     encoding = RelativeSinusoidal(
         dim=dim,
@@ -218,8 +219,8 @@ def XLNet(  # noqa: N802
 ) -> RelativeSinusoidal:
     """XLNet's relative positions (Yang et al. 2019): sinusoids of the distance i - j.
 
-    Sines stand before cosines. The model's ``attn_type`` "uni" is ``causal``; the half of a batch
-    that its ``bi_data`` turns around has the ``sign`` "key_minus_query".
+    Sines precede cosines. The model's ``attn_type`` "uni" is ``causal``; the half of a batch that
+    its ``bi_data`` reverses has the ``sign`` "key_minus_query".
 
     A RelativeSinusoidal with ``columns="sines_cosines"``.
 
@@ -230,7 +231,7 @@ def XLNet(  # noqa: N802
         clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
             2^40].
         causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
-        sign: Sign of the position whose row a pair has.
+        sign: Sign of the position whose row is a pair's vector.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
@@ -311,15 +312,14 @@ def Shaw(  # noqa: N802
 ) -> LearnedRelative:
     """Relative position representations (Shaw et al. 2018): learned vectors.
 
-    Keys and values have a table each. The paper's k is both ``left`` and ``right``.
+    Keys and values have separate tables. The paper's k is both ``left`` and ``right``.
 
     A LearnedRelative with ``vectors``.
 
     Args:
-        right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
-        left: Farthest relative position to the left with a row of its own. Required. In [0, 2^30 -
-            1].
-        table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
+        right: Farthest relative position to the right with its own row. In [0, 2^30 - 1].
+        left: Farthest relative position to the left with its own row. Required. In [0, 2^30 - 1].
+        table: Learned vectors, with a first axis of at most 65536 heads if heads differ. Required
             with values "bias". Shape ``[left + right + 1, dim]``.
         sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
             -right.
@@ -327,9 +327,9 @@ def Shaw(  # noqa: N802
               tensor2tensor, wav2vec2-BERT).
             - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
               BERT, Transformer-XL).
-        beyond: Answer beyond left and right.
+        beyond: Result beyond left and right.
             - "clip" (default): The farthest row.
-            - "refuse": Fails with ``OutOfRangeError``.
+            - "refuse": Returns ``OutOfRangeError``.
     """
     encoding = LearnedRelative(right=right, left=left, vectors=table, sign=sign, beyond=beyond)
     return encoding._with_names("Shaw", {"vectors": "table"})
@@ -348,8 +348,8 @@ def Swin(  # noqa: N802
     A GridRelative.
 
     Args:
-        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
-            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+            With one side, the tokens form a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows. Required with values "bias". Shape
             ``[rows, num_heads]``.
@@ -358,8 +358,8 @@ def Swin(  # noqa: N802
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
         resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
-            have at most two axes then.
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
+            window has at most two axes.
     """
     encoding = GridRelative(
         window=window,
@@ -414,8 +414,8 @@ def Beit(  # noqa: N802
     A GridRelative with ``class_token=True``.
 
     Args:
-        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
-            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+            With one side, the tokens form a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1) + 3`` rows. Required with values "bias".
             Shape ``[rows, num_heads]``.
@@ -424,8 +424,8 @@ def Beit(  # noqa: N802
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
         resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
-            have at most two axes then.
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
+            window has at most two axes.
     """
     encoding = GridRelative(
         window=window,
@@ -448,14 +448,14 @@ def LeViT(  # noqa: N802
 ) -> GridRelative:
     """LeViT's attention bias (Graham et al. 2021): displacements without sign.
 
-    Found in EfficientFormer and TinyViT, too. Between stages, LeViT and EfficientFormerV2 have a
-    ``query_stride`` of 2 on each axis, which belongs to the request.
+    Also found in EfficientFormer and TinyViT. Between stages, LeViT and EfficientFormerV2 have a
+    ``query_stride`` of 2 on each axis, which is an argument of the request.
 
     A GridRelative with ``symmetric=True``.
 
     Args:
-        window: Sides of the window, which has 65536 tokens at most: rows Wh, columns Ww; frames Wt
-            before them. With one side the tokens are a sequence. At most 3, each in [1, 256].
+        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+            With one side, the tokens form a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``Wh Ww`` rows. Required with values "bias". Shape ``[rows,
             num_heads]``.
@@ -464,8 +464,8 @@ def LeViT(  # noqa: N802
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
         resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window; rows of a class token stay. Windows
-            have at most two axes then.
+            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
+            window has at most two axes.
     """
     encoding = GridRelative(
         window=window,
@@ -496,8 +496,8 @@ def Xpos(  # noqa: N802
     Args:
         head_dim: Dimension of a head. Even, in [2, 65536].
         center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
-            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with one center
-            are consistent. In [-2^40, 2^40]. Default: 0.
+            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with the same
+            center are consistent. In [-2^40, 2^40]. Default: 0.
         scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
         gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
             1e6]. Default: 0.4.
@@ -533,12 +533,12 @@ def SwinV2(  # noqa: N802
     ``output="sigmoid_16"``.
 
     Args:
-        layers: The hidden layer with its bias, and the output layer, which has none. At most 64.
+        layers: Hidden layer with its bias, and output layer without bias. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
-        pretrained_window: Sides of the window that the model was trained with; a side is 1 only
-            where the window's is. Empty: ``window``. At most 3, each in [1, 256].
+        pretrained_window: Sides of the window that the model was trained with. A side is 1 only if
+            the window's is. Empty: ``window``. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+        class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
     encoding = MlpBias(
@@ -568,10 +568,10 @@ def RelPosMlp(  # noqa: N802
     A MlpBias with ``activation="relu"`` and ``coordinates="signed_log"``.
 
     Args:
-        layers: The hidden layer and the output layer, each with its bias. At most 64.
+        layers: Hidden layer and output layer, each with its bias. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        class_token: Adds a class token as token 0, before the window. Its numbers are zero (timm's
+        class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
     encoding = MlpBias(
@@ -596,8 +596,9 @@ def DynamicPositionBias(  # noqa: N802
     A MlpBias with ``activation="silu"``.
 
     Args:
-        layers: First to last. The first has an input for each coordinate, the last ``num_heads``
-            outputs and no LayerNorm. All weights together have at most 2^22 numbers. At most 64.
+        layers: Layers, first to last. The first has one input per coordinate, the last has
+            ``num_heads`` outputs and no LayerNorm. All weights together have at most 2^22 numbers.
+            At most 64.
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
         coordinates: Function of the distance: "signed_log" is x-transformers' ``log_distance``.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
