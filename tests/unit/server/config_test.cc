@@ -101,7 +101,7 @@ TEST(Config, RefusesAPathThatNoSocketCanHave) {
 
 TEST(Config, TellsWhichKernelsAreUsed) {
   EXPECT_THAT(Parsed({}).effective,
-              HasSubstr("\nkernels=" + std::string(SupportedKernelSets().front()->name) + "\n"));
+              HasSubstr("\ncpu-isa=" + std::string(SupportedKernelSets().front()->name) + "\n"));
 }
 
 TEST(Config, WarnsOfVariablesThatNoFlagHas) {
