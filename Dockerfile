@@ -6,7 +6,8 @@ FROM --platform=$BUILDPLATFORM debian:sid-slim AS build
 # Empty where an engine is not told a platform and knows nothing of it: then this machine's.
 ARG TARGETARCH
 WORKDIR /src
-COPY cmake/debian-packages*.txt cmake/*-grpc.* cmake/install-*.sh cmake/
+COPY cmake/debian-packages*.txt cmake/current-grpc.pref cmake/use_current_grpc.sh cmake/install_*.sh \
+  cmake/
 RUN cmake/use_current_grpc.sh \
  && cmake/install_build_packages.sh "$TARGETARCH" cmake/debian-packages-image.txt \
  && cmake/install_tracing.sh "$TARGETARCH" \

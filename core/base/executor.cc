@@ -133,13 +133,9 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done) {
   if (unit == kNonPreemptible) {
-    // What the body holds is released before `done` is called.
     return RunBlocking(
         executor, caller, /*takes_long=*/true,
-        [count, body = std::move(body)]() mutable {
-          return std::exchange(body, nullptr)(0, count);
-        },
-        std::move(done));
+        [count, body = std::move(body)] { return body(0, count); }, std::move(done));
   }
   std::make_shared<Loop>(executor, std::move(caller), count, unit, std::move(body), std::move(done))
       ->RunTimeSlice();

@@ -63,24 +63,22 @@ class ComputeScope {
 // As the `unit` of ForRanges: an item takes longer than a time slice.
 inline constexpr int64_t kNonPreemptible = 0;
 
-// Calls `body(begin, end)` with ranges that make up [0, count), then `done`,
-// once, with the first error: that of a body, after which no further one is
-// begun, or CANCELLED when the caller wants no more.
+// Calls `body(begin, end)` with ranges that make up [0, count), then `done`, once, with the first
+// error: that of a body, after which no further range begins, or CANCELLED if the caller cancelled.
 //
-// Begins on the calling thread, a thread of the executor, and perhaps ends
-// there. Ranges are cut as they are taken: the first is one `unit`, later ones
-// are as many as fit the time that those before took. After a time slice of
-// milliseconds the thread takes other work and this waits for another time slice;
-// idle threads join in. If `unit` is kNonPreemptible, the body is called once,
-// for all items, as RunBlocking calls `make`.
+// Begins on the calling thread, a thread of the executor, and may end there. The first range is one
+// `unit`; the time that earlier ranges took determines the size of later ones. After a time slice
+// of milliseconds the thread takes other work and this is scheduled again; idle threads join in.
+//
+// If `unit` is kNonPreemptible, the body is called once, for all items, as RunBlocking calls
+// `make`.
 void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);
 
-// Calls `use` with the result of `make`, a value or a Status, or with CANCELLED
-// if the caller has cancelled. If `takes_long`, `make` runs in a ComputeScope on
-// threads for non-preemptible work, and `use` in another task; otherwise both run
-// inside this call.
+// Calls `use` with the result of `make`, a value or a Status, or with CANCELLED if the caller
+// cancelled. If `takes_long`, `make` runs in a ComputeScope on threads for non-preemptible work,
+// and `use` in another task, after `make` is destroyed; otherwise both run inside this call.
 template <typename Make, typename Use>
 void RunBlocking(Executor& executor, const CallerPtr& caller, bool takes_long, Make make, Use use) {
   using Result = decltype(make());
@@ -91,9 +89,10 @@ void RunBlocking(Executor& executor, const CallerPtr& caller, bool takes_long, M
       caller, [&executor, caller, make = std::move(make), use = std::move(use)]() mutable {
         const absl::Status cancelled = absl::CancelledError("nobody waits any more");
         Made made = cancelled;
-        if (!caller->cancelled()) {
+        {
           const ComputeScope scope(caller.get(), &executor);
-          made = make();
+          Make last_use = std::move(make);
+          if (!caller->cancelled()) made = last_use();
         }
         if (caller->cancelled()) made = cancelled;
         executor.Schedule(caller, [made = std::move(made), use = std::move(use)]() mutable {

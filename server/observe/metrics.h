@@ -54,6 +54,7 @@ enum class Rejection : uint8_t {
   kUnauthenticated,
   kPermissionDenied
 };
+inline constexpr int kNumRejections = 6;
 
 // gRPC's codes, which are Abseil's.
 inline constexpr int kNumStatusCodes = 17;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <sstream>
 
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
@@ -16,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "core/file/regular_file.h"
 #include "server/run/machine_limits.h"
 #include "server/run/transport.h"
 
@@ -23,6 +25,7 @@ namespace attnbias {
 namespace {
 
 constexpr int kExitInvalid = 2;
+constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 constexpr absl::string_view kPrefix = "ATTNBIAS_";
 // Variables of the clients and of the command-line tool.
 constexpr absl::string_view kVariablesOfOthers[] = {
@@ -183,10 +186,40 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }
 
+// Sets the flags that neither the command line nor the environment has set, from a file in TOML.
+void ReadConfigFile(CLI::App& app, const std::string& path) {
+  const auto refuse = [](auto... words) {
+    throw CLI::ValidationError("--config", absl::StrCat(words...));
+  };
+  const absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxConfigBytes);
+  if (!text.ok()) refuse(text.status().message());
+  std::istringstream stream(*text);
+  const auto format = app.get_config_formatter_base();
+  std::vector<std::string> seen;
+  for (const CLI::ConfigItem& item : format->from_config(stream)) {
+    CLI::Option* option = app.get_option_no_throw("--" + item.name);
+    if (!item.parents.empty()) {
+      refuse(path, ": got the table [", absl::StrJoin(item.parents, "."), "], want flags alone");
+    }
+    if (option == nullptr || !option->get_configurable()) {
+      refuse(path, ": got '", item.name, "', want the name of a flag without --");
+    }
+    if (absl::c_linear_search(seen, item.name)) refuse(path, ": got ", item.name, " twice");
+    seen.push_back(item.name);
+    if (!option->empty()) continue;
+    if (option->get_expected_min() == 0) {
+      option->add_result(option->get_flag_value(item.name, format->to_flag(item)));
+    } else {
+      option->add_result(item.inputs);
+    }
+    option->run_callback();
+  }
+}
+
 std::string Effective(const CLI::App& app) {
   std::string text;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_envname().empty()) continue;
+    if (!option->get_configurable() || option->get_envname().empty()) continue;
     absl::StrAppend(
         &text, option->get_lnames().front(), "=",
         option->empty() ? option->get_default_str() : absl::StrJoin(option->reduced_results(), ","),
@@ -248,6 +281,11 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
     const std::string name = absl::StrReplaceAll(option->get_lnames().front(), {{"-", "_"}});
     option->envname(absl::StrCat(kPrefix, absl::AsciiStrToUpper(name)));
   }
+  std::string file;
+  app.add_option("--config", file, "File in TOML with values of flags, by their names without --")
+      ->configurable(false)
+      ->envname(absl::StrCat(kPrefix, "CONFIG"))
+      ->type_name("FILE");
   // --check-config prints these defaults of this machine; the help, which becomes a page of the
   // manual, does not.
   for (const char* name : {"--memory-budget", "--threads", "--cpu-isa"}) {
@@ -257,6 +295,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
   }
   try {
     app.parse(argc, argv);
+    if (!file.empty()) ReadConfigFile(app, file);
   } catch (const CLI::ParseError& error) {
     return ExitCode{app.exit(error) == 0 ? 0 : kExitInvalid};
   }

@@ -28,26 +28,26 @@ MHD_Result Answer(void* port, MHD_Connection* connection, const char* url, const
                   void** /*request*/) {
   const bool get = method == std::string_view(MHD_HTTP_METHOD_GET) ||
                    method == std::string_view(MHD_HTTP_METHOD_HEAD);
-  const bool known = url == std::string_view("/metrics");
-  std::string text;
-  if (known && get) text = static_cast<const MetricsPort*>(port)->Text();
+  const HttpPages& pages = static_cast<const MetricsPort*>(port)->pages();
+  const auto found = pages.find(std::string_view(url));
+  HttpPage page = {.status = MHD_HTTP_NOT_FOUND};
+  if (found != pages.end()) {
+    page = get ? found->second() : HttpPage{.status = MHD_HTTP_METHOD_NOT_ALLOWED};
+  }
   MHD_Response* const response =
-      MHD_create_response_from_buffer(text.size(), text.data(), MHD_RESPMEM_MUST_COPY);
+      MHD_create_response_from_buffer(page.text.size(), page.text.data(), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, kTextFormat);
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-  const unsigned status = !known ? MHD_HTTP_NOT_FOUND
-                          : !get ? MHD_HTTP_METHOD_NOT_ALLOWED
-                                 : MHD_HTTP_OK;
-  const MHD_Result result = MHD_queue_response(connection, status, response);
+  const MHD_Result result = MHD_queue_response(connection, page.status, response);
   MHD_destroy_response(response);
   return result;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
-    const std::string& address, const std::function<std::string()>& text) {
+absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(const std::string& address,
+                                                                 const HttpPages& pages) {
   const auto failed = [&address](absl::string_view why) {
     return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address, ": ", why));
   };
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
     return failed(gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> resolved(found, &freeaddrinfo);
-  std::unique_ptr<MetricsPort> port(new MetricsPort(text));
+  std::unique_ptr<MetricsPort> port(new MetricsPort(pages));
   for (const addrinfo* at = found; at != nullptr && port->daemon_ == nullptr; at = at->ai_next) {
     // Lets [::] serve IPv4 as well.
     const unsigned family = at->ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
   if (port->daemon_ == nullptr && parsed.host == "::") {
     // The machine has no IPv6.
     parsed.host = "0.0.0.0";
-    return Listen(ToString(parsed), text);
+    return Listen(ToString(parsed), pages);
   }
   if (port->daemon_ == nullptr) return failed(std::strerror(errno));
   parsed.port = MHD_get_daemon_info(port->daemon_, MHD_DAEMON_INFO_BIND_PORT)->port;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves the metrics over HTTP at /metrics. The threads of prometheus-cpp's Exposer have stacks
-// that are too small for OpenBLAS's thread-local memory.
+// Serves pages over HTTP: metrics, health and version. The threads of prometheus-cpp's Exposer have
+// stacks that OpenBLAS's thread-local memory leaves too little of.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -13,13 +14,22 @@ struct MHD_Daemon;
 
 namespace attnbias {
 
-// Serves until it is destroyed, which waits for requests under way.
+// An answer to GET. The status is HTTP's.
+struct HttpPage {
+  unsigned status = 200;
+  std::string text;
+};
+
+// Pages by their paths, such as "/metrics".
+using HttpPages = std::map<std::string, std::function<HttpPage()>, std::less<>>;
+
+// Serves while it lives; its destructor waits for requests under way.
 class MetricsPort {
  public:
-  // Calls `text`, on one thread, for the metrics in Prometheus' text format. Returns UNAVAILABLE,
-  // naming the address, if the port cannot be bound.
-  static absl::StatusOr<std::unique_ptr<MetricsPort>> Listen(
-      const std::string& address, const std::function<std::string()>& text);
+  // Calls the functions of `pages` from one thread. Returns UNAVAILABLE, naming the address, if the
+  // port cannot be bound.
+  static absl::StatusOr<std::unique_ptr<MetricsPort>> Listen(const std::string& address,
+                                                             const HttpPages& pages);
 
   MetricsPort(const MetricsPort&) = delete;
   MetricsPort& operator=(const MetricsPort&) = delete;
@@ -27,12 +37,12 @@ class MetricsPort {
 
   // Returns HOST:PORT with the port that was bound.
   const std::string& address() const { return address_; }
-  std::string Text() const { return text_(); }
+  const HttpPages& pages() const { return pages_; }
 
  private:
-  explicit MetricsPort(const std::function<std::string()>& text) : text_(text) {}
+  explicit MetricsPort(const HttpPages& pages) : pages_(pages) {}
 
-  const std::function<std::string()> text_;
+  const HttpPages pages_;
   std::string address_;
   MHD_Daemon* daemon_ = nullptr;
 };

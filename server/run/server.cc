@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kLastWords{100};
 // Of computations, after the grace.
 constexpr std::chrono::seconds kLastPieces{2};
 
-// How soon what nobody waits for any more is noticed.
+// Interval between checks for cancelled calls.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
@@ -111,9 +111,17 @@ Server::~Server() {
 
 absl::Status Server::Start() {
   AddGauges();
-  ATTNBIAS_ASSIGN_OR_RETURN(metrics_port_, MetricsPort::Listen(config_.metrics_listen, [this] {
-                              return metrics_->Text();
-                            }));
+  const HttpPages pages = {
+      {"/metrics", [this] { return HttpPage{.text = metrics_->Text()}; }},
+      {"/healthz", [] { return HttpPage{.text = "ok\n"}; }},
+      {"/readyz",
+       [this] {
+         return health_.ready() ? HttpPage{.text = "ok\n"}
+                                : HttpPage{.status = 503, .text = "not ready\n"};
+       }},
+      {"/version", [] { return HttpPage{.text = ATTNBIAS_VERSION "\n"}; }},
+  };
+  ATTNBIAS_ASSIGN_OR_RETURN(metrics_port_, MetricsPort::Listen(config_.metrics_listen, pages));
   ATTNBIAS_RETURN_IF_ERROR(StartGrpc());
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();

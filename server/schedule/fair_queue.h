@@ -22,7 +22,7 @@ namespace attnbias {
 // the time of an item is charged after it has run.
 //
 // Pops an owner's short items before its long ones; while it has both, a long one after kShortRun
-// short ones. Keeps the order of items of a kind. Not safe for concurrent use.
+// short ones. Keeps the order of items of a kind.
 //
 // Not safe for concurrent use.
 template <typename Item>

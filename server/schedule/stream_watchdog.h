@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knows all open calls, and closes those that would not end by themselves: with ABORTED those whose
-// client has stopped reading or sending, sooner where others wait for the memory, and when the
-// server drains those that wait for their client to send, and at last all.
+// Closes calls that would not end by themselves: with ABORTED those whose client has stopped
+// reading or sending, sooner if other calls wait for the memory. A drain closes the calls that wait
+// for their client to send, and in the end all.
 //
 // Such calls hold memory: a write that makes no progress holds its tensor, a silent ComputeLogits
 // its vectors.

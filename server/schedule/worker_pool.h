@@ -17,7 +17,7 @@ namespace attnbias {
 // whose results are cached or cheap, run before the others.
 //
 // Runs non-preemptible tasks on additional threads, a few at a time, at a lower priority. They
-// share time fairly when they yield. Safe for any number of threads.
+// share time fairly when they yield.
 //
 // Safe for any number of threads.
 class WorkerPool final : public Executor {

@@ -87,10 +87,10 @@ class Call {
   // Sets the plan that the log names.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  // Returns when the next message, with this many bytes of tensors, may be sent, and takes that
-  // time from the caller's rate.
+  // Returns when the next message, with this many bytes of tensors, may be sent, and reserves
+  // it at the caller's rate.
   std::chrono::steady_clock::time_point ReserveSendTime(int64_t bytes);
-  // Takes the same and returns true, if the message may be sent now.
+  // Reserves the same and returns true, if the message may be sent now.
   bool TryReserveSendTime(int64_t bytes);
 
   // Counts the only answer of a call, and closes the call if its client does not read it.

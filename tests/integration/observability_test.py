@@ -141,6 +141,11 @@ def test_a_server_that_drains_is_not_ready(start_server: Any) -> None:
     server.terminate()
     eventually(lambda: server.metrics()["attnbias_ready"] == 0, "not ready")
     assert server.metrics()["attnbias_draining"] == 1  # during the notice
+    for path, status in (("/readyz", 503), ("/healthz", 200)):
+        connection = http.client.HTTPConnection(server.metrics_address, timeout=PATIENCE)
+        connection.request("GET", path)
+        assert connection.getresponse().status == status
+        connection.close()
 
 
 def test_the_log_knows_the_peer_of_a_cancelled_call(start_server: Any) -> None:
@@ -267,6 +272,9 @@ def test_reflection_can_be_off(start_server: Any) -> None:
         ("GET", "/favicon.ico", 404),
         ("GET", "/" + "x" * 5000, 404),
         ("HEAD", "/metrics", 200),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/version", 200),
         ("POST", "/metrics", 405),
         ("OPTIONS", "/metrics", 405),
         ("BREW", "/metrics", 405),

@@ -27,13 +27,15 @@ constexpr absl::string_view kPort = "50051";
 bool IsIpv6(absl::string_view host) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(host, absl::MaxSplits('%', 1));
   in6_addr address = {};
-  return inet_pton(AF_INET6, parts.first.c_str(), &address) == 1 &&
+  // inet_pton reads up to a NUL.
+  return !absl::StrContains(parts.first, '\0') &&
+         inet_pton(AF_INET6, parts.first.c_str(), &address) == 1 &&
          absl::c_all_of(parts.second, [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
 }
 
 bool IsName(absl::string_view host) {
   return !host.empty() && std::ranges::none_of(host, [](char c) {
-    return absl::ascii_isspace(c) || absl::StrContains(":/[],", c);
+    return c == '\0' || absl::ascii_isspace(c) || absl::StrContains(":/[],", c);
   });
 }
 

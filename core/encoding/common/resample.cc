@@ -29,9 +29,11 @@ using Wide = __int128;
 constexpr int64_t kMaxSide = int64_t{1} << 20;
 // Maximum numbers of the table that a row of the target depends on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
-// Maximum summands of a row that is computed in one time slice: at a tie each
-// takes most of a microsecond.
-constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 15;
+// Maximum summands of a row that is computed in one time slice, with a stretched filter and
+// without: at a tie each takes most of a microsecond. Rows beyond it run on few threads, which
+// tables that models have are not worth.
+constexpr int64_t kMaxStretchedSummandsAtOnce = int64_t{1} << 15;
+constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 
 // docs/numerics.md derives the next three: bounds of the error of a weight, and of each product and
 // sum, relative to the magnitudes of the table's numbers; and the precision of an exact sum of
@@ -220,6 +222,8 @@ class RowWeights {
     if (!exact_.has_value()) {
       exact_.emplace(InAxis<mpz_class>(0), InAxis<mpz_class>(1), taps_.size());
     }
+    // Weights that were not completed have no sum.
+    if (!ComputeScope::Continues()) return;
     auto& [down, across, total, sum, of_row, number] = *exact_;
     mpfr_set_zero(sum.get(), 1);
     for (const auto& [row, row_weight] : down.taps) {
@@ -370,7 +374,9 @@ int64_t TableRows::batch() const {
   if (!resampling_.has_value()) return 1;
   const int64_t taps =
       resampling_->Window(resampling_->axes[0]) * resampling_->Window(resampling_->axes[1]);
-  return taps > kMaxSummandsAtOnce / table_.columns() ? kNonPreemptible : 1;
+  const bool is_stretched = resampling_->axes[0].is_stretched || resampling_->axes[1].is_stretched;
+  const int64_t most = is_stretched ? kMaxStretchedSummandsAtOnce : kMaxSummandsAtOnce;
+  return taps > most / table_.columns() ? kNonPreemptible : 1;
 }
 
 void TableRows::Write(int64_t row, Range columns, int64_t stride, std::byte* out) const {

@@ -2,6 +2,7 @@
 #include "server/run/config.h"
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,46 @@ TEST(Config, FlagGoesBeforeEnvironmentBeforeDefault) {
   unsetenv("ATTNBIAS_MAX_CONCURRENT_STREAMS");
   unsetenv("ATTNBIAS_DRAIN_GRACE");
   EXPECT_EQ(Parsed({}).transport.max_concurrent_streams, 256);
+}
+
+// Writes a file that --config reads.
+std::string FileOf(const std::string& text) {
+  const std::string path = testing::TempDir() + "/attnbias_config.toml";
+  std::ofstream(path) << text;
+  return "--config=" + path;
+}
+
+TEST(Config, FlagAndEnvironmentOverrideTheFile) {
+  const std::string file = FileOf(
+      "# of all replicas\n"
+      "threads = 3\nmax-concurrent-streams = 5\ndrain-grace = \"9s\"\nreflection = false\n"
+      "memory-budget = \"64MiB\"\nlisten = [\"127.0.0.1:1\", \"unix:/x\"]\n");
+  setenv("ATTNBIAS_MAX_CONCURRENT_STREAMS", "7", 1);
+  const ServerConfig config = Parsed({file.c_str(), "--threads=2"});
+  unsetenv("ATTNBIAS_MAX_CONCURRENT_STREAMS");
+  EXPECT_EQ(config.threads, 2);
+  EXPECT_EQ(config.transport.max_concurrent_streams, 7);
+  EXPECT_EQ(config.drain_grace, absl::Seconds(9));
+  EXPECT_FALSE(config.transport.reflection);
+  EXPECT_EQ(config.memory_budget_bytes, int64_t{64} << 20);
+  EXPECT_THAT(config.listen, testing::ElementsAre("127.0.0.1:1", "unix:/x"));
+  EXPECT_THAT(config.effective, HasSubstr("\ndrain-grace=9s\n"));
+}
+
+TEST(Config, RefusesAFileThatIsWrong) {
+  const auto refused = [](const std::string& flag) {
+    const auto [code, text] = Refused({flag.c_str()});
+    EXPECT_EQ(code, 2);
+    return text;
+  };
+  EXPECT_THAT(refused("--config=/no/such"), HasSubstr("--config: /no/such"));
+  EXPECT_THAT(refused(FileOf("shutdown-dealy = 1\n")),
+              HasSubstr("got 'shutdown-dealy', want the name of a flag without --"));
+  EXPECT_THAT(refused(FileOf("[server]\nthreads = 1\n")),
+              HasSubstr("got the table [server], want flags alone"));
+  EXPECT_THAT(refused(FileOf("check-config = true\n")), HasSubstr("got 'check-config'"));
+  EXPECT_THAT(refused(FileOf("threads = 2\noip = true\nthreads = 2\n")), HasSubstr("threads"));
+  EXPECT_THAT(refused(FileOf("threads = many\n")), HasSubstr("--threads"));
 }
 
 TEST(Config, TheLastOfARepeatedFlagCounts) {
