@@ -139,5 +139,28 @@ def unpack(folder: pathlib.Path) -> None:
     script.chmod(0o755)
 
 
+def archive(folder: pathlib.Path, version: str) -> None:
+    """Builds the image for both architectures; writes OCI archives and their bills of materials.
+
+    Files have the time SOURCE_DATE_EPOCH.
+    """
+    time = f"--timestamp={os.environ['SOURCE_DATE_EPOCH']}"
+    for architecture in ("amd64", "arm64"):
+        name = folder / f"attnbias-image-{version}-{architecture}"
+        with (
+            tempfile.TemporaryDirectory() as storage,
+            root_mount() as machine,
+            buildah_in(pathlib.Path(storage), machine) as buildah,
+        ):
+            buildah.build_as_users_do(f"--platform=linux/{architecture}", time)
+            buildah("push", "attnbias", f"oci-archive:{name}.tar:attnbias:{version}")
+            buildah.write_bill()
+        shutil.copy(ROOT / "build/image.spdx.json", f"{name}.spdx.json")
+
+
 if __name__ == "__main__":
-    unpack(pathlib.Path(sys.argv[1]))
+    match sys.argv[1:]:
+        case ["unpack", folder]:
+            unpack(pathlib.Path(folder))
+        case ["archive", folder, version]:
+            archive(pathlib.Path(folder), version)

@@ -354,7 +354,7 @@ step_envoy() {
   build dev
   install_python_client
   need_envoy
-  python -m tests.support.image build/image-root
+  python -m tests.support.image unpack build/image-root
   ATTNBIAS_SERVER_BINARY=$root/build/image-root/attnbias-server \
     pytest "${at_once[@]}" tests/packaging/envoy
 }
@@ -387,7 +387,7 @@ step_bare() {
 # What pip installs, on machines that have nothing else; minutes.
 step_wheels() {
   ((EUID == 0)) || skip "making a bare machine needs root"
-  build_wheels
+  build_wheels x86_64 aarch64
   tests/packaging/wheels/run.sh
   if [[ $(uname -m) == x86_64 ]]; then
     need_sysroot

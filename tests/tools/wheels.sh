@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# Builds what pip installs into build/wheels: the client, and for each architecture
-# the server, with the libraries that it takes from Debian 12 inside.
+# Builds what pip installs into build/wheels: the client, and the server for this machine's
+# architecture or those named, with the libraries that it takes from Debian 12 inside.
 wheels=$root/build/wheels
 
 # Where the libraries of an architecture are unpacked that is not this machine's.
@@ -55,10 +55,7 @@ build_server_wheel() {
 
 build_wheels() {
   local architecture
-  if ((!$#)); then
-    set -- aarch64
-    [[ $(uname -m) == aarch64 ]] || set -- x86_64 aarch64
-  fi
+  (($#)) || set -- "$(uname -m)"
   for architecture in "$@"; do
     [[ $architecture =~ ^(x86_64|aarch64)$ ]] ||
       die "no wheel for $architecture; there are: x86_64 aarch64"
