@@ -115,7 +115,7 @@ def test_what_attach_refuses_says_why(
     assert export({"model_type": "codegen"}, server, tmp_path) == 0
     out = capsys.readouterr().out
     assert "attach: left out: model: got model_type 'codegen'" in out
-    assert "each layer indexes a table of its own" in out
+    assert "each layer indexes its own table" in out
 
 
 def test_what_has_its_tables_in_the_checkpoint_is_left_out(
