@@ -225,7 +225,7 @@ void BandCache::RemoveEvictable(const void* idle) {
 
 void BandCache::DropCancelled() {
   std::vector<Waiter> cancelled;
-  // Moves out waiters; returns whether none is left. Nobody may join such a computation.
+  // Moves out waiters. Returns true if none is left: no call may join the computation then.
   const auto drop = [&cancelled](const InFlightPtr& computation) {
     std::vector<Waiter>& waiters = computation->waiters;
     const auto gone = std::partition(waiters.begin(), waiters.end(), [](const Waiter& waiter) {

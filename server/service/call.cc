@@ -30,8 +30,8 @@ constexpr int64_t kCallBytes = int64_t{16} << 10;
 // repeats them, and in the header.
 constexpr int64_t kCopies = 4;
 
-// What a caller whose bytes per second are limited may have waiting to be sent before a GetTensor
-// or a ModelInfer is refused.
+// Maximum backlog of a caller with limited bytes per second. Beyond it, GetTensor and ModelInfer
+// are refused.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
 // On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and Go's longest timeout
