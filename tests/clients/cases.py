@@ -488,21 +488,17 @@ RANGES |= {
     for name, trial in RANGES.items()
 }
 
-# As the page has them.
-FAULTS = {
-    "Connections": CONNECTIONS,
-    "Calls that end or stall": INTERRUPTED,
-    "Messages": CHUNKS,
-    "Headers": HEADERS,
-    "Answers to something else": CLAIMS,
-    "Texts": TEXTS,
-    "Lists of tables": TABLES,
-    "Streams that go on": RESUMED,
-    "A tensor of 2 KB": ONE_MESSAGE,
-    "A tensor of 24 MiB": RANGES,
-}
-COLUMNS = {"Connections": "at the target"}
-"""Headings of the first column, where it is not what the server sends."""
 TRIALS = (
-    ANSWERS | REFUSALS | {name: trial for group in FAULTS.values() for name, trial in group.items()}
+    ANSWERS
+    | REFUSALS
+    | CONNECTIONS
+    | INTERRUPTED
+    | CHUNKS
+    | HEADERS
+    | CLAIMS
+    | TEXTS
+    | TABLES
+    | RESUMED
+    | ONE_MESSAGE
+    | RANGES
 )

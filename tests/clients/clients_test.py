@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.clients.cases import COLUMNS, FAULTS, TRIALS
+from tests.clients.cases import TRIALS
 from tests.clients.drivers import DRIVERS, LACKS, PRINTED, Outcome, sketch
 from tests.clients.fronts import has_two_localhosts
 from tests.clients.proxy import Proxy
@@ -21,18 +21,6 @@ from tests.support.options import options_of
 from tests.support.server import Server, eventually
 
 Before = Callable[[Trial], Proxy]
-
-
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "operations" / "faults.md"
-
-
-def test_the_page_has_the_tables() -> None:
-    text = PAGE.read_text()
-    for heading, trials in FAULTS.items():
-        rows = [f"| {name} | {trial.outcome()} |\n" for name, trial in trials.items()]
-        column = COLUMNS.get(heading, "the server sends")
-        table = f"| {column} | every client gives |\n|---|---|\n" + "".join(rows)
-        assert f"## {heading}\n\n{table}" in text
 
 
 @functools.cache

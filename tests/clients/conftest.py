@@ -86,7 +86,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, trial in TRIALS.items():
         cells = [verdicts.get((name, client), "-") for client in DRIVERS]
         if set(cells) != {"-"}:
-            rows.append((name, trial.outcome().replace("`", ""), *cells))
+            rows.append((name, trial.outcome(), *cells))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -78,7 +78,7 @@ class Trial:
             return "the tables"
         if self.fails is None:
             return "the tensor" + (f", by {self._calls()}" if self._calls() else "")
-        return f"`{self.fails.status}`" + (f" after {self._calls()}" if self._calls() else "")
+        return self.fails.status + (f" after {self._calls()}" if self._calls() else "")
 
     def _calls(self) -> str:
         """Empty for one call, for none, and where the number depends on time."""
