@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes deploy/kubernetes, which ./dev chart generates from the chart.
+"""Writes what is generated from the chart, for ./dev chart: its README, and deploy/kubernetes.
 
 Usage: python -m tests.tools.chart [--check]
 
-With --check nothing is written, and a file that is not current is an error. The manifests are those
-of the default values, without Helm's own labels.
+With --check nothing is written, and a file that is not current is an error. helm-docs makes the
+README of README.md.gotmpl and the comments in values.yaml. The manifests are those of the default
+values, without Helm's own labels.
 """
 
 import re
@@ -33,8 +34,13 @@ def manifests() -> str:
     return HEAD + LEFT_OUT.sub("", output("helm", "template", "attnbias", CHART, "--skip-tests"))
 
 
+def readme() -> str:
+    options = ("--dry-run", "--sort-values-order=file", "--log-level=warning")
+    return output("helm-docs", f"--chart-search-root={CHART}", *options)
+
+
 def main() -> None:
-    renew({MANIFESTS: manifests()}, "./dev chart")
+    renew({CHART / "README.md": readme(), MANIFESTS: manifests()}, "./dev chart")
 
 
 if __name__ == "__main__":

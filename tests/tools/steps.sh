@@ -328,6 +328,7 @@ step_helm() {
   build dev attnbias-server
   need_manifest_tools
   need_helm
+  need_go_tool "$HELM_DOCS"
   python -m tests.tools.chart --check
   pytest tests/packaging/deploy/helm_test.py
 }

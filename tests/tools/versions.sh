@@ -6,6 +6,7 @@ GO_MINIMUM=1.26
 GRPCURL=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 KUBECONFORM=github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 HELM=helm.sh/helm/v3/cmd/helm@v3.22.0
+HELM_DOCS=github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2
 KUSTOMIZE=sigs.k8s.io/kustomize/kustomize/v5@v5.8.2
 CERT_MANAGER=github.com/cert-manager/cert-manager@v1.21.2
 GATEWAY_API=sigs.k8s.io/gateway-api@v1.6.3
