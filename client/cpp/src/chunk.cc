@@ -136,12 +136,13 @@ class ChunkReader {
   }
 
   absl::Status ParseHeader() {
-    const uint32_t crc = Crc32c(header_->data(), header_->size());
+    const std::string& header = *header_;
+    const uint32_t crc = Crc32c(header.data(), header.size());
     if (sent_header_crc_ != crc) {
       return absl::DataLossError(
           absl::StrCat("header: got CRC-32C ", Hex(crc), ", want ", Hex(sent_header_crc_)));
     }
-    return chunk_.header.emplace().ParseFromString(*header_) ? absl::OkStatus() : Malformed();
+    return chunk_.header.emplace().ParseFromString(header) ? absl::OkStatus() : Malformed();
   }
 
   // Of a repeated occurrence the last one counts, as in protobuf.
