@@ -222,7 +222,7 @@ int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
 
 // Returns the index of position 0 among `length` positions from `first` on.
 std::string IndexOfZero(int64_t first, int64_t length) {
-  return first <= 0 && -first < length ? absl::StrCat(-first) : "none";
+  return first <= 0 && first > -length ? absl::StrCat(-first) : "none";
 }
 
 // Returns the metadata of docs/protocol.md, as the Python client writes it.
@@ -254,8 +254,10 @@ absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
     if (part.name() == "border" && spec.has_pair()) {
       metadata["attnbias.border.class_query"] =
           IndexOfZero(pair.query_offset() + pair.queries().begin(), queries);
-      metadata["attnbias.border.class_key"] = IndexOfZero(
-          pair.has_key_positions() ? pair.key_positions().positions(0) : pair.keys().begin(), keys);
+      metadata["attnbias.border.class_key"] =
+          IndexOfZero(pair.key_positions().positions().empty() ? pair.keys().begin()
+                                                               : pair.key_positions().positions(0),
+                      keys);
     }
   }
   return metadata;

@@ -62,9 +62,9 @@ class LogitsReactor final : public RequestPump {
       if (!plan.ok()) return Made(plan.status());
       plan_ = *std::move(plan);
       call_.phases().Enter(Phase::kCompute);
-      return Prepare([this] {
+      return Prepare([this, crc32c = ChecksumOf(incoming.bytes)] {
         MakeEvictable();
-        Made(Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_)), 0});
+        Made(Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_), crc32c), 0});
       });
     }
     if (absl::Status status = Accept(*request); !status.ok()) return Made(status);

@@ -201,6 +201,16 @@ void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*
 
 }  // namespace
 
+uint32_t ChecksumOf(const grpc::ByteBuffer& request) {
+  std::vector<grpc::Slice> slices;
+  (void)request.Dump(&slices);
+  uint32_t crc32c = 0;
+  for (const grpc::Slice& slice : slices) {
+    crc32c = ExtendCrc32c(crc32c, slice.begin(), slice.size());
+  }
+  return crc32c;
+}
+
 v1::TensorHeader HeaderOf(const Plan& plan) {
   v1::TensorHeader header;
   for (const Part& part : plan.parts()) {

@@ -73,6 +73,9 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   return message;
 }
 
+// Returns the CRC-32C of a request's bytes, by which a client recognizes the answer.
+uint32_t ChecksumOf(const grpc::ByteBuffer& request);
+
 v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
 
@@ -90,21 +93,22 @@ grpc::ByteBuffer Serialized(const Message& message) {
 // Returns the bytes before those of a field.
 std::string TagAndLength(int field, size_t length);
 
-// Serialises a Response with only the header and its checksum.
+// Serialises a Response with only the header, its checksum and that of the request.
 template <typename Response, typename Header>
-std::string SerializeHeader(const Header& header) {
+std::string SerializeHeader(const Header& header, uint32_t request_crc32c) {
   const size_t size = header.ByteSizeLong();
   std::string fields = TagAndLength(Response::kHeaderFieldNumber, size);
   header.AppendToString(&fields);
-  Response checksum;
-  checksum.set_header_crc32c(Crc32c(fields.data() + fields.size() - size, size));
-  checksum.AppendToString(&fields);
+  Response checksums;
+  checksums.set_header_crc32c(Crc32c(fields.data() + fields.size() - size, size));
+  checksums.set_request_crc32c(request_crc32c);
+  checksums.AppendToString(&fields);
   return fields;
 }
 
 template <typename Response, typename Header>
-grpc::ByteBuffer FrameHeader(const Header& header) {
-  const grpc::Slice fields(SerializeHeader<Response>(header));
+grpc::ByteBuffer FrameHeader(const Header& header, uint32_t request_crc32c) {
+  const grpc::Slice fields(SerializeHeader<Response>(header, request_crc32c));
   return grpc::ByteBuffer(&fields, 1);
 }
 

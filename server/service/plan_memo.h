@@ -30,7 +30,7 @@ struct StreamWindow {
 
 struct PlannedRequest {
   PlanPtr plan;
-  // A StreamTensorResponse with the header alone: see SerializeHeader.
+  // A StreamTensorResponse with the header and checksums: see SerializeHeader.
   std::string header;
   StreamWindow window;
 };

@@ -133,8 +133,8 @@ class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
     Begin(*request, [this, request, response] {
       const absl::StatusOr<PlanPtr> plan = MakePlan(*request);
       if (!plan.ok()) return End(plan.status());
-      GetHeader(*plan, [this, response](const v1::TensorHeader& header) {
-        *response = FrameHeader<v1::DescribeTensorResponse>(header);
+      GetHeader(*plan, [this, request, response](const v1::TensorHeader& header) {
+        *response = FrameHeader<v1::DescribeTensorResponse>(header, ChecksumOf(*request));
         const absl::Status status = CheckHeaderSize(static_cast<int64_t>(response->Length()));
         if (status.ok()) call_.AnswerSent();
         End(status);
@@ -244,7 +244,7 @@ class TensorReactor : public Base {
     if (!planned.ok()) return this->End(planned.status());
     const auto own = std::make_shared<PlannedRequest>(*planned);
     this->GetHeader(own->plan, [this, own](const v1::TensorHeader& header) {
-      own->header = SerializeHeader<v1::StreamTensorResponse>(header);
+      own->header = SerializeHeader<v1::StreamTensorResponse>(header, ChecksumOf(request_));
       if (absl::Status status = CheckSize(*own); !status.ok()) return this->End(status);
       planned_ = own;
       // A range is requested once, and would displace frequent requests.

@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 import numpy as np
-from crc32c import crc32c
 from google.rpc import status_pb2
 
 from tests.clients.claims import CLAIMS, GRID_OF_AXES, TABLES, TEXTS, VECTORS
@@ -28,13 +27,13 @@ from tests.clients.faults import (
     from_beginning,
     header,
     in_turn,
-    message_with,
     none,
     only,
     part,
     replaced,
     resumed,
     then,
+    with_header,
 )
 from tests.clients.trial import (
     LARGE,
@@ -297,11 +296,10 @@ def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
     return part(change, total=total)
 
 
-def other_positions(got: str) -> str:
-    """What clients say of a header of LARGE with another shape."""
-    return rf"header: part positions has shape \[{got}\], want \[5120, 256\]"
-
-
+OF_ANOTHER_REQUEST = chunk(
+    lambda reply: setattr(reply, "request_crc32c", reply.request_crc32c ^ 1), 0
+)
+NOT_THIS_REQUEST = "request_crc32c: got [0-9a-f]{8}, want [0-9a-f]{8}"
 DOES_NOT_ADD_UP = "header: part positions at byte [08] has shape .* does not add up"
 HEADERS = {
     "nothing, and `OK`": spoilt(only(), "stream: ended without a header"),
@@ -334,16 +332,20 @@ HEADERS = {
     ),
     "a second header midway": spoilt(only(0, 1, 0, 2, 3, 4), "stream: a second header"),
     "a header cut short": spoilt(lambda _, messages: [apart(messages)[0][:-2]], NOT_PROTOBUF),
-    "a header of garbage": spoilt(
-        replaced(0, lambda _: message_with(b"\xff" * 9, crc32c(b"\xff" * 9))), NOT_PROTOBUF
-    ),
+    "a header of garbage": spoilt(with_header(b"\xff" * 9), NOT_PROTOBUF),
     "a header of another checksum": spoilt(
         chunk(lambda reply: reply.header.parts[0].ClearField("name"), 0),
         "header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}",
     ),
-    "a header without a checksum, of an older server": Trial(
-        LARGE, chunk(lambda reply: reply.ClearField("header_crc32c"), 0)
+    "a header without a checksum": spoilt(
+        chunk(lambda reply: reply.ClearField("header_crc32c"), 0),
+        "header: got CRC-32C [0-9a-f]{8}, want none",
     ),
+    "no checksum of the request": spoilt(
+        chunk(lambda reply: reply.ClearField("request_crc32c"), 0),
+        "request_crc32c: got none, want [0-9a-f]{8}",
+    ),
+    "the answer to another request": spoilt(OF_ANOTHER_REQUEST, NOT_THIS_REQUEST),
     "a header of 5 MiB": Trial(
         LARGE,
         header(lambda owner: owner.derived.add(name="x" * (5 << 20))),
@@ -351,12 +353,16 @@ HEADERS = {
             "RESOURCE_EXHAUSTED", "[Rr]eceived message larger than max|too large a message"
         ),
     ),
-    "a header that declares 1 TiB": spoilt(shape(1 << 30, 256), other_positions("1073741824, 256")),
+    "a header that declares 1 TiB": Trial(
+        LARGE,
+        shape(1 << 30, 256),
+        fails=Fails("RESOURCE_EXHAUSTED", "the tensor has 1099511627776 bytes"),
+    ),
     "a header that declares more than comes": spoilt(
-        shape(5121, 256), other_positions("5121, 256")
+        shape(5121, 256), "stream: ended after 5242880 bytes, want 5243904"
     ),
     "a header that declares less than comes": spoilt(
-        shape(1024, 256), other_positions("1024, 256")
+        shape(1024, 256), "chunk: got 1048576 bytes of data, want at most the 0 that are missing"
     ),
     "a shape that is not the size": spoilt(shape(5121, 256, size=5242880), DOES_NOT_ADD_UP),
     "negative lengths": spoilt(shape(-5120, -256), DOES_NOT_ADD_UP),
@@ -378,31 +384,21 @@ HEADERS = {
     "a header twice in its message": spoilt(
         replaced(0, lambda raw: raw + raw), "header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"
     ),
-    "an unknown form": spoilt(
+    "an unknown form": Trial(
+        LARGE,
         part(lambda owner: setattr(owner, "form", 99)),
-        "header: part positions has form 99, want TABLE",
+        fails=Fails("UNIMPLEMENTED", "header: part positions has form 99"),
     ),
     "an unknown element type": Trial(
         LARGE,
         part(lambda owner: setattr(owner, "data_type", 99)),
         fails=Fails("UNIMPLEMENTED", "header: part positions has data_type 99"),
     ),
-}
+} | CLAIMS
 
 MISMATCH = Refusal(grpc.StatusCode.FAILED_PRECONDITION, "other bytes", "FINGERPRINT_MISMATCH")
 NOT_MOUNTED = Refusal(grpc.StatusCode.NOT_FOUND, "not mounted here", "TABLE_NOT_FOUND")
 BREAK = then(DRAINING, after=2)
-# 5 MiB with as many columns as the server's table has, which no client knows.
-STRETCHED = Asked(
-    Case(
-        "learned_absolute",
-        {
-            "table": f"{TABLE_FILE}:{TABLE_TENSOR}",
-            "resample": {"target": [655360]},
-        },
-    ),
-    {"positions": (0, 655360)},
-)
 RESUMED = {
     "resumed with another fingerprint": spoilt(
         resumed(header(lambda owner: setattr(owner, "fingerprint", "0" * 64))),
@@ -410,7 +406,10 @@ RESUMED = {
         calls=2,
     ),
     "resumed with another number of columns": spoilt(
-        resumed(shape(655360, 3)), "stream: resumed with parts .*, want ", STRETCHED, calls=2
+        resumed(shape(5120, 512)), "stream: resumed with parts .*, want ", calls=2
+    ),
+    "resumed with the answer to another request": spoilt(
+        resumed(OF_ANOTHER_REQUEST), NOT_THIS_REQUEST, calls=2
     ),
     "resumed at the beginning": spoilt(
         resumed(chunk(lambda reply: setattr(reply, "offset", 0), 0)),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import grpc
+from crc32c import crc32c
 
 from tests.support.contract import header_checksum, message
 
@@ -87,9 +88,10 @@ def chunk(change: Change, index: int = 1) -> Fault:
 def apart(messages: list[bytes]) -> list[bytes]:
     """The header alone, and the first chunk after it."""
     first = _parsed(messages[0])
-    alone = type(first)(header=first.header, header_crc32c=first.header_crc32c)
-    first.ClearField("header")
-    first.ClearField("header_crc32c")
+    names = ("header", "header_crc32c", "request_crc32c")
+    alone = type(first)(**{name: getattr(first, name) for name in names})
+    for name in names:
+        first.ClearField(name)
     return [alone.SerializeToString(), first.SerializeToString(), *messages[1:]]
 
 
@@ -129,10 +131,17 @@ def resumed(*each: Fault) -> Fault:
     return in_turn(then(DRAINING, after=2), *each)
 
 
-def message_with(header_bytes: bytes, checksum: int) -> bytes:
-    """One with bytes that need not be a header's."""
-    fields = message("DescribeTensorResponse")(header_crc32c=checksum).SerializeToString()
-    return b"\x0a" + _varint(len(header_bytes)) + header_bytes + fields
+def with_header(header_bytes: bytes) -> Fault:
+    """A first message with bytes that need not be a header's."""
+
+    def change(raw: bytes) -> bytes:
+        fields = _parsed(raw)
+        fields.ClearField("header")
+        fields.header_crc32c = crc32c(header_bytes)
+        start = b"\x0a" + _varint(len(header_bytes)) + header_bytes
+        return start + bytes(fields.SerializeToString())
+
+    return replaced(0, change)
 
 
 def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:

@@ -83,7 +83,7 @@ def test_stream_gives_the_same(server: str) -> None:
 def test_describe_tensor_gives_the_header(server: str) -> None:
     [whole] = answers(server, f"{SERVICE}/GetTensor", spec=SMALL_ALIBI)
     assert answers(server, f"{SERVICE}/DescribeTensor", spec=SMALL_ALIBI) == [
-        {key: whole[key] for key in ("header", "header_crc32c")}
+        {key: whole[key] for key in ("header", "header_crc32c", "request_crc32c")}
     ]
 
 

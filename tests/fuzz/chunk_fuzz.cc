@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "client/cpp/src/chunk.h"
-#include "client/cpp/src/expected.h"
+#include "client/cpp/src/header.h"
 #include "core/checksum/crc32c.h"
 #include "tests/fuzz/message_mutator.h"
 
@@ -37,9 +37,9 @@ grpc::ByteBuffer Sliced(std::string_view bytes) {
 // Whether the header's checksum is not that of its bytes; also where these are
 // not as protobuf writes them, and so are not known here.
 bool HasOtherHeader(const v1::StreamTensorResponse& message, std::string_view bytes) {
-  if (!message.has_header_crc32c()) return false;
+  if (!message.has_header()) return false;
   const std::string header = message.header().SerializeAsString();
-  return message.header_crc32c() != ChecksumOf(header) ||
+  return !message.has_header_crc32c() || message.header_crc32c() != ChecksumOf(header) ||
          bytes.find(header) == std::string_view::npos;
 }
 
@@ -48,7 +48,7 @@ void Require(bool holds) {
 }
 
 void CheckParts(const v1::TensorHeader& header) {
-  if (!CheckHeader(header, {}, kMaxTensorBytes).ok()) return;
+  if (!CheckHeader(header, kMaxTensorBytes).ok()) return;
   Require(header.total_bytes() >= 0 && header.total_bytes() <= kMaxTensorBytes);
   for (const v1::TensorPart& part : header.parts()) {
     Require(part.offset() >= 0 && part.size_bytes() >= 0 &&
@@ -90,7 +90,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
     return size;
   }
   message.set_crc32c(attnbias::ChecksumOf(message.data()));
-  if (message.has_header_crc32c()) {
+  if (message.has_header()) {
     message.set_header_crc32c(attnbias::ChecksumOf(message.header().SerializeAsString()));
   }
   if (message.ByteSizeLong() > max_size) return size;

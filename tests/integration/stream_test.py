@@ -19,9 +19,9 @@ def check_replies(replies: list[Any], begin: int, total: int, most: int) -> byte
     """The payload of a stream that kept every rule of the contract."""
     assert replies[0].HasField("header")
     assert replies[0].header_crc32c == header_checksum(replies[0])
+    assert replies[0].HasField("request_crc32c")
     for reply in replies[1:]:
-        assert not reply.HasField("header")
-        assert not reply.HasField("header_crc32c")
+        assert not any(map(reply.HasField, ("header", "header_crc32c", "request_crc32c")))
     at = begin
     for reply in replies:
         assert reply.offset == at
@@ -69,6 +69,15 @@ def test_a_remembered_answer_is_the_same(stub: Stub) -> None:
     first, again = (stub.tensor(alibi(3, 20)) for _ in range(2))
     assert again == first
     assert again.header_crc32c == header_checksum(again)
+
+
+def test_an_answer_has_the_checksum_of_its_request(stub: Stub) -> None:
+    same = alibi(2, 16), alibi(2, 16, form="FORM_TOEPLITZ")
+    for spec in (*same, *same):  # the second time from the memo of plans
+        request = message("DescribeTensorRequest")(spec=spec)
+        replies = stub.describe(request), stub.tensor(spec), next(iter(stub.stream(spec)))
+        want = crc32c.crc32c(request.SerializeToString())
+        assert [reply.request_crc32c for reply in replies] == [want] * 3
 
 
 def test_every_method_gives_the_same_header(stub: Stub) -> None:

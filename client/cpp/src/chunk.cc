@@ -36,10 +36,16 @@ constexpr uint32_t kCrcTag =
     Tag(v1::StreamTensorResponse::kCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
 constexpr uint32_t kHeaderCrcTag =
     Tag(v1::StreamTensorResponse::kHeaderCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
+constexpr uint32_t kRequestCrcTag =
+    Tag(v1::StreamTensorResponse::kRequestCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
 constexpr uint32_t kDataTag =
     Tag(v1::StreamTensorResponse::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 absl::Status Malformed() { return absl::DataLossError("message: it is not protobuf"); }
+
+std::string Hex(std::optional<uint32_t> crc) {
+  return crc.has_value() ? absl::StrCat(absl::Hex(*crc, absl::kZeroPad8)) : "none";
+}
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t size) { std::memcpy(to, from, size); }
 
@@ -82,9 +88,8 @@ class ChunkReader {
     if (!in_.ConsumedEntireMessage()) return Malformed();
     if (room_.has_value() && computed_crc_ != sent_crc_) {
       return absl::DataLossError(absl::StrCat("chunk: ", chunk_.size, " bytes at offset ",
-                                              chunk_.offset, " have CRC-32C ",
-                                              absl::Hex(computed_crc_, absl::kZeroPad8), ", want ",
-                                              absl::Hex(sent_crc_, absl::kZeroPad8)));
+                                              chunk_.offset, " have CRC-32C ", Hex(computed_crc_),
+                                              ", want ", Hex(sent_crc_)));
     }
     if (header_.has_value()) {
       const absl::Status status = ParseHeader();
@@ -108,6 +113,9 @@ class ChunkReader {
         return in_.ReadLittleEndian32(&sent_crc_) ? absl::OkStatus() : Malformed();
       case kHeaderCrcTag:
         return in_.ReadLittleEndian32(&sent_header_crc_.emplace()) ? absl::OkStatus() : Malformed();
+      case kRequestCrcTag:
+        return in_.ReadLittleEndian32(&chunk_.request_crc32c.emplace()) ? absl::OkStatus()
+                                                                        : Malformed();
       case kDataTag:
         return ReadData();
       default:
@@ -128,13 +136,13 @@ class ChunkReader {
   }
 
   absl::Status ParseHeader() {
-    const uint32_t crc = Crc32c(header_->data(), header_->size());
-    if (sent_header_crc_.value_or(crc) != crc) {
-      return absl::DataLossError(absl::StrCat("header: got CRC-32C ",
-                                              absl::Hex(crc, absl::kZeroPad8), ", want ",
-                                              absl::Hex(*sent_header_crc_, absl::kZeroPad8)));
+    const std::string& header = *header_;
+    const uint32_t crc = Crc32c(header.data(), header.size());
+    if (sent_header_crc_ != crc) {
+      return absl::DataLossError(
+          absl::StrCat("header: got CRC-32C ", Hex(crc), ", want ", Hex(sent_header_crc_)));
     }
-    return chunk_.header.emplace().ParseFromString(*header_) ? absl::OkStatus() : Malformed();
+    return chunk_.header.emplace().ParseFromString(header) ? absl::OkStatus() : Malformed();
   }
 
   // Of a repeated occurrence the last one counts, as in protobuf.
@@ -185,13 +193,20 @@ absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message, absl::Span<std::byte>
   return ChunkReader(&in, room, placement).Read();
 }
 
-absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(grpc::ByteBuffer* message) {
+absl::StatusOr<v1::TensorHeader> ReadHeader(grpc::ByteBuffer* message, uint32_t request_crc32c) {
   grpc::ProtoBufferReader slices(message);
   if (!slices.status().ok()) return Malformed();
   CodedInputStream in(&slices);
   absl::StatusOr<Chunk> chunk = ChunkReader(&in, std::nullopt, Placement::kCached).Read();
   if (!chunk.ok()) return chunk.status();
-  return std::move(chunk->header);
+  if (!chunk->header.has_value()) {
+    return absl::DataLossError("stream: the first message has no header");
+  }
+  if (chunk->request_crc32c != request_crc32c) {
+    return absl::DataLossError(absl::StrCat("request_crc32c: got ", Hex(chunk->request_crc32c),
+                                            ", want ", Hex(request_crc32c)));
+  }
+  return *std::move(chunk->header);
 }
 
 }  // namespace attnbias

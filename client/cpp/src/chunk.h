@@ -18,6 +18,7 @@ namespace attnbias {
 
 struct Chunk {
   std::optional<v1::TensorHeader> header;
+  std::optional<uint32_t> request_crc32c;
   int64_t offset = 0;
   // Bytes of `data`, which are now at the front of the room.
   int64_t size = 0;
@@ -28,13 +29,14 @@ enum class Placement { kCached, kStreamed };
 
 // Reads a message and consumes it. DATA_LOSS if the message is malformed, has
 // more data than `room` or does not match its checksums; the room's contents
-// are then unspecified. Accepts a header without checksum, from an older
-// server.
+// are then unspecified.
 absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message, absl::Span<std::byte> room,
                                 Placement placement);
 
 // Reads the header of a message that may also have payload, before room for the
-// payload is found. Errors are those of ReadChunk. Does not consume `message`.
-absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(grpc::ByteBuffer* message);
+// payload is found. Errors are those of ReadChunk, and DATA_LOSS if the message
+// has no header or answers a request of another CRC-32C. Does not consume
+// `message`.
+absl::StatusOr<v1::TensorHeader> ReadHeader(grpc::ByteBuffer* message, uint32_t request_crc32c);
 
 }  // namespace attnbias

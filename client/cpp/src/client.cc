@@ -25,9 +25,10 @@
 #include "client/cpp/src/attempts.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/chunk.h"
-#include "client/cpp/src/expected.h"
+#include "client/cpp/src/header.h"
 #include "client/cpp/src/security.h"
 #include "client/cpp/src/target.h"
+#include "core/checksum/crc32c.h"
 
 namespace attnbias {
 namespace {
@@ -103,11 +104,11 @@ absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
 // destructor cancels the call unless it has ended.
 class RawStream {
  public:
-  RawStream(const std::shared_ptr<grpc::Channel>& channel, const v1::StreamTensorRequest& request,
+  RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& request,
             const Attempts& attempts)
       : stub_(channel) {
     attempts.Prepare(&context_);
-    const grpc::Slice serialized(request.SerializeAsString());
+    const grpc::Slice serialized(request);
     call_ = stub_.PrepareCall(&context_, kStreamTensor, &queue_);
     call_->StartCall(nullptr);
     Wait();
@@ -218,7 +219,9 @@ class Download {
     request_.set_read_offset(at_);
     request_.set_expected_fingerprint(at_ > 0 ? header_.fingerprint() : "");
     has_header_ = false;
-    RawStream stream(channel, request_, attempts);
+    const std::string request = request_.SerializeAsString();
+    request_crc32c_ = Crc32c(request.data(), request.size());
+    RawStream stream(channel, request, attempts);
     grpc::ByteBuffer message;
     while (stream.Read(&message)) {
       absl::Status read = ReadMessage(&message);
@@ -261,16 +264,13 @@ class Download {
   // Checks the header of the first message, whose data stays to be read. Finds
   // memory unless an earlier stream began the payload.
   absl::Status ReadFirstHeader(grpc::ByteBuffer* message) {
-    auto header = ReadHeader(message);
+    auto header = ReadHeader(message, request_crc32c_);
     if (!header.ok()) return header.status();
-    if (!header->has_value()) {
-      return absl::DataLossError("stream: the first message has no header");
-    }
     has_header_ = true;
-    if (at_ > 0) return CheckSame(**header, header_);
-    absl::Status status = CheckHeader(**header, request_.spec(), max_tensor_bytes_);
+    absl::Status status = CheckHeader(*header, max_tensor_bytes_);
     if (!status.ok()) return status;
-    header_ = **std::move(header);
+    if (at_ > 0) return CheckSame(*header, header_);
+    header_ = *std::move(header);
     auto memory = reserve_(header_);
     if (!memory.ok()) return memory.status();
     memory_ = memory->subspan(0, static_cast<size_t>(header_.total_bytes()));
@@ -283,6 +283,7 @@ class Download {
   const ReserveFn& reserve_;
   const ProgressFn& progress_;
   v1::StreamTensorRequest request_;
+  uint32_t request_crc32c_ = 0;  // of the bytes of the last call
 
   v1::TensorHeader header_;
   absl::Span<std::byte> memory_;
@@ -351,23 +352,23 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
 }
 
 absl::StatusOr<v1::TensorHeader> Client::Describe(const v1::TensorSpec& spec) const {
-  v1::DescribeTensorRequest request;
-  *request.mutable_spec() = spec;
+  v1::DescribeTensorRequest message;
+  *message.mutable_spec() = spec;
+  const std::string bytes = message.SerializeAsString();
+  const grpc::Slice slice(bytes);
   grpc::ByteBuffer response;
   const absl::Status status = connection_->Try(
       [&](grpc::ClientContext* context) {
-        return CallUnary(connection_->channel, kDescribe, request, context, &response);
+        return CallUnary(connection_->channel, kDescribe, grpc::ByteBuffer(&slice, 1), context,
+                         &response);
       },
       connection_->NewAttempts());
   if (!status.ok()) return status;
-  auto header = ReadHeader(&response);
+  auto header = ReadHeader(&response, Crc32c(bytes.data(), bytes.size()));
   if (!header.ok()) return header.status();
-  if (!header->has_value()) {
-    return absl::DataLossError("DescribeTensor: the answer has no header");
-  }
-  const absl::Status is_answer = CheckHeader(**header, spec, std::numeric_limits<int64_t>::max());
-  if (!is_answer.ok()) return is_answer;
-  return **std::move(header);
+  const absl::Status checked = CheckHeader(*header, std::numeric_limits<int64_t>::max());
+  if (!checked.ok()) return checked;
+  return header;
 }
 
 absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec, const ProgressFn& progress) const {

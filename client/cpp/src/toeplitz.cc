@@ -6,15 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/src/header.h"
 
 namespace attnbias::internal {
-namespace {
-
-int64_t LengthOf(bool listed, const v1::PositionList& positions, const v1::Range& window) {
-  return listed ? positions.positions_size() : window.end() - window.begin();
-}
-
-}  // namespace
 
 absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& header) {
   if (header.parts_size() != 1 || header.parts(0).form() != v1::FORM_TOEPLITZ) {
@@ -26,9 +20,7 @@ absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& h
                                                    ", want diagonals alone: form TOEPLITZ"));
   }
   const v1::PairExtent& pair = header.resolved_spec().pair();
-  const int64_t queries =
-      LengthOf(pair.has_query_positions(), pair.query_positions(), pair.queries());
-  const int64_t keys = LengthOf(pair.has_key_positions(), pair.key_positions(), pair.keys());
+  const auto [queries, keys] = QueriesAndKeys(pair);
   std::vector<int64_t> axes(header.parts(0).shape().begin(), header.parts(0).shape().end());
   // The resolved request tells [heads, diagonals] from [diagonals, columns].
   int64_t heads = 1;
@@ -38,7 +30,7 @@ absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& h
   }
   const int64_t columns = axes.size() == 2 ? axes.back() : 1;
   if (axes.empty() || axes.size() > 2 || queries < 1 || keys < 1 ||
-      axes.front() != queries + keys - 1) {
+      axes.front() - queries != keys - 1) {
     return absl::DataLossError(absl::StrCat("header: got diagonals of shape [",
                                             absl::StrJoin(header.parts(0).shape(), ", "), "] for ",
                                             queries, " queries and ", keys, " keys"));

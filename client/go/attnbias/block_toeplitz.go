@@ -28,30 +28,44 @@ type gridAxis struct {
 	side, stride int
 }
 
-// AsBlockToeplitz views a tensor of form BLOCK_TOEPLITZ, with or without a border. The error is
-// ErrInvalidArgument if the tensor has another form, or its numbers are of another type.
+// AsBlockToeplitz views a tensor of form BLOCK_TOEPLITZ, with or without a border, with the errors
+// of [AsToeplitz].
 func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	parts := min(max(len(tensor.header.Parts), 1), 2)
 	block, err := arrayOfForm[T](tensor, pb.Form_FORM_BLOCK_TOEPLITZ, parts)
 	if err != nil {
 		return nil, err
 	}
-	strides := tensor.asked.window.strides
-	heads, sides := splitHeads(block.Shape, len(strides))
-	b := &BlockToeplitz[T]{pairs: tensor.asked.pairs(heads), block: block.Data}
+	counts, sides := splitHeads(tensor.header, block.Shape)
+	strides := tensor.header.ResolvedSpec.GetGrid().GetQueryStride()
+	if len(strides) == 0 {
+		strides = slices.Repeat([]int64{1}, len(sides))
+	}
+	b := &BlockToeplitz[T]{pairs: counts, block: block.Data}
+	part := tensor.header.Parts[0]
+	if len(strides) != len(sides) {
+		return nil, contradicts(part)
+	}
 	for i, side := range sides {
+		if side%2 == 0 || strides[i] < 1 {
+			return nil, contradicts(part)
+		}
 		b.axes = append(b.axes, gridAxis{(side + 1) / 2, int(strides[i])})
 	}
 	if parts == 2 {
-		b.border, err = borderOf[T](tensor)
+		b.border, err = borderOf[T](tensor, counts.heads)
 	}
 	return b, err
 }
 
 // borderOf returns the numbers [heads, 3] of a class token: for its query and every other key, for
 // every other query and its key, and for itself.
-func borderOf[T Element](tensor *Tensor) ([]T, error) {
-	border, err := arrayOf[T](tensor, tensor.header.Parts[1])
+func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
+	part := tensor.header.Parts[1]
+	border, err := arrayOf[T](tensor, part)
+	if err == nil && len(border.Data) != 3*heads {
+		err = contradicts(part)
+	}
 	return border.Data, err
 }
 

@@ -10,21 +10,21 @@ type BorderedToeplitz[T Element] struct {
 	classQuery, classKey int // where position 0 is among queries and keys, or would be
 }
 
-// AsBorderedToeplitz views a tensor of form TOEPLITZ with a border. The error is ErrInvalidArgument
-// if the tensor has another form, or its numbers are of another type.
+// AsBorderedToeplitz views a tensor of form TOEPLITZ with a border, with the errors of
+// [AsToeplitz].
 func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error) {
 	inner, err := toeplitzOf[T](tensor, 2)
 	if err != nil {
 		return nil, err
 	}
-	border, err := borderOf[T](tensor)
+	border, err := borderOf[T](tensor, inner.heads)
 	if err != nil {
 		return nil, err
 	}
+	queries, keys := axesOf(tensor.header.ResolvedSpec)
 	return &BorderedToeplitz[T]{
 		pairs: inner.pairs, inner: inner, border: border,
-		classQuery: -int(tensor.asked.window.queries.first),
-		classKey:   -int(tensor.asked.window.keys.first),
+		classQuery: -int(queries.first), classKey: -int(keys.first),
 	}, nil
 }
 

@@ -81,7 +81,7 @@ func (c *Client) Close() error {
 }
 
 // Get fetches a tensor. A broken stream resumes where it broke. The error is ErrCorrupt if the
-// payload contradicts its checksums or header, or the header contradicts the request.
+// payload contradicts its checksums or header, or answers another request.
 func (c *Client) Get(
 	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
 ) (*Tensor, error) {
@@ -131,20 +131,22 @@ func (c *Client) get(
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	d := download{client: c, spec: spec, want: expectedOf(spec), reserve: reserve,
-		progress: s.progress}
+	d := download{client: c, spec: spec, reserve: reserve, progress: s.progress}
 	return d.run(ctx)
 }
 
 // Describe returns the header that Get would return, without computing the tensor. The error is
-// ErrCorrupt if the header contradicts its checksum or the request.
+// ErrCorrupt if the header contradicts itself or its checksum, or answers another request.
 func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorHeader, error) {
 	if err := requireSpec(spec); err != nil {
 		return nil, err
 	}
+	request, err := serialized(&pb.DescribeTensorRequest{Spec: spec})
+	if err != nil {
+		return nil, err
+	}
 	var answer rawMessage
-	err := c.ask(ctx, pb.AttentionBiasService_DescribeTensor_FullMethodName,
-		&pb.DescribeTensorRequest{Spec: spec}, &answer)
+	err = c.ask(ctx, pb.AttentionBiasService_DescribeTensor_FullMethodName, request, &answer)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +155,7 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	if err != nil {
 		return nil, err
 	}
-	return read.tensorHeader(expectedOf(spec))
+	return read.tensorHeader(request)
 }
 
 // ServerInfo returns version, kernels, encodings and limits of the server.

@@ -18,7 +18,6 @@ import (
 type download struct {
 	client   *Client
 	spec     *pb.TensorSpec
-	want     *expected
 	reserve  func(*pb.TensorHeader) ([]byte, error) // returns exactly total_bytes
 	progress func(done, total int64)                // nil: no callback
 
@@ -40,7 +39,7 @@ func (d *download) run(ctx context.Context) (*Tensor, error) {
 		before := d.at
 		err := d.fetchRest(ctx)
 		if err == nil {
-			return &Tensor{d.header, d.memory, d.want}, nil
+			return &Tensor{d.header, d.memory}, nil
 		}
 		if before > 0 && !restarted &&
 			(errors.Is(err, ErrFingerprintMismatch) || errors.Is(err, ErrNotFound)) {
@@ -65,17 +64,21 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	if d.at > 0 {
 		request.ExpectedFingerprint = d.header.Fingerprint
 	}
+	sent, err := serialized(request)
+	if err != nil {
+		return errorOf(err, nil)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := d.client.newStream(ctx, pb.AttentionBiasService_StreamTensor_FullMethodName)
 	if err != nil {
 		return d.client.advised(errorOf(err, nil))
 	}
-	if err = stream.SendMsg(request); err == nil {
+	if err = stream.SendMsg(sent); err == nil {
 		err = stream.CloseSend()
 	}
 	if err == nil || errors.Is(err, io.EOF) { // reading returns the reason of an EOF
-		err = d.receive(stream)
+		err = d.receive(stream, sent)
 	}
 	if err != nil {
 		return d.client.advised(errorOf(err, stream.Trailer))
@@ -83,8 +86,8 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	return nil
 }
 
-// receive checks the chunks of a stream and copies each to its place.
-func (d *download) receive(stream receiver) error {
+// receive checks the chunks of the stream that answers a request and copies each to its place.
+func (d *download) receive(stream receiver, request rawRequest) error {
 	for isFirst := true; ; isFirst = false {
 		var message rawMessage
 		err := stream.RecvMsg(&message)
@@ -98,21 +101,21 @@ func (d *download) receive(stream receiver) error {
 		case err != nil:
 			return err
 		}
-		if err := d.take(message, isFirst); err != nil {
+		if err := d.take(message, request, isFirst); err != nil {
 			return err
 		}
 	}
 }
 
 // take reads a message, the first of which has the header, and copies its data to their place.
-func (d *download) take(message rawMessage, isFirst bool) error {
+func (d *download) take(message rawMessage, request rawRequest, isFirst bool) error {
 	defer message.Free()
 	read, err := readChunk(message.ReadOnlyData())
 	if err != nil {
 		return err
 	}
 	if isFirst {
-		if err := d.takeHeader(read); err != nil || len(read.data) == 0 {
+		if err := d.takeHeader(read, request); err != nil || len(read.data) == 0 {
 			return err // a header alone has no offset
 		}
 	} else if read.header != nil {
@@ -133,8 +136,8 @@ func (d *download) take(message rawMessage, isFirst bool) error {
 
 // takeHeader reserves memory for the payload, or compares the header of a resumed stream with the
 // first one.
-func (d *download) takeHeader(read chunk) error {
-	header, err := read.tensorHeader(d.want)
+func (d *download) takeHeader(read chunk, request rawRequest) error {
+	header, err := read.tensorHeader(request)
 	if err != nil {
 		return err
 	}

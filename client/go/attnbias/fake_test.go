@@ -51,17 +51,32 @@ func payloadHeader() *pb.TensorHeader {
 			Encoding: alibi.Encoding,
 			Extent: &pb.TensorSpec_Pair{Pair: &pb.PairExtent{
 				QueryLength: 2, KeyLength: 2, Queries: &pb.Range{End: 2}, Keys: &pb.Range{End: 2},
+				Heads: &pb.Range{End: 1},
 			}},
 		},
 	}
 }
 
+// withHeader answers a request of no bytes.
 func withHeader(header *pb.TensorHeader) *pb.StreamTensorResponse {
-	return &pb.StreamTensorResponse{Header: header, HeaderCrc32C: proto.Uint32(sumOf(header))}
+	return &pb.StreamTensorResponse{
+		Header: header, HeaderCrc32C: proto.Uint32(sumOf(header)), RequestCrc32C: proto.Uint32(0),
+	}
 }
 
-func sumOf(header *pb.TensorHeader) uint32 {
-	serialised, err := proto.Marshal(header)
+// answering is a message whose header, if it has one, answers a request.
+func answering(
+	request *pb.StreamTensorRequest, message *pb.StreamTensorResponse,
+) *pb.StreamTensorResponse {
+	if message.Header != nil {
+		message = proto.CloneOf(message)
+		message.RequestCrc32C = proto.Uint32(sumOf(request))
+	}
+	return message
+}
+
+func sumOf(message proto.Message) uint32 {
+	serialised, err := proto.Marshal(message)
 	if err != nil {
 		panic(err)
 	}
@@ -148,9 +163,9 @@ func (f *fake) ComputeLogits(
 func sends(
 	err error, messages ...*pb.StreamTensorResponse,
 ) func(*pb.StreamTensorRequest, tensorStream) error {
-	return func(_ *pb.StreamTensorRequest, stream tensorStream) error {
+	return func(request *pb.StreamTensorRequest, stream tensorStream) error {
 		for _, message := range messages {
-			if err := stream.Send(message); err != nil {
+			if err := stream.Send(answering(request, message)); err != nil {
 				return err
 			}
 		}

@@ -21,8 +21,8 @@ type gridColumn struct{ axis, place int }
 // error is ErrInvalidArgument if the tensor has no such table in form TABLE over a grid, or its
 // numbers are of another type.
 func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) {
-	axes := tensor.asked.axes
-	if axes == 0 {
+	axes := len(tensor.header.ResolvedSpec.GetTable().GetGrid())
+	if axes == 0 || len(tensor.header.ColumnAxes) == 0 {
 		return nil, invalid("tensor: got one without a part for each axis, want form TABLE over " +
 			"a grid")
 	}

@@ -13,16 +13,17 @@ type KeyRow[T Element] struct {
 	data   []T
 }
 
-// AsKeyRow views a tensor of form KEY_ROW. The error is ErrInvalidArgument if the tensor has
-// another form, or its numbers are of another type.
+// AsKeyRow views a tensor of form KEY_ROW, with the errors of [AsToeplitz].
 func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
 	array, err := arrayOfForm[T](tensor, pb.Form_FORM_KEY_ROW, 1)
 	if err != nil {
 		return nil, err
 	}
-	heads, _ := splitHeads(array.Shape, 1)
-	of := tensor.asked.pairs(heads)
-	return &KeyRow[T]{of, of.keys, array.Data}, nil
+	counts, axes := splitHeads(tensor.header, array.Shape)
+	if len(axes) != 1 || counts.queries < 1 || counts.keys != axes[0] {
+		return nil, contradicts(tensor.header.Parts[0])
+	}
+	return &KeyRow[T]{counts, counts.keys, array.Data}, nil
 }
 
 // At returns the number of query i and key j in head h.

@@ -136,11 +136,17 @@ func logitsServer(
 	after int, end error, spoil func(*pb.ComputeLogitsResponse),
 ) func(logitsStream) error {
 	return func(stream logitsStream) error {
-		if _, err := stream.Recv(); err != nil {
+		first, err := stream.Recv()
+		if err != nil {
 			return err
 		}
-		header := &pb.LogitsHeader{NumHeads: 1, Width: 2, DataType: pb.DataType_DATA_TYPE_F32}
-		if err := stream.Send(&pb.ComputeLogitsResponse{Header: header}); err != nil {
+		header := &pb.LogitsHeader{}
+		answer := &pb.ComputeLogitsResponse{
+			Header: header, HeaderCrc32C: proto.Uint32(sumOf(header)),
+			RequestCrc32C: proto.Uint32(sumOf(first)),
+		}
+		spoil(answer)
+		if err := stream.Send(answer); err != nil {
 			return err
 		}
 		for range after {
@@ -229,7 +235,7 @@ func TestStreamThatEndedUnusedIsNoAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.logits = logitsServer(0, broken, nil)
+	f.logits = logitsServer(0, broken, func(*pb.ComputeLogitsResponse) {})
 	_, err := stream.Rows(t.Context(), 3, 1, someRows(3))
 	expectError(t, err, ErrUnavailable, "broken")
 	if f.calls != 4 {
@@ -245,6 +251,9 @@ func TestWrongAnswersAreRefused(t *testing.T) {
 		"at most the 8": func(answer *pb.ComputeLogitsResponse) {
 			answer.Data = make([]byte, 16)
 		},
+		"request_crc32c: got none, want": func(answer *pb.ComputeLogitsResponse) {
+			answer.RequestCrc32C = nil
+		},
 	} {
 		f, client := fakeAndClient(t)
 		f.logits = logitsServer(1, nil, spoil)
@@ -252,16 +261,9 @@ func TestWrongAnswersAreRefused(t *testing.T) {
 		expectError(t, err, ErrCorrupt, want)
 	}
 	f, client := fakeAndClient(t)
-	f.logits = logitsServer(0, nil, nil)
+	f.logits = logitsServer(0, nil, func(*pb.ComputeLogitsResponse) {})
 	_, err := smallLogits(t, client).Rows(t.Context(), 0, 1, someRows(3))
 	expectError(t, err, ErrCorrupt, "ended in OK before all rows")
-	wide := shawKeys()
-	stream, err := NewLogits[float32, float32](client, wide)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = stream.Rows(t.Context(), 0, 1, someRows(6))
-	expectError(t, err, ErrCorrupt, "header: got 1 heads, width 2")
 }
 
 func TestLogitsEndWithTheirContext(t *testing.T) {

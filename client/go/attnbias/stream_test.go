@@ -45,9 +45,8 @@ func serialised(messages ...*pb.StreamTensorResponse) *recorded {
 	return &all
 }
 
-func newDownload(spec *pb.TensorSpec, maxBytes int64) *download {
+func newDownload(maxBytes int64) *download {
 	return &download{
-		want:    expectedOf(spec),
 		client:  &Client{settings: settings{maxTensorBytes: maxBytes}},
 		reserve: func(h *pb.TensorHeader) ([]byte, error) { return memoryFor(h.TotalBytes), nil },
 	}
@@ -79,8 +78,8 @@ func TestStreamGoesOnWhereItBroke(t *testing.T) {
 
 func TestCloseEndsAStream(t *testing.T) {
 	f, client := fakeAndClient(t, WithTimeout(time.Hour))
-	f.script = append(f.script, func(_ *pb.StreamTensorRequest, stream tensorStream) error {
-		if err := stream.Send(firstPart()); err != nil {
+	f.script = append(f.script, func(request *pb.StreamTensorRequest, stream tensorStream) error {
+		if err := stream.Send(answering(request, firstPart())); err != nil {
 			return err
 		}
 		client.Close()
@@ -152,18 +151,11 @@ func FuzzAssemble(f *testing.F) {
 				Form: pb.Form_FORM_TABLE, Shape: []int64{total / 4, 1}, SizeBytes: total,
 			}}
 		}
-		spec := &pb.TensorSpec{
-			Encoding: &pb.TensorSpec_Sinusoidal{Sinusoidal: &pb.Sinusoidal{Dim: 1}},
-			Extent: &pb.TensorSpec_Table{Table: &pb.TableExtent{
-				Positions: &pb.Range{End: total / 4},
-			}},
-		}
-		header.ResolvedSpec = spec
-		d := newDownload(spec, 1<<20)
+		d := newDownload(1 << 20)
 		err := d.receive(serialised(withHeader(header),
 			&pb.StreamTensorResponse{Crc32C: crc32.Checksum(begin, castagnoli), Data: begin},
 			&pb.StreamTensorResponse{Offset: offset, Crc32C: sum, Data: end},
-		))
+		), nil)
 		whole := append(slices.Clone(begin), end...)
 		right := total > 0 && total == int64(len(whole)) && total%4 == 0 &&
 			offset == int64(len(begin)) && sum == crc32.Checksum(end, castagnoli)
@@ -198,7 +190,7 @@ func FuzzReadChunk(f *testing.F) {
 		}
 		got := &pb.ComputeLogitsResponse{
 			Offset: read.offset, Crc32C: read.crc32c, FirstRow: read.firstRow,
-			HeaderCrc32C: read.headerCRC32C, Data: read.data,
+			HeaderCrc32C: read.headerCRC32C, RequestCrc32C: read.requestCRC32C, Data: read.data,
 		}
 		if header != nil {
 			got.Header = &pb.LogitsHeader{}

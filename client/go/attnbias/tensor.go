@@ -47,7 +47,6 @@ func dataTypeOf[T Element]() pb.DataType {
 type Tensor struct {
 	header *pb.TensorHeader
 	bytes  []byte
-	asked  *expected // matches the header
 }
 
 // Header returns the parts, the fingerprint and the resolved request. It must not be modified.

@@ -45,17 +45,16 @@ func (p *pairs) cut(window Window) (Window, error) {
 	return window, nil
 }
 
-// splitHeads splits the axis of heads, which indices lack, from the others.
-func splitHeads(shape []int, others int) (heads int, rest []int) {
-	if len(shape) == others {
-		return 1, shape
+// splitHeads returns the counts of a tensor's window, and the axes of its first part without that
+// of heads, of which the resolved request tells whether there is one.
+func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
+	spec := header.ResolvedSpec
+	queries, keys := axesOf(spec)
+	counts := pairs{1, int(queries.length), int(keys.length)}
+	if len(shape) > 0 && (spec.GetPair().GetHeads() != nil || spec.GetGrid().GetHeads() != nil) {
+		counts.heads, shape = shape[0], shape[1:]
 	}
-	return shape[0], shape[1:]
-}
-
-// pairs returns the counts for that many heads.
-func (e *expected) pairs(heads int) pairs {
-	return pairs{heads, int(e.window.queries.length), int(e.window.keys.length)}
+	return counts, shape
 }
 
 // Heads returns the number of heads; 1 for numbers that all heads share.
@@ -97,7 +96,8 @@ type Toeplitz[T Element] struct {
 }
 
 // AsToeplitz views a tensor of form TOEPLITZ without a border. The error is ErrInvalidArgument if
-// the tensor has another form, or its numbers are of another type.
+// the tensor has another form, or its numbers are of another type, and ErrCorrupt if its shape is
+// not that of its resolved request.
 func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return toeplitzOf[T](tensor, 1)
 }
@@ -108,13 +108,15 @@ func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Toeplitz[T]{pairs: tensor.asked.pairs(1), dim: 1,
-		first: tensor.header.Parts[0].FirstRelativePosition, data: array.Data}
-	axes := array.Shape
-	if tensor.asked.areVectors {
-		t.dim, axes = axes[len(axes)-1], axes[:len(axes)-1]
+	part := tensor.header.Parts[0]
+	counts, axes := splitHeads(tensor.header, array.Shape)
+	t := &Toeplitz[T]{pairs: counts, dim: 1, first: part.FirstRelativePosition, data: array.Data}
+	if len(axes) == 2 { // of vectors
+		t.dim, axes = axes[1], axes[:1]
 	}
-	t.heads, axes = splitHeads(axes, 1)
+	if len(axes) != 1 || t.queries < 1 || t.keys < 1 || axes[0]-t.queries != t.keys-1 {
+		return nil, contradicts(part)
+	}
 	t.stride = axes[0] * t.dim
 	return t, nil
 }

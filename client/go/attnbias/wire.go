@@ -4,6 +4,7 @@ package attnbias
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 
 	"google.golang.org/grpc"
@@ -22,8 +23,26 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // gRPC.
 type rawMessage struct{ mem.Buffer }
 
-// rawCodec is protobuf's codec, except that it leaves a rawMessage serialized.
+// rawRequest is a serialized request, whose answer has the checksum of its bytes.
+type rawRequest []byte
+
+func serialized(request proto.Message) (rawRequest, error) {
+	bytes, err := proto.Marshal(request)
+	if err != nil {
+		return nil, invalid("spec: %v", err)
+	}
+	return bytes, nil
+}
+
+// rawCodec is protobuf's codec, except for messages that are serialized.
 type rawCodec struct{ encoding.CodecV2 }
+
+func (c rawCodec) Marshal(message any) (mem.BufferSlice, error) {
+	if raw, ok := message.(rawRequest); ok {
+		return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
+	}
+	return c.CodecV2.Marshal(message)
+}
 
 func (c rawCodec) Unmarshal(data mem.BufferSlice, into any) error {
 	if raw, ok := into.(*rawMessage); ok {
@@ -37,22 +56,24 @@ var raw = grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2("proto")})
 
 // Fields of all answers that carry a header or a part of a payload.
 const (
-	headerField       protowire.Number = 1
-	offsetField       protowire.Number = 2
-	crc32cField       protowire.Number = 3
-	firstRowField     protowire.Number = 4 // only of ComputeLogitsResponse
-	headerCRC32CField protowire.Number = 5
-	dataField         protowire.Number = 16
+	headerField        protowire.Number = 1
+	offsetField        protowire.Number = 2
+	crc32cField        protowire.Number = 3
+	firstRowField      protowire.Number = 4 // only of ComputeLogitsResponse
+	headerCRC32CField  protowire.Number = 5
+	requestCRC32CField protowire.Number = 6
+	dataField          protowire.Number = 16
 )
 
 // chunk is the content of a message. Its data lies in the message.
 type chunk struct {
-	header       []byte // serialized; nil without one
-	headerCRC32C *uint32
-	offset       int64
-	firstRow     int64
-	crc32c       uint32
-	data         []byte
+	header        []byte // serialized; nil without one
+	headerCRC32C  *uint32
+	requestCRC32C *uint32
+	offset        int64
+	firstRow      int64
+	crc32c        uint32
+	data          []byte
 }
 
 // readChunk parses a message by protobuf's rules: a header in two pieces is both together, of other
@@ -92,6 +113,8 @@ func (c *chunk) take(number protowire.Number, kind protowire.Type, field []byte)
 			c.crc32c = sum
 		case headerCRC32CField:
 			c.headerCRC32C = &sum
+		case requestCRC32CField:
+			c.requestCRC32C = &sum
 		}
 	case protowire.BytesType:
 		value, _ := protowire.ConsumeBytes(field)
@@ -118,15 +141,18 @@ func (c *chunk) copyData(room []byte) error {
 	return nil
 }
 
-// readHeader checks the header and parses it, whatever its type.
-func (c *chunk) readHeader(into proto.Message) error {
+// readHeader checks that the header answers a request, and parses it, whatever its type.
+func (c *chunk) readHeader(request rawRequest, into proto.Message) error {
 	if c.header == nil {
 		return corrupt("stream: the first message has no header")
 	}
 	got := crc32.Checksum(c.header, castagnoli)
-	// An older server sends none.
-	if want := c.headerCRC32C; want != nil && *want != got {
-		return corrupt("header: got CRC-32C %08x, want %08x", got, *want)
+	if c.headerCRC32C == nil || *c.headerCRC32C != got {
+		return corrupt("header: got CRC-32C %08x, want %s", got, written(c.headerCRC32C))
+	}
+	if want := crc32.Checksum(request, castagnoli); c.requestCRC32C == nil ||
+		*c.requestCRC32C != want {
+		return corrupt("request_crc32c: got %s, want %08x", written(c.requestCRC32C), want)
 	}
 	if err := proto.Unmarshal(c.header, into); err != nil {
 		return malformed()
@@ -134,13 +160,20 @@ func (c *chunk) readHeader(into proto.Message) error {
 	return nil
 }
 
-// tensorHeader reads the header of a payload and checks it against itself and the request.
-func (c *chunk) tensorHeader(want *expected) (*pb.TensorHeader, error) {
+func written(checksum *uint32) string {
+	if checksum == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%08x", *checksum)
+}
+
+// tensorHeader reads the header of the payload that answers a request.
+func (c *chunk) tensorHeader(request rawRequest) (*pb.TensorHeader, error) {
 	header := &pb.TensorHeader{}
-	if err := c.readHeader(header); err != nil {
+	if err := c.readHeader(request, header); err != nil {
 		return nil, err
 	}
-	return header, checkHeader(header, want)
+	return header, checkHeader(header)
 }
 
 func malformed() error { return corrupt("message: it is not protobuf") }

@@ -820,7 +820,8 @@ func (x *ComputeLogitsRequest) GetData() []byte {
 // the requests, in their order, with the bytes of each in offset order.
 type ComputeLogitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message, which otherwise has only the header's checksum.
+	// Set in the first message, which otherwise has only the checksums of header and
+	// request.
 	Header *LogitsHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Offset of `data` in the result of a request, which is row-major [num_heads,
 	// num_rows, width] of the header's data_type, little-endian.
@@ -831,6 +832,9 @@ type ComputeLogitsResponse struct {
 	FirstRow int64 `protobuf:"varint,4,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
+	// CRC-32C (Castagnoli) of the bytes of the first request, as the server received
+	// them. Set in the first message.
+	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
 	// At most 4 MiB - 64 KiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -898,6 +902,13 @@ func (x *ComputeLogitsResponse) GetFirstRow() int64 {
 func (x *ComputeLogitsResponse) GetHeaderCrc32C() uint32 {
 	if x != nil && x.HeaderCrc32C != nil {
 		return *x.HeaderCrc32C
+	}
+	return 0
+}
+
+func (x *ComputeLogitsResponse) GetRequestCrc32C() uint32 {
+	if x != nil && x.RequestCrc32C != nil {
+		return *x.RequestCrc32C
 	}
 	return 0
 }
@@ -1083,15 +1094,17 @@ const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\bnum_rows\x18\x03 \x01(\x03R\anumRows\x12\x1b\n" +
 	"\x06crc32c\x18\x04 \x01(\aH\x00R\x06crc32c\x88\x01\x01\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\t\n" +
-	"\a_crc32c\"\xe7\x01\n" +
+	"\a_crc32c\"\xa6\x02\n" +
 	"\x15ComputeLogitsResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.LogitsHeaderR\x06header\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12\x1b\n" +
 	"\tfirst_row\x18\x04 \x01(\x03R\bfirstRow\x12(\n" +
-	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12\x12\n" +
+	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12*\n" +
+	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\x10\n" +
-	"\x0e_header_crc32c\"\xf3\x01\n" +
+	"\x0e_header_crc32cB\x11\n" +
+	"\x0f_request_crc32c\"\xf3\x01\n" +
 	"\fLogitsHeader\x12\x1b\n" +
 	"\tnum_heads\x18\x01 \x01(\x03R\bnumHeads\x12\x14\n" +
 	"\x05width\x18\x02 \x01(\x03R\x05width\x122\n" +

@@ -241,7 +241,9 @@ type DescribeTensorResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *TensorHeader          `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
-	HeaderCrc32C  *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
+	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
+	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
+	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -286,6 +288,13 @@ func (x *DescribeTensorResponse) GetHeader() *TensorHeader {
 func (x *DescribeTensorResponse) GetHeaderCrc32C() uint32 {
 	if x != nil && x.HeaderCrc32C != nil {
 		return *x.HeaderCrc32C
+	}
+	return 0
+}
+
+func (x *DescribeTensorResponse) GetRequestCrc32C() uint32 {
+	if x != nil && x.RequestCrc32C != nil {
+		return *x.RequestCrc32C
 	}
 	return 0
 }
@@ -340,7 +349,9 @@ type GetTensorResponse struct {
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
-	HeaderCrc32C  *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
+	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
+	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
+	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
 	Data          []byte  `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -393,6 +404,13 @@ func (x *GetTensorResponse) GetCrc32C() uint32 {
 func (x *GetTensorResponse) GetHeaderCrc32C() uint32 {
 	if x != nil && x.HeaderCrc32C != nil {
 		return *x.HeaderCrc32C
+	}
+	return 0
+}
+
+func (x *GetTensorResponse) GetRequestCrc32C() uint32 {
+	if x != nil && x.RequestCrc32C != nil {
+		return *x.RequestCrc32C
 	}
 	return 0
 }
@@ -488,14 +506,16 @@ func (x *StreamTensorRequest) GetMaxChunkBytes() int32 {
 
 type StreamTensorResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set only in the first message, with its checksum.
+	// Set only in the first message, with both checksums below.
 	Header *TensorHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Offset of `data` in the whole payload.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
-	HeaderCrc32C  *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
+	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
+	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
+	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
 	Data          []byte  `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -555,6 +575,13 @@ func (x *StreamTensorResponse) GetCrc32C() uint32 {
 func (x *StreamTensorResponse) GetHeaderCrc32C() uint32 {
 	if x != nil && x.HeaderCrc32C != nil {
 		return *x.HeaderCrc32C
+	}
+	return 0
+}
+
+func (x *StreamTensorResponse) GetRequestCrc32C() uint32 {
+	if x != nil && x.RequestCrc32C != nil {
+		return *x.RequestCrc32C
 	}
 	return 0
 }
@@ -999,19 +1026,23 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\x01R\x06values\"D\n" +
 	"\x15DescribeTensorRequest\x12+\n" +
-	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\"\x87\x01\n" +
+	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\"\xc6\x01\n" +
 	"\x16DescribeTensorResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.TensorHeaderR\x06header\x12(\n" +
-	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01B\x10\n" +
-	"\x0e_header_crc32c\"?\n" +
+	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12*\n" +
+	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01B\x10\n" +
+	"\x0e_header_crc32cB\x11\n" +
+	"\x0f_request_crc32c\"?\n" +
 	"\x10GetTensorRequest\x12+\n" +
-	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\"\xae\x01\n" +
+	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\"\xed\x01\n" +
 	"\x11GetTensorResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.TensorHeaderR\x06header\x12\x16\n" +
 	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12(\n" +
-	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12\x12\n" +
+	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12*\n" +
+	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\x10\n" +
-	"\x0e_header_crc32c\"\xdd\x01\n" +
+	"\x0e_header_crc32cB\x11\n" +
+	"\x0f_request_crc32c\"\xdd\x01\n" +
 	"\x13StreamTensorRequest\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\x12\x1f\n" +
 	"\vread_offset\x18\x02 \x01(\x03R\n" +
@@ -1019,14 +1050,16 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"read_limit\x18\x03 \x01(\x03R\treadLimit\x121\n" +
 	"\x14expected_fingerprint\x18\x04 \x01(\tR\x13expectedFingerprint\x12&\n" +
-	"\x0fmax_chunk_bytes\x18\x05 \x01(\x05R\rmaxChunkBytes\"\xc9\x01\n" +
+	"\x0fmax_chunk_bytes\x18\x05 \x01(\x05R\rmaxChunkBytes\"\x88\x02\n" +
 	"\x14StreamTensorResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.TensorHeaderR\x06header\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12(\n" +
-	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12\x12\n" +
+	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12*\n" +
+	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\x10\n" +
-	"\x0e_header_crc32c\"O\n" +
+	"\x0e_header_crc32cB\x11\n" +
+	"\x0f_request_crc32c\"O\n" +
 	"\x11ListTablesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import crc32c
@@ -143,18 +144,42 @@ def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     return error_details_pb2.RetryInfo(retry_delay=delay)
 
 
+def _resolved(spec: encodings_pb2.TensorSpec) -> encodings_pb2.TensorSpec:
+    """A request with its windows, as an honest server resolves it."""
+    resolved = encodings_pb2.TensorSpec()
+    resolved.CopyFrom(spec)
+    if spec.HasField("pair"):
+        pair = resolved.pair
+        if pair.alignment == tensor_pb2.ALIGNMENT_END:
+            pair.query_offset = pair.key_length - pair.query_length
+        for window, length in (("queries", pair.query_length), ("keys", pair.key_length)):
+            if not pair.HasField(window):
+                getattr(pair, window).end = length
+    return resolved
+
+
+def signed(answer: Any, request: Any) -> Any:
+    """Adds the checksums that a header lacks, as an honest server does."""
+    if answer.HasField("header"):
+        for name in ("header", "request"):
+            field = f"{name}_crc32c"
+            if not answer.HasField(field):
+                signs = answer.header if name == "header" else request
+                setattr(answer, field, crc32c.crc32c(signs.SerializeToString()))
+    return answer
+
+
 def _understood(kind: Any, message: bytes, request: Any) -> bytes:
-    """Adds the request to a header that resolves none, as an honest server does."""
+    """Adds what an honest server does to a header: the resolved request, and checksums."""
     try:
         answer = kind.FromString(message)
     except DecodeError:
         return message
     header = answer.header
     is_whole = answer.HasField("header_crc32c") or header.HasField("resolved_spec")
-    if is_whole or not answer.HasField("header"):
-        return message
-    header.resolved_spec.CopyFrom(request.spec)
-    return answer.SerializeToString()  # type: ignore[no-any-return]
+    if answer.HasField("header") and not is_whole:
+        header.resolved_spec.CopyFrom(_resolved(request.spec))
+    return signed(answer, request).SerializeToString()  # type: ignore[no-any-return]
 
 
 class Caller(NamedTuple):
@@ -241,7 +266,9 @@ class FakeServer:
     def _compute_logits(
         self, requests: Iterator[Any], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        yield from self.logits(requests, context)
+        first = next(requests)
+        for answer in self.logits(chain([first], requests), context):
+            yield signed(answer, first)
 
     def _watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         assert self.watch is not None

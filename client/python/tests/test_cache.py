@@ -603,8 +603,9 @@ def test_a_copied_folder_is_checked_and_then_trusted(
     for _ in range(2):
         with connect("127.0.0.1:1", cache=folder, offline=True) as client:
             np.testing.assert_array_equal(get(client), VALUES)
-    fields = request(folder).read_text().split()
+    *fields, key = request(folder).read_text().split()
     assert fields == [FINGERPRINT, str(path.stat().st_size), "0", str(path.stat().st_ino)]
+    assert key == request(folder).name
 
 
 def test_a_fingerprint_is_no_path(
@@ -641,9 +642,9 @@ def test_a_description_of_another_tensor_is_asked_for_again(
 ) -> None:
     info = cached.describe(ENCODING, **POSITIONS)
     (path,) = (folder / "descriptions").iterdir()
-    path.write_bytes(
-        service_pb2.DescribeTensorResponse(header=table(VALUES[:7]).header).SerializeToString()
-    )
+    answer = service_pb2.DescribeTensorResponse.FromString(path.read_bytes())
+    answer.request_crc32c ^= 1
+    path.write_bytes(answer.SerializeToString())
     assert cached.describe(ENCODING, **POSITIONS) == info
     assert server.describe_calls == 2
 
@@ -1262,6 +1263,7 @@ def test_a_tensor_gets_its_name_when_it_is_whole(cached: attnbias.Client, folder
     get(cached)
     status = tensor(folder).stat()  # that of the draft: it was renamed, not written again
     fields = [FINGERPRINT, status.st_size, status.st_mtime_ns, status.st_ino]
+    fields.append(request(folder).name)
     assert request(folder).read_text() == " ".join(map(str, fields)) + "\n"
 
 

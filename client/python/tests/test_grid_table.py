@@ -179,7 +179,7 @@ def test_rotary_tables_are_a_grid_each(
 
 
 @pytest.mark.parametrize(
-    "axes", [(), COLUMN_AXES[1:], (*COLUMN_AXES[1:], 1), (*COLUMN_AXES[1:], 3), (*COLUMN_AXES, 0)]
+    "axes", [COLUMN_AXES[1:], (*COLUMN_AXES[1:], 1), (*COLUMN_AXES[1:], 3), (*COLUMN_AXES, 0)]
 )
 def test_other_columns_than_those_of_the_parts_are_data_loss(
     server: FakeServer, client: attnbias.Client, axes: tuple[int, ...]

@@ -29,8 +29,15 @@ CARRIERS: list[tuple[Any, Any]] = [
 ]
 
 
+REQUEST = b"a request"
+
+
 def signed(kind: Any, header: Any) -> Any:
-    return kind(header=header, header_crc32c=crc32c.crc32c(header.SerializeToString()))
+    return kind(
+        header=header,
+        header_crc32c=crc32c.crc32c(header.SerializeToString()),
+        request_crc32c=crc32c.crc32c(REQUEST),
+    )
 
 
 def flips(message: bytes) -> Iterator[tuple[int, bytes]]:
@@ -49,8 +56,8 @@ def test_every_flipped_bit_of_a_header_is_refused(kind: Any, header: Any) -> Non
     refused = 0
     for at, damaged in flips(message):
         try:
-            # A bit outside may make the checksum a field that nobody knows.
-            assert read_header(damaged, type(header)) == header
+            # A bit outside may make the tag of a varint longer.
+            assert read_header(damaged, type(header), REQUEST) == header
             assert at not in inside
         except attnbias.DataLossError:
             refused += 1
@@ -58,8 +65,25 @@ def test_every_flipped_bit_of_a_header_is_refused(kind: Any, header: Any) -> Non
 
 
 @pytest.mark.parametrize(("kind", "header"), CARRIERS)
-def test_an_older_server_sends_no_checksum(kind: Any, header: Any) -> None:
-    assert read_header(kind(header=header).SerializeToString(), type(header)) == header
+@pytest.mark.parametrize("request_crc32c", [None, 0, 7])
+def test_the_answer_to_another_request_is_refused(
+    kind: Any, header: Any, request_crc32c: int | None
+) -> None:
+    message = signed(kind, header)
+    assert read_header(message.SerializeToString(), type(header), REQUEST) == header
+    message.ClearField("request_crc32c")
+    if request_crc32c is not None:
+        message.request_crc32c = request_crc32c
+    got = "none" if request_crc32c is None else f"{request_crc32c:08x}"
+    says = f"request_crc32c: got {got}, want {crc32c.crc32c(REQUEST):08x}"
+    with pytest.raises(attnbias.DataLossError, match=says):
+        read_header(message.SerializeToString(), type(header), REQUEST)
+
+
+def test_a_header_without_a_checksum_is_refused() -> None:
+    message = service_pb2.StreamTensorResponse(header=PAYLOAD.header)
+    with pytest.raises(attnbias.DataLossError, match=r"got CRC-32C [0-9a-f]{8}, want none"):
+        read_header(message.SerializeToString(), service_pb2.TensorHeader, REQUEST)
 
 
 def test_the_bytes_as_they_came_count() -> None:
@@ -67,11 +91,13 @@ def test_the_bytes_as_they_came_count() -> None:
     header = PAYLOAD.header
     first, second = header.SerializeToString(), service_pb2.TensorHeader(total_bytes=20000)
     written = second.SerializeToString() + first
-    fields = service_pb2.StreamTensorResponse(header_crc32c=crc32c.crc32c(written))
+    fields = service_pb2.StreamTensorResponse(
+        header_crc32c=crc32c.crc32c(written), request_crc32c=crc32c.crc32c(REQUEST)
+    )
     length = len(written)
     message = b"\x0a" + bytes([length & 127 | 128, length >> 7]) + written
     message += fields.SerializeToString()
-    assert read_header(message, service_pb2.TensorHeader) == header
+    assert read_header(message, service_pb2.TensorHeader, REQUEST) == header
 
 
 def test_a_header_in_two_pieces_is_both_together() -> None:
@@ -82,16 +108,16 @@ def test_a_header_in_two_pieces_is_both_together() -> None:
     checksum = crc32c.crc32c(begin.SerializeToString() + end.SerializeToString())
     message = service_pb2.StreamTensorResponse(header=begin).SerializeToString()
     message += service_pb2.StreamTensorResponse(
-        header=end, header_crc32c=checksum
+        header=end, header_crc32c=checksum, request_crc32c=crc32c.crc32c(REQUEST)
     ).SerializeToString()
     want = service_pb2.TensorHeader(fingerprint="abc", total_bytes=24)
-    assert read_header(message, service_pb2.TensorHeader) == want
+    assert read_header(message, service_pb2.TensorHeader, REQUEST) == want
 
 
 def test_a_checksum_of_zero_is_one() -> None:
     message = service_pb2.StreamTensorResponse(header=PAYLOAD.header, header_crc32c=0)
     with pytest.raises(attnbias.DataLossError, match=r"header: got CRC-32C [0-9a-f]{8}, want 0{8}"):
-        read_header(message.SerializeToString(), service_pb2.TensorHeader)
+        read_header(message.SerializeToString(), service_pb2.TensorHeader, REQUEST)
 
 
 def swapped() -> service_pb2.TensorHeader:

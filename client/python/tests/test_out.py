@@ -12,7 +12,7 @@ import pytest
 from fake_server import FakeServer, Payload, sequence, table
 
 import attnbias
-from attnbias.v1 import tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,6 +130,7 @@ def test_tables_of_several_shapes_lie_in_one_axis(
     payload = Payload(
         ("block", tensor_pb2.FORM_BLOCK_TOEPLITZ, sequence(9).reshape(1, 3, 3)),
         ("border", tensor_pb2.FORM_TABLE, sequence(3).reshape(1, 3)),
+        resolved_spec=encodings_pb2.TensorSpec(grid={"heads": {"end": 1}}),
     )
     beit = attnbias.Beit((2, 2), num_heads=1, table="w")
     server.script = [payload.serve] * 2

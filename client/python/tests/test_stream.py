@@ -14,6 +14,7 @@ from fake_server import (
     FINGERPRINT,
     PAYLOAD,
     FakeServer,
+    Payload,
     abort,
     breaks,
     retry_info,
@@ -22,6 +23,7 @@ from fake_server import (
 )
 
 import attnbias
+from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,6 +158,9 @@ DEEP.header.parts[0].shape.extend([1] * 63)
 NO_PARTS = table(sequence())
 del NO_PARTS.header.parts[:]
 NO_PARTS.header.total_bytes = 0
+EMPTY = table(sequence(0))
+SHIFTED = table(sequence(), first_relative_position=1)
+TWICE = Payload(*[("positions", tensor_pb2.FORM_TABLE, sequence())] * 2)
 SHORT_TOTAL = table(sequence())
 SHORT_TOTAL.header.total_bytes -= 4
 
@@ -174,6 +179,12 @@ LIES = {
     "repeated chunk": (sends(HEADER, *[PAYLOAD.chunk(0, 100)] * 2), "got offset 0, want 100"),
     "second header": (sends(HEADER, HEADER), "stream: a second header"),
     "no parts": (sends(NO_PARTS.first()), "it has no parts"),
+    "no rows": (sends(EMPTY.first()), "does not add up"),
+    "diagonals of a table": (sends(SHIFTED.first()), "has first_relative_position 1, want 0"),
+    "two parts of one name": (
+        sends(TWICE.first()),
+        r"header.parts: got \[positions, positions\], want distinct names",
+    ),
     "65 axes": (sends(DEEP.first()), "has 65 axes, want at most 64"),
     "end too early": (sends(*PAYLOAD.messages(0, 19999)), "ended after 19999 bytes, want 20000"),
     "header alone": (sends(HEADER), "ended after 0 bytes, want 20000"),

@@ -21,6 +21,8 @@ namespace {
 std::string Serialized(const std::string& data) {
   v1::StreamTensorResponse message;
   message.mutable_header()->set_fingerprint("abc");
+  const std::string header = message.header().SerializeAsString();
+  message.set_header_crc32c(Crc32c(header.data(), header.size()));
   message.set_offset(int64_t{1} << 40);
   message.set_data(data);
   message.set_crc32c(Crc32c(data.data(), data.size()));
@@ -105,8 +107,8 @@ TEST(ReadChunk, RefusesEveryTruncation) {
     const auto chunk = Read(Cut(bytes.substr(0, size), {}), &room);
     v1::StreamTensorResponse oracle;
     const bool parses = oracle.ParseFromString(bytes.substr(0, size));
-    const bool matches =
-        parses && oracle.crc32c() == Crc32c(oracle.data().data(), oracle.data().size());
+    const bool matches = parses && oracle.has_header() == oracle.has_header_crc32c() &&
+                         oracle.crc32c() == Crc32c(oracle.data().data(), oracle.data().size());
     EXPECT_EQ(chunk.ok(), matches) << size;
     if (!matches) {
       EXPECT_EQ(chunk.status().code(), absl::StatusCode::kDataLoss);
@@ -114,8 +116,7 @@ TEST(ReadChunk, RefusesEveryTruncation) {
   }
 }
 
-// Outside the header a bit may make the checksum a field that nobody knows: the
-// header is then as it was sent.
+// Outside the header a bit may make the header a field that nobody knows.
 TEST(ReadChunk, RefusesEveryFlippedBitOfAHeader) {
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   v1::StreamTensorResponse message;
@@ -154,6 +155,20 @@ TEST(ReadChunk, ReadsAHeaderThatComesInTwoPieces) {
   ASSERT_TRUE(chunk.ok()) << chunk.status();
   EXPECT_EQ(chunk->header->fingerprint(), "abc");
   EXPECT_EQ(chunk->header->total_bytes(), 24);
+}
+
+TEST(ReadHeader, RefusesTheAnswerToAnotherRequest) {
+  v1::StreamTensorResponse message;
+  const auto read = [&message](uint32_t request_crc32c) {
+    message.mutable_header();
+    message.set_header_crc32c(0);
+    grpc::ByteBuffer bytes = Cut(message.SerializeAsString(), {});
+    return ReadHeader(&bytes, request_crc32c).status();
+  };
+  EXPECT_EQ(read(0), absl::DataLossError("request_crc32c: got none, want 00000000"));
+  message.set_request_crc32c(7);
+  EXPECT_EQ(read(7), absl::OkStatus());
+  EXPECT_EQ(read(0xabcdef01), absl::DataLossError("request_crc32c: got 00000007, want abcdef01"));
 }
 
 TEST(ReadChunk, RefusesMoreThanTheRoom) {

@@ -8,7 +8,9 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -59,7 +61,7 @@ class ClientTest : public ::testing::Test {
   const std::string payload_ = MakePayload(kBytes);
   const v1::TensorHeader header_ = MakeHeader(payload_, "first");
   const v1::TensorSpec spec_ = [] {
-    v1::TensorSpec spec;  // without an encoding: any consistent answer fits
+    v1::TensorSpec spec;
     spec.mutable_output()->set_scale(8);
     return spec;
   }();
@@ -158,8 +160,7 @@ TEST_F(ClientTest, UnaryCallsAreRetriedToo) {
 
 TEST_F(ClientTest, ADamagedDescriptionIsDataLoss) {
   server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
-    const std::string sent = header_.SerializeAsString();
-    response->set_header_crc32c(Crc32c(sent.data(), sent.size()));
+    response->set_header_crc32c(Crc32cOf(header_));
     *response->mutable_header() = header_;
     response->mutable_header()->mutable_parts(0)->set_shape(0, 1);
     return grpc::Status::OK;
@@ -172,7 +173,71 @@ TEST_F(ClientTest, ADamagedDescriptionIsDataLoss) {
 TEST_F(ClientTest, ADescriptionHasAHeader) {
   server_.ThenDescribe([](v1::DescribeTensorResponse*) { return grpc::Status::OK; });
   EXPECT_EQ(MakeClient().Describe(spec_).status(),
-            absl::DataLossError("DescribeTensor: the answer has no header"));
+            absl::DataLossError("stream: the first message has no header"));
+}
+
+TEST_F(ClientTest, RefusesTheAnswerToAnotherRequest) {
+  v1::DescribeTensorRequest request;
+  *request.mutable_spec() = spec_;
+  const uint32_t want = Crc32cOf(request);
+  server_.ThenDescribe([&](v1::DescribeTensorResponse* response) {
+    *response->mutable_header() = header_;
+    response->set_request_crc32c(want ^ 1);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(
+      MakeClient().Describe(spec_).status(),
+      absl::DataLossError(absl::StrCat("request_crc32c: got ", absl::Hex(want ^ 1, absl::kZeroPad8),
+                                       ", want ", absl::Hex(want, absl::kZeroPad8))));
+}
+
+// What a header describes is used without further checks.
+TEST_F(ClientTest, RefusesAHeaderThatContradictsItself) {
+  const auto refusal = [this](auto change) {
+    server_.ThenDescribe([&](v1::DescribeTensorResponse* response) {
+      v1::TensorHeader& header = *response->mutable_header();
+      header = header_;
+      header.mutable_resolved_spec()->mutable_pair()->mutable_queries()->set_end(3);
+      change(header, *header.mutable_resolved_spec());
+      return grpc::Status::OK;
+    });
+    return std::string(MakeClient().Describe(spec_).status().message());
+  };
+  EXPECT_EQ(refusal([](v1::TensorHeader& header, v1::TensorSpec&) {
+              v1::Range& rows = *header.add_fully_masked_rows();
+              rows.set_begin(1);
+              rows.set_end(3);
+            }),
+            "");
+  for (const auto& [begin, end] : {std::pair(2, 4), std::pair(-1, 1), std::pair(1, 1)}) {
+    EXPECT_THAT(refusal([&](v1::TensorHeader& header, v1::TensorSpec&) {
+                  v1::Range& rows = *header.add_fully_masked_rows();
+                  rows.set_begin(begin);
+                  rows.set_end(end);
+                }),
+                HasSubstr("want ascending ranges in [0, 3)"));
+  }
+  EXPECT_EQ(refusal([](v1::TensorHeader& header, v1::TensorSpec&) { header.add_column_axes(0); }),
+            "header.column_axes: got other columns, want those of the parts");
+  const std::string beyond =
+      "header.resolved_spec: got positions beyond 2^42, or a range that ends before it begins";
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(refusal([](v1::TensorHeader&, v1::TensorSpec& spec) {
+              spec.mutable_pair()->mutable_keys()->set_end(kLast);
+            }),
+            beyond);
+  EXPECT_EQ(refusal([](v1::TensorHeader&, v1::TensorSpec& spec) {
+              spec.mutable_pair()->mutable_keys()->set_begin(1);
+            }),
+            beyond);
+  EXPECT_EQ(refusal([](v1::TensorHeader&, v1::TensorSpec& spec) {
+              spec.mutable_pair()->set_query_offset(-kLast - 1);
+            }),
+            beyond);
+  EXPECT_EQ(refusal([](v1::TensorHeader& header, v1::TensorSpec&) {
+              header.mutable_parts(0)->set_first_relative_position(kLast);
+            }),
+            beyond);
 }
 
 TEST_F(ClientTest, TheTimeoutBoundsTheWaiting) {

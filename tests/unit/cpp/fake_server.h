@@ -44,7 +44,22 @@ inline std::string Fingerprint(const std::string& name) {
   return digits;
 }
 
-// Consistent by itself, as the answer to a request without an encoding is.
+inline uint32_t Crc32cOf(const google::protobuf::Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  return Crc32c(bytes.data(), bytes.size());
+}
+
+// Adds the checksums that a header lacks.
+template <typename Response>
+void Sign(const google::protobuf::Message& request, Response* response) {
+  if (!response->has_header()) return;
+  if (!response->has_header_crc32c()) {
+    response->set_header_crc32c(Crc32cOf(response->header()));
+  }
+  if (!response->has_request_crc32c()) response->set_request_crc32c(Crc32cOf(request));
+}
+
+// Consistent by itself.
 inline v1::TensorHeader MakeHeader(const std::string& payload, const std::string& name) {
   v1::TensorHeader header;
   header.set_total_bytes(static_cast<int64_t>(payload.size()));
@@ -69,6 +84,7 @@ struct FakeStream {
   void SendHeader(const v1::TensorHeader& header) const {
     v1::StreamTensorResponse message;
     *message.mutable_header() = header;
+    Sign(request, &message);
     writer->Write(message);
   }
 
@@ -78,6 +94,7 @@ struct FakeStream {
                  const v1::TensorHeader* header = nullptr) const {
     v1::StreamTensorResponse message;
     if (header != nullptr) *message.mutable_header() = *header;
+    Sign(request, &message);
     message.set_offset(static_cast<int64_t>(begin));
     message.set_data(payload.substr(begin, end - begin));
     message.set_crc32c(Crc32c(message.data().data(), message.data().size()));
@@ -183,7 +200,8 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return script(FakeStream{context, *request, writer});
   }
 
-  grpc::Status DescribeTensor(grpc::ServerContext* context, const v1::DescribeTensorRequest*,
+  grpc::Status DescribeTensor(grpc::ServerContext* context,
+                              const v1::DescribeTensorRequest* request,
                               v1::DescribeTensorResponse* response) override {
     Note(*context);
     DescribeScript script;
@@ -195,7 +213,9 @@ class FakeServer final : public v1::AttentionBiasService::Service {
       script = std::move(describe_scripts_.front());
       describe_scripts_.pop_front();
     }
-    return script(response);
+    grpc::Status status = script(response);
+    Sign(*request, response);
+    return status;
   }
 
   void set_has_tables(bool has_tables) { has_tables_ = has_tables; }

@@ -72,15 +72,24 @@ void ExpectChecksum(const Message& message) {
   const std::string header = message.header().SerializeAsString();
   EXPECT_TRUE(message.has_header_crc32c());
   EXPECT_EQ(message.header_crc32c(), Crc32c(header.data(), header.size()));
+  EXPECT_EQ(message.request_crc32c(), 7U);
+}
+
+TEST(Frame, ChecksumOfARequestIsThatOfAllItsSlices) {
+  const std::string bytes = "123456789";
+  const std::vector<grpc::Slice> slices = {grpc::Slice(bytes.substr(0, 4)), grpc::Slice(),
+                                           grpc::Slice(bytes.substr(4))};
+  EXPECT_EQ(ChecksumOf(grpc::ByteBuffer(slices.data(), slices.size())), 0xe3069283);
+  EXPECT_EQ(ChecksumOf(grpc::ByteBuffer(slices.data() + 1, 1)), 0U);
 }
 
 TEST(Frame, HeaderCarriesItsChecksum) {
   ExpectChecksum(
-      Parse<v1::DescribeTensorResponse>(FrameHeader<v1::DescribeTensorResponse>(SomeHeader())));
+      Parse<v1::DescribeTensorResponse>(FrameHeader<v1::DescribeTensorResponse>(SomeHeader(), 7)));
   v1::LogitsHeader logits;
   logits.set_width(7);
   const auto message =
-      Parse<v1::ComputeLogitsResponse>(FrameHeader<v1::ComputeLogitsResponse>(logits));
+      Parse<v1::ComputeLogitsResponse>(FrameHeader<v1::ComputeLogitsResponse>(logits, 7));
   ExpectChecksum(message);
   EXPECT_EQ(message.header().width(), 7);
 }
@@ -91,7 +100,7 @@ TEST(Frame, HeaderOfAnyLengthIsParsed) {
     v1::TensorHeader header;
     header.set_fingerprint(std::string(size, 'f'));
     const auto message =
-        Parse<v1::DescribeTensorResponse>(FrameHeader<v1::DescribeTensorResponse>(header));
+        Parse<v1::DescribeTensorResponse>(FrameHeader<v1::DescribeTensorResponse>(header, 7));
     EXPECT_TRUE(message.has_header());
     EXPECT_EQ(message.header().fingerprint(), header.fingerprint());
     ExpectChecksum(message);
@@ -101,7 +110,7 @@ TEST(Frame, HeaderOfAnyLengthIsParsed) {
 TEST(Frame, HeaderStandsAloneBesideAnEmptyChunk) {
   const auto message = Parse<v1::StreamTensorResponse>(
       FrameChunk(v1::StreamTensorResponse(), Chunk(),
-                 SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
+                 SerializeHeader<v1::StreamTensorResponse>(SomeHeader(), 7)));
   EXPECT_EQ(message.header().SerializeAsString(), SomeHeader().SerializeAsString());
   ExpectChecksum(message);
   EXPECT_EQ(message.offset(), 0);
@@ -123,6 +132,7 @@ TEST_P(ChunkSizes, StreamChunkIsParsed) {
     const auto message = Parse<v1::StreamTensorResponse>(FrameStreamChunk(chunk, offset));
     EXPECT_FALSE(message.has_header());
     EXPECT_FALSE(message.has_header_crc32c());
+    EXPECT_FALSE(message.has_request_crc32c());
     EXPECT_EQ(message.offset(), offset);
     EXPECT_EQ(message.crc32c(), 0xfedcba98);
     EXPECT_EQ(message.data(), Payload(chunk));
@@ -135,7 +145,7 @@ TEST_P(ChunkSizes, ChunkBesideAHeaderIsParsed) {
   v1::StreamTensorResponse response;
   response.set_offset(127);
   const auto message = Parse<v1::StreamTensorResponse>(
-      FrameChunk(response, chunk, SerializeHeader<v1::StreamTensorResponse>(SomeHeader())));
+      FrameChunk(response, chunk, SerializeHeader<v1::StreamTensorResponse>(SomeHeader(), 7)));
   EXPECT_EQ(message.offset(), 127);
   EXPECT_EQ(message.header().SerializeAsString(), SomeHeader().SerializeAsString());
   ExpectChecksum(message);

@@ -110,13 +110,13 @@ class Client {
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
   // Returns the header that Get would return, without computing the tensor.
-  // DATA_LOSS if the header contradicts its checksum or the request.
+  // DATA_LOSS if the header contradicts itself or its checksum, or answers
+  // another request.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
   // Fetches the tensor into memory of its own. Resumes a broken stream where it
-  // broke. DATA_LOSS if the payload contradicts its checksums or header, or the
-  // header contradicts the request: other parts, names, forms, element types or
-  // shapes.
+  // broke. DATA_LOSS if the payload contradicts its checksums or header, or
+  // answers another request.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 

@@ -24,8 +24,7 @@ from attnbias._arrays.structure import RingShard, Structure
 from attnbias._arrays.tables import GridTable, RotaryTables, XposTables, to_grid_tables, to_tables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._checks import require_instance
-from attnbias._spec.expected import query_stride_of
-from attnbias._spec.info import TensorInfo
+from attnbias._spec.info import TensorInfo, query_stride_of
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -210,10 +209,10 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
             raise ValueError(f"row, {name}: {got}; want one length")
         return bias
     if names in ({"block"}, {"block", "border"}):
-        spec = metadata.spec()
-        strides = metadata.integers("block.query_stride") or (spec and query_stride_of(spec))
+        block, spec = arrays["block"], metadata.spec()
+        strides = metadata.integers("block.query_stride") or (spec and query_stride_of(spec, block))
         return BlockToeplitz(
-            arrays["block"],
+            block,
             border=arrays.get("border"),
             query_stride=strides or (1, 1),
             queries=metadata.span("block.first_query", "query_length"),

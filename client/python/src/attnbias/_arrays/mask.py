@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attnbias._checks import require_instance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from attnbias.v1 import tensor_pb2
 
 
@@ -53,29 +48,6 @@ class Mask:
             if message.HasField(name)
         }
         return cls(causal=message.causal, **windows) if message.causal or windows else None
-
-    def rows_without_keys(
-        self, queries: Sequence[int], keys: Sequence[int]
-    ) -> list[tuple[int, int]]:
-        """Returns half-open ranges of indices into queries that see none of the keys."""
-        left = math.inf if self.window_left is None else self.window_left
-        right = 0 if self.causal else math.inf if self.window_right is None else self.window_right
-        if isinstance(queries, range) and isinstance(keys, range):
-            # Needs no array: the ranges of diagonals may be far longer than the answer.
-            first, last = keys.start - right, keys.stop + left
-            blind = [
-                (queries.start, min(first, queries.stop)),
-                (max(last, queries.start), queries.stop),
-            ]
-            return [
-                (int(begin) - queries.start, int(end) - queries.start)
-                for begin, end in blind
-                if begin < end
-            ]
-        rows, columns = np.asarray(queries, np.float64), np.sort(np.asarray(keys, np.float64))
-        is_blind = columns.searchsorted(rows - left) == columns.searchsorted(rows + right, "right")
-        edges = np.flatnonzero(np.diff(is_blind, prepend=False, append=False))
-        return [(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
 
     def visible(self, relative_position: Any) -> Any:
         """Reports whether a key at a relative position is seen; takes any library's arrays."""

@@ -19,7 +19,6 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
@@ -29,9 +28,8 @@ from google.protobuf.message import DecodeError
 
 from attnbias._cache.folder import Folder, UnsafeError
 from attnbias._checks import require_integer
-from attnbias._errors import DataLossError, Error, escaped
+from attnbias._errors import Error, escaped
 from attnbias._spec.enums import enum_name
-from attnbias._spec.expected import check_answer
 from attnbias._spec.info import Payload, TensorInfo, to_tensor_info
 from attnbias._transport import forks
 from attnbias._transport.download import read_description
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Accept: TypeAlias = Callable[[service_pb2.TensorHeader], None]
+    Accept: TypeAlias = Callable[[TensorInfo], None]
 
 _TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
 _SUFFIX: Final = ".safetensors"
@@ -158,8 +156,8 @@ class Cache:
     ) -> Payload | None:
         """Returns the payload of a request, mapped and read-only; None if it has to be fetched.
 
-        ``fingerprint`` None is that of the request's last payload. ``accept`` receives the header
-        before the payload is read; if it raises DataLossError, the payload counts as missing.
+        ``fingerprint`` None is that of the request's last payload. ``accept`` receives its
+        description before it is read, and may raise.
         """
         try:
             known = None
@@ -173,7 +171,7 @@ class Cache:
             self._note(key, _Known(fingerprint, stamp), known)
         except FileNotFoundError:
             return None
-        except (_DamagedError, DataLossError) as error:
+        except _DamagedError as error:
             _log.warning("%s; it counts as missing", escaped(str(error)))
             return None
         except OSError as error:
@@ -200,7 +198,7 @@ class Cache:
 
     def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
         """Returns what a request's payload is; None if a server has to be asked."""
-        payload = self.find(key, accept=partial(check_answer, spec=spec))
+        payload = self.find(key)
         if payload is not None:
             return payload.info
         try:
@@ -270,7 +268,7 @@ class Cache:
         with self._inside(_TENSORS) as tensors:
             try:
                 file, stamp = _map(tensors, name)
-                accept(file.payload.header)
+                accept(file.payload.info)
                 if stamp != trusted and stamp not in self._checked:
                     file.check()
             except _DamagedError:
@@ -287,7 +285,7 @@ class Cache:
                 with self._inside(_REQUESTS) as requests, requests.open(key) as file:
                     os.utime(file.fileno())
                 return
-            self._replace(_REQUESTS, key, now.line())
+            self._replace(_REQUESTS, key, now.line(key))
 
     def _replace(self, kind: str, key: str, data: bytes) -> None:
         """Replaces a file of ``requests`` or ``descriptions`` atomically."""
@@ -486,8 +484,8 @@ class _Known(NamedTuple):
     fingerprint: str
     stamp: _Stamp
 
-    def line(self) -> bytes:
-        return " ".join(map(str, (self.fingerprint, *self.stamp))).encode() + b"\n"
+    def line(self, key: str) -> bytes:
+        return " ".join(map(str, (self.fingerprint, *self.stamp, key))).encode() + b"\n"
 
 
 class _DamagedError(Exception):
@@ -611,7 +609,8 @@ def _known_in(requests: Folder, name: str) -> _Known | None:
         line = requests.read(name, _MOST_LINE_BYTES)
     except UnsafeError:
         return None
-    match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
+    form = rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20}) %s\n"
+    match = re.fullmatch(form % re.escape(name.encode()), line)
     if match is None:
         return None
     return _Known(match[1].decode(), _Stamp(int(match[2]), int(match[3]), int(match[4])))

@@ -13,7 +13,6 @@ import numpy as np
 
 from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
-from attnbias._spec.expected import check_answer
 from attnbias._spec.info import Payload, borrow, require_within
 from attnbias._spec.request import key_of, names_a_table
 from attnbias._spec.results import to_result
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from attnbias._spec.results import Piece
     from attnbias._transport.calls import CallOptions
     from attnbias._transport.retry import Deadline
-    from attnbias.v1 import service_pb2
 
 _FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
 _LARGEST_PAUSE: Final = 0.05
@@ -83,10 +81,9 @@ class CachedFetch:
             raise self._missing()
         return found
 
-    def _accept(self, header: service_pb2.TensorHeader) -> None:
-        """Refuses the header of another tensor, or of a payload larger than the caller accepts."""
-        check_answer(header, self._spec)
-        require_within(header.total_bytes, self.options.max_tensor_bytes)
+    def _accept(self, info: TensorInfo) -> None:
+        """Refuses a payload larger than the caller accepts."""
+        require_within(info.nbytes, self.options.max_tensor_bytes)
 
     def _missing(self) -> NotFoundError:
         return NotFoundError(

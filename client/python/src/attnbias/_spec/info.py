@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptions of payloads and servers as plain values, and the memory of payloads.
 
-A header that makes no sense ends here. So does an ``out`` that does not fit.
+A header that contradicts itself ends here. So does an ``out`` that does not fit.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from attnbias._spec.fields import TableInfo, from_spec
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _MOST_AXES: Final = 64  # of an array
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
+_NAME: Final = re.compile("[a-z0-9._]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,18 @@ def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
 
 
 def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
-    """Checks and converts a header; refuses one whose sizes contradict each other."""
+    """Checks and converts a header; refuses one that contradicts itself."""
+    for field in ("fingerprint", "encoding_fingerprint"):
+        if not _DIGEST.fullmatch(value := getattr(header, field)):
+            raise DataLossError(
+                f"header.{field}: got '{escaped(value)}', want 64 lowercase hex digits"
+            )
     parts = tuple(_to_part(part) for part in header.parts)
     if not parts:
         raise DataLossError("header: it has no parts")
+    if len({part.name for part in parts}) < len(parts):
+        names = ", ".join(part.name for part in parts)
+        raise DataLossError(f"header.parts: got [{escaped(names)}], want distinct names")
     end = 0
     for part in header.parts:
         if part.offset != end:
@@ -149,6 +159,8 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
         raise DataLossError(
             f"header.total_bytes: got {header.total_bytes}, want {end}, the sum of its parts"
         )
+    _check_window(header)
+    _check_columns(header)
     return TensorInfo(
         parts=parts,
         nbytes=header.total_bytes,
@@ -159,6 +171,53 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
         derived={value.name: tuple(value.values) for value in header.derived},
         column_axes=tuple(header.column_axes),
     )
+
+
+def axes_of(spec: encodings_pb2.TensorSpec) -> tuple[Sequence[int], Sequence[int]]:
+    """Returns the positions of queries and keys of a spec that a server has resolved."""
+    pair = spec.pair
+    queries: Sequence[int] = range(
+        pair.queries.begin + pair.query_offset, pair.queries.end + pair.query_offset
+    )
+    keys: Sequence[int] = range(pair.keys.begin, pair.keys.end)
+    return (
+        tuple(pair.query_positions.positions) or queries,
+        tuple(pair.key_positions.positions) or keys,
+    )
+
+
+def query_stride_of(spec: encodings_pb2.TensorSpec, block: npt.NDArray[Any]) -> tuple[int, ...]:
+    """Returns the stride of a resolved grid's queries on each axis of its block; else nothing."""
+    axes = block.ndim - spec.grid.HasField("heads") if spec.HasField("grid") else 0
+    return tuple(spec.grid.query_stride) or (1,) * axes
+
+
+def _check_window(header: service_pb2.TensorHeader) -> None:
+    """Refuses masked rows that are not ascending ranges of queries in the window."""
+    try:
+        queries, _ = map(len, axes_of(header.resolved_spec))
+    except OverflowError:
+        raise DataLossError("header.resolved_spec: got a window of more than 2^63") from None
+    end = 0
+    for rows in header.fully_masked_rows:
+        if not end <= rows.begin < rows.end <= queries:
+            raise DataLossError(
+                f"header.fully_masked_rows: got [{rows.begin}, {rows.end}), want ascending ranges "
+                f"in [0, {queries})"
+            )
+        end = rows.end
+
+
+def _check_columns(header: service_pb2.TensorHeader) -> None:
+    """Refuses axes of columns that do not fit the parts of a grid's axes."""
+    if not header.column_axes:
+        return
+    columns, axes = Counter(header.column_axes), len(header.resolved_spec.table.grid)
+    fits = all(0 <= axis < axes for axis in columns) and all(
+        list(part.shape[1:]) == [columns[index % axes]] for index, part in enumerate(header.parts)
+    )
+    if not fits or len(header.parts) % axes != 0:
+        raise DataLossError("header.column_axes: got other columns, want those of the parts")
 
 
 def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
@@ -175,19 +234,31 @@ def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
 
 
 def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
-    dtype = from_data_type(part.data_type)
-    if dtype is None:
-        raise UnimplementedError(
-            f"header: part {escaped(part.name)} has data_type {part.data_type}, which this client "
-            "does not know"
+    if not _NAME.fullmatch(part.name):
+        raise DataLossError(
+            f"header.parts: got the name '{escaped(part.name)}', want 1 to 64 of a-z, 0-9, . and _"
         )
+    dtype = from_data_type(part.data_type)
+    for field, is_known in (
+        ("data_type", dtype is not None),
+        ("form", part.form in tensor_pb2.Form.values() and part.form != 0),
+    ):
+        if not is_known:
+            raise UnimplementedError(
+                f"header: part {part.name} has {field} {getattr(part, field)}, which this client "
+                "does not know"
+            )
+    assert dtype is not None
     shape = tuple(part.shape)
     if len(shape) > _MOST_AXES:
         raise DataLossError(
-            f"header: part {escaped(part.name)} has {len(shape)} axes, want at most {_MOST_AXES}"
+            f"header: part {part.name} has {len(shape)} axes, want at most {_MOST_AXES}"
         )
-    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
+    if min(shape, default=0) < 1 or math.prod(shape) * dtype.itemsize != part.size_bytes:
         raise _not_adding_up(part)
+    first = part.first_relative_position
+    if first != 0 and part.form != tensor_pb2.FORM_TOEPLITZ:
+        raise DataLossError(f"header: part {part.name} has first_relative_position {first}, want 0")
     return TensorPart(
         name=part.name,
         dtype=dtype,
@@ -195,13 +266,13 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
         shape=shape,
         offset=part.offset,
         nbytes=part.size_bytes,
-        first_relative_position=part.first_relative_position,
+        first_relative_position=first,
     )
 
 
 def _not_adding_up(part: tensor_pb2.TensorPart) -> DataLossError:
     return DataLossError(
-        f"header: part {escaped(part.name)} at byte {part.offset} has shape {list(part.shape)} of "
+        f"header: part {part.name} at byte {part.offset} has shape {list(part.shape)} of "
         f"{tensor_pb2.DataType.Name(part.data_type)} in {part.size_bytes} bytes, which does not "
         "add up"
     )

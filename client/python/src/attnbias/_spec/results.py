@@ -18,8 +18,7 @@ from attnbias._arrays.tables import to_grid_tables, to_tables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._errors import DataLossError
 from attnbias._generated import is_repeated
-from attnbias._spec.expected import axes_of, query_stride_of
-from attnbias._spec.info import part_of
+from attnbias._spec.info import axes_of, part_of, query_stride_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +68,7 @@ def _to_part(
     part, array = info.parts[0], arrays[0]
     border = arrays[1] if len(arrays) > 1 else None
     if part.form == "block_toeplitz":
-        strides = query_stride_of(info.resolved_spec)
+        strides = query_stride_of(info.resolved_spec, array)
         return BlockToeplitz(array, border=border, query_stride=strides)
     if part.form == "toeplitz":
         queries, keys = axes_of(info.resolved_spec)

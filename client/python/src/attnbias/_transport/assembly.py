@@ -26,7 +26,7 @@ _Header = TypeVar("_Header", bound="Message")
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
-_HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _DATA = 1, 2, 3, 5, 16
+_HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _REQUEST_CRC32C, _DATA = 1, 2, 3, 5, 6, 16
 _MAX_VARINT_BYTES = 10
 _MORE = 0x80  # the bit of a varint's byte that says another follows
 
@@ -39,12 +39,13 @@ class Chunk(NamedTuple):
     data: memoryview
     header: memoryview | None
     header_crc32c: int | None
-    """None from a server that sends none."""
+    request_crc32c: int | None
 
 
 def parse_chunk(message: bytes) -> Chunk:
     """Finds the fields of a chunk; raises DataLossError for bytes that are not protobuf."""
-    offset, crc32c, header_crc32c = 0, 0, None
+    offset = 0
+    checksums: dict[int, int] = {}
     data, header = memoryview(b""), None
     at, end = 0, len(message)
     while at < end:
@@ -69,12 +70,16 @@ def parse_chunk(message: bytes) -> Chunk:
                 # protobuf merges a header that is sent in two pieces.
                 header = value_bytes if header is None else memoryview(bytes(header) + value_bytes)
         elif wire_type == _FIXED32:
-            if field == _CRC32C:
-                crc32c = int.from_bytes(value_bytes, "little")
-            elif field == _HEADER_CRC32C:
-                header_crc32c = int.from_bytes(value_bytes, "little")
+            checksums[field] = int.from_bytes(value_bytes, "little")
         at += size
-    return Chunk(offset, crc32c, data, header, header_crc32c)
+    return Chunk(
+        offset=offset,
+        crc32c=checksums.get(_CRC32C, 0),
+        data=data,
+        header=header,
+        header_crc32c=checksums.get(_HEADER_CRC32C),
+        request_crc32c=checksums.get(_REQUEST_CRC32C),
+    )
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
@@ -103,25 +108,37 @@ def parse_first(message: bytes | None) -> Chunk:
     return parse_chunk(message)
 
 
-def read_header(message: bytes | None, kind: type[_Header]) -> _Header:
+def read_header(message: bytes | None, kind: type[_Header], request: bytes) -> _Header:
     """Returns the header that is alone in a message; None is a stream that ended before it."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
-    return header_of(chunk, kind)
+    return header_of(chunk, kind, request)
 
 
-def header_of(chunk: Chunk, kind: type[_Header]) -> _Header:
-    """Returns the header of a message that may hold data too; refuses a missing or damaged one."""
+def header_of(chunk: Chunk, kind: type[_Header], request: bytes) -> _Header:
+    """Returns the header of a message that may hold data too.
+
+    Refuses a missing or damaged header, and the answer to another request than these bytes.
+    """
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
-    got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
-    if want is not None and want != got:
-        raise DataLossError(f"header: got CRC-32C {got:08x}, want {want:08x}")
+    got = crc32c.crc32c(chunk.header)
+    if got != chunk.header_crc32c:
+        raise DataLossError(f"header: got CRC-32C {got:08x}, want {_written(chunk.header_crc32c)}")
+    want = crc32c.crc32c(request)
+    if want != chunk.request_crc32c:
+        raise DataLossError(
+            f"request_crc32c: got {_written(chunk.request_crc32c)}, want {want:08x}"
+        )
     try:
         return kind.FromString(bytes(chunk.header))
     except DecodeError:
         raise _malformed() from None
+
+
+def _written(checksum: int | None) -> str:
+    return "none" if checksum is None else f"{checksum:08x}"
 
 
 class Assembler:

@@ -19,8 +19,6 @@ from attnbias._transport.statuses import CallFailed, from_rpc_error, tells_of_a_
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from google.protobuf.message import Message
-
     from attnbias._transport.calls import Method, Part, Read
     from attnbias._transport.channel import Endpoint
 
@@ -123,7 +121,7 @@ class AsyncCalls:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
+        self, method: Method, messages: Any, timeout: float | None
     ) -> AsyncIterator[Read]:
         call = self._begin(method, messages, timeout)
 

@@ -17,7 +17,7 @@ from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from google.protobuf.message import Message
@@ -38,34 +38,36 @@ class Method:
     path: str
     kind: str
     request: type[Message]
-    response: type[Message] | None = None
-    """None leaves messages as they came. Chunks are parsed by hand, to copy them only once; headers
-    are held to their checksum."""
+    response: type[Message]
+    is_raw: bool
+    """Whether messages are passed as bytes. Chunks are parsed by hand, to copy them only once;
+    headers and requests are held to their checksums."""
 
     def of(self, channel: Any) -> Any:
         """Returns the callable of the method over a channel of either kind."""
         return getattr(channel, self.kind)(
             self.path,
-            request_serializer=self.request.SerializeToString,
-            response_deserializer=self.response and self.response.FromString,
+            request_serializer=None if self.is_raw else self.request.SerializeToString,
+            response_deserializer=None if self.is_raw else self.response.FromString,
         )
 
 
-def _method(service: Any, name: str, *, parsed: bool = True) -> Method:
-    """Returns a method of a service's descriptor; ``parsed`` tells whether its answers are."""
+def _method(service: Any, name: str, *, is_raw: bool = False) -> Method:
+    """Returns a method of a service's descriptor."""
     method = service.methods_by_name[name]
     sides = (method.client_streaming, method.server_streaming)
     return Method(
         f"/{service.full_name}/{name}",
         "_".join("stream" if is_stream else "unary" for is_stream in sides),
         GetMessageClass(method.input_type),
-        GetMessageClass(method.output_type) if parsed else None,
+        GetMessageClass(method.output_type),
+        is_raw,
     )
 
 
-STREAM_TENSOR: Final = _method(_SERVICE, "StreamTensor", parsed=False)
-COMPUTE_LOGITS: Final = _method(_SERVICE, "ComputeLogits", parsed=False)
-DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", parsed=False)
+STREAM_TENSOR: Final = _method(_SERVICE, "StreamTensor", is_raw=True)
+COMPUTE_LOGITS: Final = _method(_SERVICE, "ComputeLogits", is_raw=True)
+DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", is_raw=True)
 LIST_TABLES: Final = _method(_SERVICE, "ListTables")
 GET_SERVER_INFO: Final = _method(_SERVICE, "GetServerInfo")
 CHECK_HEALTH: Final = _method(_HEALTH, "Check")
@@ -94,7 +96,7 @@ class Calls(Protocol):
         """
 
     def stream(
-        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
+        self, method: Method, messages: Any, timeout: float | None
     ) -> AbstractAsyncContextManager[Read]:
         """Makes a call whose answer is a stream. Leaving the block ends the call."""
         ...

@@ -24,8 +24,6 @@ from attnbias._transport.statuses import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from google.protobuf.message import Message
-
     from attnbias._transport.calls import Part, Read
     from attnbias._transport.channel import Endpoint
 
@@ -126,7 +124,7 @@ class CallGroup:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
+        self, method: Method, messages: Any, timeout: float | None
     ) -> AsyncIterator[Read]:
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())

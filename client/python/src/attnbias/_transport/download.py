@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tqdm import tqdm
 
 from attnbias._errors import DataLossError, FailedPreconditionError, NotFoundError
-from attnbias._spec.expected import check_answer
 from attnbias._spec.info import (
     Payload,
     allocate,
@@ -32,7 +31,7 @@ from attnbias._transport.calls import DESCRIBE_TENSOR, STREAM_TENSOR
 from attnbias._transport.channel import WINDOW_BYTES
 from attnbias._transport.retry import Retry, ask
 from attnbias._transport.statuses import CallFailed, CallInterrupted
-from attnbias.v1 import encodings_pb2, service_pb2
+from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from attnbias._spec.info import TensorInfo
     from attnbias._transport.calls import CallOptions, Calls
     from attnbias._transport.retry import Deadline
+    from attnbias.v1 import encodings_pb2
 
 
 _WORTHWHILE_BYTES = 16 << 20
@@ -183,9 +183,10 @@ class Download:
             request.read_limit = assembler.limit - assembler.at
         if assembler.at > 0:
             request.expected_fingerprint = self._begun().info.fingerprint
-        async with calls.stream(STREAM_TENSOR, request, self._deadline.remaining()) as read:
+        sent = request.SerializeToString()
+        async with calls.stream(STREAM_TENSOR, sent, self._deadline.remaining()) as read:
             first = parse_first(await read())
-            header = header_of(first, service_pb2.TensorHeader)
+            header = header_of(first, service_pb2.TensorHeader, sent)
             assembler.begin(self._accept(header, assembler.at))
             if first.data:  # a header alone has no offset
                 self._progress.advance(assembler.put(first))
@@ -197,7 +198,6 @@ class Download:
     def _accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
         """Returns the payload's memory; refuses the header of another payload than that begun."""
         info = to_tensor_info(header)
-        check_answer(header, self._spec)
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)
             self._progress.begin(info.nbytes)
@@ -220,18 +220,19 @@ class Download:
         return allocate(info)
 
 
+def _request_for(spec: encodings_pb2.TensorSpec) -> bytes:
+    return service_pb2.DescribeTensorRequest(spec=spec).SerializeToString()
+
+
 async def ask_for_description(
     spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
 ) -> tuple[TensorInfo, bytes]:
     """Returns the server's description, parsed and as received."""
-    message = service_pb2.DescribeTensorRequest(spec=spec)
-    answer: bytes = await ask(DESCRIBE_TENSOR, message, options, deadline)
+    request = _request_for(spec)
+    answer: bytes = await ask(DESCRIBE_TENSOR, request, options, deadline)
     return read_description(answer, spec), answer
 
 
 def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
     """Parses a description; refuses a damaged one, or one of another request."""
-    header = read_header(answer, service_pb2.TensorHeader)
-    info = to_tensor_info(header)
-    check_answer(header, spec)
-    return info
+    return to_tensor_info(read_header(answer, service_pb2.TensorHeader, _request_for(spec)))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import crc32c
@@ -51,9 +52,10 @@ class LogitsStream:
     async def _attempt(self) -> None:
         """Makes one call for the rows that are not answered yet."""
         blocks = list(self._blocks())
-        requests, timeout = self._requests(blocks), self._deadline.remaining()
+        first = logits_pb2.ComputeLogitsRequest(spec=self._spec).SerializeToString()
+        requests, timeout = chain([first], self._requests(blocks)), self._deadline.remaining()
         async with self._options.calls.stream(COMPUTE_LOGITS, requests, timeout) as read:
-            self._check(read_header(await read(), logits_pb2.LogitsHeader))
+            read_header(await read(), logits_pb2.LogitsHeader, first)
             for begin, end in blocks:
                 await self._receive(read, begin, end)
 
@@ -79,23 +81,6 @@ class LogitsStream:
             raise ValueError("out: got read-only memory, want writeable")
         return out
 
-    def _check(self, header: logits_pb2.LogitsHeader) -> None:
-        """Compares a header with the request."""
-        spec = self._spec
-        heads, _, width = self._answer.shape
-        offset = spec.query_offset
-        if spec.alignment == tensor_pb2.ALIGNMENT_END:
-            offset = spec.key_length - spec.query_length
-        wanted = {
-            "num_heads": heads,
-            "width": width,
-            "data_type": spec.output_data_type or tensor_pb2.DATA_TYPE_F32,
-            "query_offset": offset,
-        }
-        for field, want in wanted.items():
-            if (got := getattr(header, field)) != want:
-                raise DataLossError(f"header.{field}: got {got}, want {want}")
-
     def _blocks(self) -> Iterator[tuple[int, int]]:
         row_bytes = max(self._rows[:, :1].nbytes, 1)
         if row_bytes > _MAX_REQUEST_BYTES:
@@ -109,15 +94,12 @@ class LogitsStream:
         for begin in range(self._answered, total, step):
             yield begin, min(begin + step, total)
 
-    def _requests(
-        self, blocks: Iterable[tuple[int, int]]
-    ) -> Iterator[logits_pb2.ComputeLogitsRequest]:
-        yield logits_pb2.ComputeLogitsRequest(spec=self._spec)
+    def _requests(self, blocks: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         for begin, end in blocks:
             data = self._rows[:, begin:end].tobytes()
             yield logits_pb2.ComputeLogitsRequest(
                 first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
-            )
+            ).SerializeToString()
 
     async def _receive(self, read: Read, begin: int, end: int) -> None:
         """Copies the answer to one block once all of it was received and checked."""
