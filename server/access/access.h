@@ -97,7 +97,7 @@ class ReloadableFile {
   const std::string what_;
   const std::vector<std::string> paths_;
   const Make make_;
-  // Those of value_.
+  // Contents of the files that value_ was made from.
   Contents contents_;
   std::string last_error_;
   std::atomic<bool> failed_{false};

@@ -30,7 +30,7 @@ namespace {
 constexpr std::chrono::milliseconds kDrainPoll{5};
 // For the status of calls that are cut.
 constexpr std::chrono::milliseconds kLastWords{100};
-// Of computations, after the grace.
+// Time for computations to end after the grace.
 constexpr std::chrono::seconds kLastPieces{2};
 
 // Interval between checks for cancelled calls.
@@ -309,14 +309,14 @@ void Server::Drain() {
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline = std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
-  // Once gRPC has told a connection to go away, it closes it as soon as its last call has left the
+  // Once gRPC has sent GOAWAY to a connection, it closes it as soon as its last call has left the
   // process. If a window update of the client then meets the closed socket, the system drops what
-  // the client has not read. So a connection is told only after its calls have ended: gRPC then
-  // waits for the client to acknowledge, and that comes after all that was sent.
+  // the client has not read. So GOAWAY is sent only after the calls have ended: gRPC then waits for
+  // the client's acknowledgement, which follows all data.
   while (watchdog_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
-  // Calls that were cancelled may finish a piece of work, but not for ever.
+  // Calls that were cancelled may finish a piece of work, but not forever.
   last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);

@@ -23,10 +23,10 @@
 namespace attnbias {
 namespace {
 
-// What a call takes, here and in gRPC, beside its request and its answer.
+// Memory of a call, here and in gRPC, in addition to its request and its answer.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
-// Counts a request's lists as they came, as the positions of its plan, as the plan's resolved spec
+// Counts a request's lists as received, as the positions of its plan, as the plan's resolved spec
 // repeats them, and in the header.
 constexpr int64_t kCopies = 4;
 
@@ -34,7 +34,8 @@ constexpr int64_t kCopies = 4;
 // are refused.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
-// On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and Go's longest timeout
+// Uses a clock that is never set. The system's, in nanoseconds, ends in 2262, and Go's longest
+// timeout
 // is later.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
@@ -64,7 +65,7 @@ std::string SocketOf(const grpc::CallbackServerContext& context, const std::stri
 }
 
 // Names a client without a name by its address, which is its connection over a socket file, and by
-// what a proxy there reports. So a client that reports an address takes nobody's place at another.
+// what a proxy there reports. So a client that reports an address cannot take the place of another.
 std::string ClientOf(const grpc::CallbackServerContext& context, const std::string& peer) {
   return absl::StrCat(
       peer.starts_with("unix:") ? SocketOf(context, peer) : peer.substr(0, peer.rfind(':')),
@@ -245,7 +246,7 @@ void Call::EndWith(const absl::Status& status) {
 grpc::Status Call::End(const absl::Status& status) {
   EndWith(status);
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
-    // What gRPC's own retry policy obeys.
+    // gRPC's own retry policy obeys it.
     context_.AddTrailingMetadata("grpc-retry-pushback-ms",
                                  std::to_string(absl::ToInt64Milliseconds(*delay)));
   }

@@ -288,7 +288,7 @@ CHUNKS = {
 
 
 def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
-    """A header that declares another shape of F32, and the size that fits if nothing is said."""
+    """A header that declares another shape of F32, by default with the size that fits."""
 
     def change(owner: Any) -> None:
         owner.shape[:] = lengths
@@ -298,7 +298,7 @@ def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
 
 
 def other_positions(got: str) -> str:
-    """What clients say of a header of LARGE with another shape."""
+    """Returns the clients' message about a header of LARGE with another shape."""
     return rf"header: part positions has shape \[{got}\], want \[5120, 256\]"
 
 

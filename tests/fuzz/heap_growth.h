@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory a piece of work has at once beside what was there before.
+// Measures the peak memory of a piece of work above what was in use before.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, tokens and the policy: who may call what, and what happens when the files change."""
+"""TLS, tokens and the policy: authentication, authorization, and changes of the files."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ DENSE_BYTES = 8 * 1024 * 1024 * 4
 
 
 class Files:
-    """What a server with TLS, tokens and a policy reads, and what its clients need."""
+    """Files of a server with TLS, tokens and a policy, and those of its clients."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ def files(tmp_path: pathlib.Path) -> Files:
 
 
 def handshake(address: str, credentials: grpc.ChannelCredentials) -> bool:
-    """Whether a new connection comes about."""
+    """Reports whether a new connection can be made."""
     with Stub(address, credentials) as stub:
         try:
             return stub.check("liveness") == "SERVING"
@@ -384,7 +384,7 @@ def test_tables_are_granted_by_the_beginning_of_their_names(
             error = refused(lambda: trainer.tensor(t5(name="theirs:bias")))
             assert error.code() == grpc.StatusCode.PERMISSION_DENIED
             assert Details(error).fields == ["spec.t5.table.name"]
-            # Whether there is such a table is not told either.
+            # The answer does not reveal whether the table exists.
             assert refused(lambda: trainer.tensor(t5(name="none"))).code() == error.code()
         missing = refused(lambda: trainer.tensor(t5(sha256=digest)))
         assert missing.code() == grpc.StatusCode.NOT_FOUND
@@ -436,7 +436,7 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         # 4 MiB: an eighth of the budget, more than one of what `small` has.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
-        # What it asks for is made piece by piece, and what is kept for others is left alone.
+        # Its tensors are made piece by piece, and do not evict those of others.
         for seed in range(40):
             request = sinusoid(512, 256)
             request.sinusoidal.ladder.base = 100 + seed
@@ -472,7 +472,7 @@ def test_what_a_caller_is_sent_is_spread_over_time(start_server: Any, files: Fil
         stream.cancel()
         assert len(quick.payload(DENSE)) == DENSE_BYTES
         small = spec(alibi={"num_heads": 8}, pair={"query_length": 2**15, "key_length": 2**15})
-        # They come together, and so all are let in; what comes after them is not.
+        # They arrive together, and so all are admitted; later ones are not.
         answers = [slow.get.future(message("GetTensorRequest")(spec=small)) for _ in range(16)]
         for answer in answers:
             answer.exception()
@@ -510,7 +510,7 @@ def test_a_change_of_the_policy_counts_for_the_next_call(start_server: Any, file
 
 
 def say(*flags: str) -> str:
-    """What a server says to flags that it cannot use."""
+    """Returns a server's output for flags that it cannot use."""
     done = run_server("--check-config", *flags)
     assert done.returncode == 2
     return done.stderr

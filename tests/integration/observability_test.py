@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator sees: metrics, log lines, reflection, server information."""
+"""Output for operators: metrics, log lines, reflection, server information."""
 
 import contextlib
 import http.client

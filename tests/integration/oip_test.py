@@ -102,7 +102,7 @@ def test_settings_are_those_of_the_contract(channel: grpc.Channel) -> None:
 
 @pytest.mark.parametrize("model", encodings())
 def test_every_parameter_listed_can_be_set(channel: grpc.Channel, model: str) -> None:
-    """None is refused as a field that there is not."""
+    """None is refused as an unknown field."""
     config = call(channel, "ModelConfig", name=model).config
     for path in config.parameters:
         error = refused(lambda path=path: infer(channel, ask(model, {path: "?"})))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of every encoding of a structure, with random hyperparameters and extents: dense is
+"""Properties of every encoding of a structure, with random hyperparameters and extents: dense is
 the compact form expanded, a window is a slice of the whole, lists of positions are what offsets
-give, a mask hides what it says, and a narrower type is one rounding of the same number.
+give, a mask hides its elements alone, and a narrower type is one rounding of the same number.
 """
 
 from typing import Any

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests measured: printed as the table of docs/reliability.md, and written as JSON."""
+"""Figures that the tests measured: printed as the table of docs/reliability.md, and written as
+JSON."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
-# The one place where the versions of tools are pinned. Python packages stand in
-# requirements*.txt beside it; what Debian packages comes from Debian 12.
+# The one place where the versions of tools are pinned. Python packages are in requirements*.txt in
+# this folder; what Debian packages comes from Debian 12.
 GO_MINIMUM=1.26
 GRPCURL=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 KUBECONFORM=github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0

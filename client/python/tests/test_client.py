@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client makes of answers: results, descriptions, errors, files."""
+"""The client turns answers into results, descriptions, errors and files."""
 
 from __future__ import annotations
 

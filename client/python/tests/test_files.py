@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What save writes, load reads; damaged files and files of others are refused in so many words."""
+"""Files that save writes and load reads; errors for damaged and foreign files."""
 
 from __future__ import annotations
 

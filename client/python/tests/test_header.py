@@ -49,7 +49,7 @@ def test_every_flipped_bit_of_a_header_is_refused(kind: Any, header: Any) -> Non
     refused = 0
     for at, damaged in flips(message):
         try:
-            # A bit outside may make the checksum a field that nobody knows.
+            # A bit outside may make the checksum an unknown field.
             assert read_header(damaged, type(header)) == header
             assert at not in inside
         except attnbias.DataLossError:

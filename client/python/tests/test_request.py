@@ -32,7 +32,7 @@ def spec_of(encoding: attnbias.Encoding, **options: Any) -> dict[str, Any]:
 
 
 def described_fields(described: type[Any]) -> dict[str, str]:
-    """What help says of each field, in one line."""
+    """Returns the help of each field in one line."""
     page = pydoc.plain(pydoc.render_doc(described))
     _, _, attributes = page.partition("Attributes:\n")
     lines = itertools.takewhile(str.strip, (line.strip("| ") for line in attributes.split("\n")))

@@ -43,7 +43,7 @@ def without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Pki(NamedTuple):
-    """Who signs what."""
+    """Authorities and the certificates that they sign."""
 
     authority: Authority
     """Of servers."""
@@ -71,7 +71,7 @@ def token_file(tmp_path: Path) -> Path:
 
 
 def replace(path: Path, new: bytes) -> None:
-    """As whoever renews it does: at once."""
+    """Replaces a file atomically, as renewals do."""
     draft = path.with_name("draft")
     draft.write_bytes(new)
     draft.replace(path)
@@ -215,7 +215,7 @@ def test_a_token_file_is_read_again_when_it_changes(
 def test_the_next_call_has_the_new_certificate(
     pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
-    """Those under way go on, and halves of a pair are not used."""
+    """Open calls continue, and an incomplete pair is not used."""
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(request: Request, context: Context) -> Iterator[bytes]:
@@ -270,7 +270,7 @@ def test_an_authority_that_comes_later_is_trusted(
 
 
 def whoever_serves(wire: Connection, identity: Pair, clients_ca: Path) -> None:
-    """A server in a process of its own, which answers when asked who has called."""
+    """Serves in a process of its own, and reports callers on request."""
     with FakeServer(credentials=of_server(identity, clients_ca)) as server:
         wire.send(server.target)
         wire.recv()
@@ -310,7 +310,7 @@ def test_a_token_itself_is_not_pickled(token_file: Path, monkeypatch: pytest.Mon
 
 
 def failure(connect: Connect, target: str, **options: Any) -> str:
-    """What a call fails with that is made once."""
+    """Returns the error of a call without retries."""
     with (
         connect(target, max_attempts=1, timeout=20, **options) as client,
         pytest.raises(attnbias.UnavailableError) as caught,

@@ -346,7 +346,7 @@ def test_get_many_keeps_the_order(server: FakeServer, client: attnbias.Client) -
 
 
 class Endless:
-    """Sends a part, then nothing; says whether the caller went."""
+    """Sends a part, then nothing; reports whether the caller cancelled."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

@@ -102,7 +102,7 @@ def assert_served(client: attnbias.Client, rope: Rope) -> None:
     assert_gives(client, words, axes, want, bound=relative_bound(rope))
 
 
-# Of modules that cannot be called as others are.
+# Errors of modules that cannot be called as others are.
 FAILURES = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 

@@ -89,7 +89,7 @@ class Result {
   Gate arrived_;
 };
 
-// Of entries whose key is a letter.
+// Size of entries whose key is a letter.
 const int64_t kEntry = BandCache::EntryBytes("a");
 
 class BandCacheTest : public ::testing::Test {
@@ -108,7 +108,7 @@ class BandCacheTest : public ::testing::Test {
     return band.value_or(nullptr);
   }
 
-  // The thread that delivered a band lets go of it a moment later; until then
+  // The thread that delivered a band releases it a moment later; until then
   // it counts as in use.
   static void WaitForHolders(const BandPtr& band, long holders) {
     while (band.use_count() > holders) std::this_thread::yield();

@@ -154,7 +154,7 @@ TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
   EXPECT_THAT(Load(), IsInvalidWith("got a folder, want a regular file"));
 }
 
-// Who fills the folder does not choose what else the server reads.
+// The content of the folder must not select other files that the server reads.
 TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
   const std::filesystem::path model = folder_ / "model";
   const std::string tensor = "encoder.block.0" + kBias;

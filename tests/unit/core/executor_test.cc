@@ -87,7 +87,7 @@ TEST(ForRanges, TheFirstErrorEndsIt) {
                           return absl::DataLossError("no further");
                         }),
               StatusIs(absl::StatusCode::kDataLoss, "no further"));
-  // Those under way.
+  // Other threads may have started these before.
   EXPECT_LE(after, 3);
 }
 

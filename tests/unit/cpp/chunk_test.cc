@@ -114,7 +114,7 @@ TEST(ReadChunk, RefusesEveryTruncation) {
   }
 }
 
-// Outside the header a bit may make the checksum a field that nobody knows: the
+// Outside the header a bit may make the checksum an unknown field: the
 // header is then as it was sent.
 TEST(ReadChunk, RefusesEveryFlippedBitOfAHeader) {
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});

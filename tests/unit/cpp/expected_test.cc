@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request determines of its answer, written out by hand.
+// Properties of an answer that its request determines, written out by hand.
 #include "client/cpp/src/expected.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +64,7 @@ v1::TensorHeader HeaderOf(const Case& the_case, int64_t any = 3) {
 
 class Answer : public ::testing::TestWithParam<Case> {
  protected:
-  // What the answer is refused with after a change.
+  // Returns the error of the answer after a change.
   static std::string Refused(const std::function<void(v1::TensorHeader*)>& change) {
     v1::TensorHeader header = HeaderOf(GetParam());
     change(&header);
@@ -217,7 +217,7 @@ class Lie : public ::testing::Test {
         "end: 8 } }");
   }
 
-  // What a header is refused with after `change`.
+  // Returns the error of a header after `change`.
   std::string Refused(const std::function<void(v1::TensorHeader*)>& change) {
     v1::TensorHeader header = header_;
     change(&header);

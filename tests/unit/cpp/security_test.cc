@@ -32,8 +32,8 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Of a server with a certificate; of its clients' too where `clients` may have
-// signed them.
+// Returns the credentials of a server with a certificate; it requires certificates of the
+// authorities `clients`, if given.
 std::shared_ptr<grpc::ServerCredentials> Tls(const Identity& identity,
                                              const std::string& clients = "") {
   grpc::SslServerCredentialsOptions options(
@@ -59,7 +59,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     }
   }
 
-  // As whoever renews it does: at once.
+  // Replaces a file atomically, as renewals do.
   void Replace(const std::string& name, const std::string& text) const {
     std::ofstream(Path("new"), std::ios::binary) << text;
     std::filesystem::rename(Path("new"), Path(name));
@@ -76,7 +76,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     return *Client::Create(options);
   }
 
-  // What a call fails with that is made once.
+  // Returns the error of a call without retries.
   static std::string Failure(ClientOptions options) {
     options.max_attempts = 1;
     options.timeout = absl::Seconds(20);
@@ -183,7 +183,7 @@ TEST_F(SecurityTest, ATokenFileIsReadAgainWhenItChanges) {
   EXPECT_EQ(authorization(), "Bearer first");
   Replace("token", "later");
   EXPECT_EQ(authorization(), "Bearer later");
-  // What is no token changes nothing.
+  // An invalid token changes nothing.
   Replace("token", "");
   EXPECT_EQ(authorization(), "Bearer later");
   std::filesystem::remove(Path("token"));

@@ -427,7 +427,7 @@ class Client(BaseClient):
     Args:
         target: "host", "host:port" or any gRPC target; the default port is 50051. None is the
             environment variable ``ATTNBIAS_SERVER``, else this machine.
-        timeout: seconds that a call may take, retries included; None is no limit.
+        timeout: seconds that a call may take, retries included; None means no limit.
         connect_timeout: seconds in which a call has to connect if the client was never connected.
             After them, a closed port, an unknown name, another protocol or a wrong certificate is
             an UnavailableError with the reason. After the first connection only the timeout bounds

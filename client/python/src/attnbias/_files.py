@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes payloads and structures as .npy and .safetensors files.
 
-docs/protocol.md says what the metadata of a .safetensors file are.
+docs/protocol.md documents the metadata of a .safetensors file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sharded tensors of torch and JAX: the boxes that a process holds, and their assembly.
 
-Imports torch and JAX only where they are used.
+Imports torch and JAX only when they are used.
 """
 
 from __future__ import annotations

@@ -831,7 +831,7 @@ class RingShard(GatheredStructure):
 
         Raises:
             IndexError: there are no indices, or some are not inside the structure.
-            TypeError: whole is no structure, or indices are no integers.
+            TypeError: whole is not a structure, or indices are not integers.
         """
         require_instance(whole, Structure, "whole", "a Toeplitz or another structure")
         queries, keys = whole._indices()

@@ -158,7 +158,7 @@ class Toeplitz(Structure):
 
     def _seen_on(self, device: Device) -> Mod:
         mask = self.mask
-        assert mask is not None  # who asks has seen to it
+        assert mask is not None  # callers have checked
         first = place_on(device, self.first_relative_position + self.query_length - 1)
         return lambda query, key: mask.visible(key - query + first)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields of a model's configuration, read with type checks.
 
-Whatever is wrong with one is a ValueError that names it, what came and what was wanted.
+An invalid field raises a ValueError that names it, the value received and the values accepted.
 """
 
 from __future__ import annotations

@@ -122,9 +122,9 @@ class RotaryModel:
     """How a model's code interprets its rope fields.
 
     Attributes:
-        head_dim: the field that says how many columns of a head there are for positions.
+        head_dim: the field with the number of columns of a head for positions.
         hidden_size: the field with the columns of all heads, where it has no head_dim.
-        rope_theta: the field that says so where the words do not.
+        rope_theta: the field that holds it if the rope parameters do not.
         partial_rotary_factor: the same.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: of its columns.
@@ -136,7 +136,7 @@ class RotaryModel:
             only to the first.
         reads: words of its own, which no encoding has.
         mrope_interleaved: whether pairs are dealt out to the axes in turn, if there are several.
-        mrope_section: pairs of each axis if the words do not say.
+        mrope_section: pairs of each axis if the rope parameters lack them.
     """
 
     head_dim: str = "head_dim"

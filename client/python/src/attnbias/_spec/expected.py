@@ -151,7 +151,7 @@ def _written(part: ExpectedPart) -> str:
 
 
 class _Request:
-    """What a request's fields determine of its answer."""
+    """The properties of an answer that the request's fields determine."""
 
     def __init__(self, spec: encodings_pb2.TensorSpec) -> None:
         self._spec = spec

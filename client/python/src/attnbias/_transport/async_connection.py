@@ -64,7 +64,7 @@ class AsyncConnection(forks.Forkable):
         with forks.lock:
             forks.require_usable()
             self._enter()
-            if self.endpoint.renew():  # calls under way go on over the channel that they have
+            if self.endpoint.renew():  # open calls stay on their channel
                 self._channels, self._methods = {}, {}
             if index not in self._channels:
                 self._channels[index] = self.endpoint.open_async(spare=index > 0)
@@ -186,6 +186,6 @@ class AsyncCalls:
             raise CallFailed(failure) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or not task.cancelling():  # so it is gRPC that says it
+            if task is None or not task.cancelling():  # so gRPC raised it
                 self._connection.require_open()
             raise

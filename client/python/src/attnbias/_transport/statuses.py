@@ -159,7 +159,7 @@ def _filled(advice: str, endpoint: Endpoint) -> str:
 def _pushback(error: Any) -> float | None:
     """Returns the retry delay of gRPC's own trailer, in seconds.
 
-    What is no number of them forbids another attempt, as gRPC has it.
+    Any other value forbids another attempt, as in gRPC.
     """
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-retry-pushback-ms":
