@@ -174,7 +174,7 @@ absl::Status Call::CheckAllowed() {
   counted_ = true;
   if (++account.calls > rights.concurrent_calls) {
     return CallerLimit(absl::StrCat(Shortened(account.name), " has ", rights.concurrent_calls,
-                                    " calls under way, all that it may have; try again later"));
+                                    " calls in flight, its limit; try again later"));
   }
   // Streams wait for their turn; one answer comes at once or not at all.
   if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&

@@ -143,7 +143,7 @@ def test_certificates_change_under_load(start_server: Any, files: Files) -> None
     assert traffic.failures == []
     errors = [line for line in server.log().splitlines() if " error " in line]
     assert all("certificates: those read before stay in use" in line for line in errors)
-    assert "certificates: read anew" in server.log()
+    assert "certificates: reloaded" in server.log()
 
 
 def test_probes_are_answered_in_plaintext(start_server: Any, files: Files) -> None:
@@ -304,7 +304,10 @@ def test_a_file_that_locks_every_caller_out_keeps_the_old_state(
         replace(getattr(files, kind), text)
         eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
         assert stub.tensor(ALIBI)
-        assert f"{kind}: those read before stay in use: {files.folder}" in server.log()
+        assert (
+            f"{kind}: reload failed, the previous content stays in use: {files.folder}"
+            in server.log()
+        )
     ended = run_server("--check-config", *flags)
     assert ended.returncode == 2
     assert f"--{kind}: {files.folder}" in ended.stderr
@@ -450,7 +453,7 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         network = with_large_table()
         error = refused(lambda: small.tensor(network))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "all that this caller may have" in error.details()
+        assert "the limit of this caller" in error.details()
         assert large.tensor(network).data
 
 
@@ -563,7 +566,7 @@ def test_files_that_cannot_be_used_are_named(files: Files) -> None:
     assert "want a private key in PEM" in say(cert, f"--tls-key={files.certificate}")
     assert "want certificates in PEM" in say(f"--tls-cert={files.key}", key)
     other = files.authority.sign("other")
-    assert "the key is not that of the certificate in" in say(cert, f"--tls-key={other.key}")
+    assert "the key does not match the certificate in" in say(cert, f"--tls-key={other.key}")
     locked = files.folder / "locked.key"
     subprocess.run(
         ["openssl", "ec", "-aes128", "-passout", "pass:x", "-in", files.key, "-out", locked],
@@ -574,10 +577,10 @@ def test_files_that_cannot_be_used_are_named(files: Files) -> None:
     files.install(files.authority.sign("old", days=-1))
     assert re.search(r"the certificate expired on \d{4}-\d\d-\d\d", say(cert, key))
     for line, complaint in {
-        "trainer secret": "line 2: the token of trainer is not given by its digest",
+        "trainer secret": "line 2: the token of trainer is not a digest",
         "trainer": "line 2: got 1 words, want NAME sha256:DIGEST",
         "tr\x01iner sha256:" + 64 * "0": "line 2: got the name 'tr\\001iner'",
-        f"a sha256:{64 * '0'}\nb sha256:{64 * '0'}": "line 3: b has the token of a",
+        f"a sha256:{64 * '0'}\nb sha256:{64 * '0'}": "line 3: b has the same token as a",
     }.items():
         files.tokens.write_text(f"\n{line}\n")
         said = say(f"--tokens={files.tokens}")

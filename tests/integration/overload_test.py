@@ -158,7 +158,9 @@ def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> N
         assert server.metrics()['attnbias_rejected_total{reason="stalled_client"}'] == 0
 
 
-def test_an_exhausted_budget_asks_to_try_again_and_does_not_change_readiness(start_server: Any) -> None:
+def test_an_exhausted_budget_asks_to_try_again_and_does_not_change_readiness(
+    start_server: Any,
+) -> None:
     server = start_server("--memory-budget=12MiB")
     with server.connect() as stub:
         holder = hold_memory(server, stub)

@@ -1203,7 +1203,7 @@ with attnbias.Client(target, max_attempts=1, cache=folder) as client:
 """
 
 
-@pytest.mark.usefixtures("real_target")  # skips where there is no server
+@pytest.mark.usefixtures("real_target")  # skips without a server
 def test_workers_go_on_when_the_server_is_killed(folder: Path) -> None:
     dims = (4, 6)
     server = attnbias.LocalServer(cache="")

@@ -209,7 +209,7 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         ({"rope_scaling": "linear"}, "rope_scaling: got 'linear', want a dict"),
         (
             {"rope_scaling": LLAMA3, "rope_parameters": {"rope_theta": 1e4}},
-            "want none beside rope_parameters",
+            "want none in addition to rope_parameters",
         ),
         ({"rope_theta": None}, "rope_theta: got None, want a number"),
         ({"rope_theta": True}, "rope_theta: got True, want a number"),

@@ -313,10 +313,10 @@ def test_many_blocks_into_the_caller_s_array(real_client: attnbias.Client) -> No
         ({"rows": np.ones((1, 2, DIM), np.int32)}, "rows: got an array of int32"),
         ({"rows": None}, "rows: got None"),
         ({"direction": "sideways"}, "direction: got 'sideways'"),
-        ({"alignment": "end", "query_offset": 1}, "query_offset: given beside alignment"),
+        ({"alignment": "end", "query_offset": 1}, "query_offset: given together with alignment"),
         ({"fill_value": "highest"}, "fill_value: got 'highest'"),
         ({"output_data_type": "i8"}, "output_data_type: got 'i8'"),
-        ({"query_length": 4}, "query_length: given beside rows"),
+        ({"query_length": 4}, "query_length: given together with rows"),
         ({"out": np.empty((1, 2, 3), np.float32)}, "out: got float32"),
     ],
 )

@@ -432,7 +432,7 @@ def test_a_peer_that_falls_silent_is_given_up(connect: Connect) -> None:
         assert proxy.connections == 2
 
 
-@pytest.mark.usefixtures("real_target")  # skips where there is no server
+@pytest.mark.usefixtures("real_target")  # skips without a server
 @pytest.mark.parametrize("outage", [0.2, 2.0])
 def test_no_call_fails_when_the_server_is_killed(outage: float) -> None:
     port = free_port()

@@ -198,7 +198,7 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"alignment": "end", "query_offset": 3}, "query_offset: given beside alignment"),
+        ({"alignment": "end", "query_offset": 3}, "query_offset: given together with alignment"),
         (
             {"positions": 4},
             "positions: got a value, want none: alibi takes query_length, key_length",
@@ -218,7 +218,7 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
         ({"causal": "yes"}, "causal: got 'yes'"),
         (
             {"fill_value": 0.0, "fill_lowest": True, "causal": True},
-            "fill_lowest: given beside fill",
+            "fill_lowest: given together with fill",
         ),
         ({"window_left": 1.5}, "window_left: got 1.5"),
         ({"scale": "2"}, "scale: got '2'"),

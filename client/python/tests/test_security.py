@@ -378,20 +378,20 @@ def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> 
             grpc.StatusCode.UNAUTHENTICATED,
             attnbias.UnauthenticatedError,
             "",
-            "wants to know who calls: pass token=pathlib.Path(FILE), or tls=attnbias.Tls(cert=FIL"
+            "requires authentication: pass token=pathlib.Path(FILE), or tls=attnbias.Tls(cert=FIL"
             "E, key=FILE) (as planned)",
         ),
         (
             grpc.StatusCode.UNAUTHENTICATED,
             attnbias.UnauthenticatedError,
             "abc",
-            "does not know this token: is it of this server, and still valid? (as planned)",
+            "rejected this token: is it for this server, and still valid? (as planned)",
         ),
         (
             grpc.StatusCode.PERMISSION_DENIED,
             attnbias.PermissionDeniedError,
             "abc",
-            "does not let this caller do it: ask those who run it, or call with another token or "
+            "denied permission: ask its operator, or call with another token or "
             "certificate (as planned)",
         ),
     ],
@@ -466,7 +466,11 @@ def test_what_cannot_be_used_is_named(pki: Pki, tmp_path: Path, connect: Connect
             "tls: got True beside credentials; want one of the two",
         ),
         ({"token": 5}, TypeError, "token: got an object of int; want the token as a str, or its"),
-        ({"token": "two words"}, ValueError, "token: got text that is no token; want visible ch"),
+        (
+            {"token": "two words"},
+            ValueError,
+            "token: got text that is not a token; want visible ch",
+        ),
         (
             {"token": text},
             ValueError,
@@ -480,7 +484,7 @@ def test_what_cannot_be_used_is_named(pki: Pki, tmp_path: Path, connect: Connect
         (
             {"token": "abc", "metadata": [("Authorization", "Bearer abc")]},
             ValueError,
-            "token: got one beside 'authorization' in metadata; want one of the two",
+            "token: got one together with 'authorization' in metadata; want one of the two",
         ),
     ]
     for options, kind, says in cases:
@@ -501,7 +505,7 @@ def test_what_the_environment_has_wrong_is_named(
             f"ATTNBIAS_CLIENT_TLS_KEY: got '{pki.trainer.key}' without ATTNBIAS_CLIENT_TLS_CERT",
         ),
         ({"TOKEN_FILE": "/no"}, "ATTNBIAS_CLIENT_TOKEN_FILE: cannot read '/no': No such file"),
-        ({"TOKEN": "two words"}, "ATTNBIAS_CLIENT_TOKEN: got text that is no token; want"),
+        ({"TOKEN": "two words"}, "ATTNBIAS_CLIENT_TOKEN: got text that is not a token; want"),
     ]:
         with monkeypatch.context() as environment:
             for name, value in variables.items():

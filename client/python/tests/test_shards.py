@@ -787,8 +787,8 @@ def test_what_no_mesh_can_hold_is_refused(
             "Shard(dim) or Replicate()",
             "ValueError: placements: got them without a device_mesh, want both",
             "TypeError: device_mesh: got str, want torch's DeviceMesh",
-            "ValueError: out: given beside device_mesh, want one of the two",
-            "ValueError: sharding: given beside device_mesh, want one of the two",
+            "ValueError: out: given together with device_mesh, want one of the two",
+            "ValueError: sharding: given together with device_mesh, want one of the two",
         ]
         assert seen == wanted
 

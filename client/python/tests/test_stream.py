@@ -165,7 +165,10 @@ LIES = {
         sends(HEADER + damaged(PAYLOAD.chunk(0, 100))),
         "100 bytes at offset 0 have CRC-32C",
     ),
-    "offset beside the header": (sends(HEADER + PAYLOAD.chunk(4, 8)), "got offset 4, want 0"),
+    "offset together with the header": (
+        sends(HEADER + PAYLOAD.chunk(4, 8)),
+        "got offset 4, want 0",
+    ),
     "second header with data": (
         sends(HEADER + PAYLOAD.chunk(0, 100), HEADER + PAYLOAD.chunk(100, 200)),
         "stream: a second header",

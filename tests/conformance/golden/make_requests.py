@@ -386,7 +386,7 @@ def choices(draw: Random, term: str, spec: Json) -> Json:
         return made
     if draw.random() < 0.3:
         made["query_bias"] = inline(draw, [spec["num_heads"], spec["head_dim"]])
-        # Beside a query of units it would be a sum of two numbers.
+        # With a query of units it would be a sum of two numbers.
         made["bias_alone"] = draw.random() < 0.5 or term in PICKED
     return made | (fill(draw) if draw.random() < 0.5 else {})
 

@@ -373,7 +373,7 @@ priorities = partial(frames, http2.PRIORITY, struct.pack(">IB", 0, 16))
 
 
 def together(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
-    """So many calls, all at once."""
+    """Makes this many calls, all at once."""
     return Calls(what, path, body, at_once=number, count=number, **how)
 
 
@@ -383,7 +383,7 @@ def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how
 
 
 def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
-    """So many at any time, each on a connection of its own."""
+    """Keeps this many calls open, each on a connection of its own."""
     return Calls(what, path, body, at_once=number, connections=number)
 
 

@@ -639,7 +639,7 @@ def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
     assert "localhost:50051" in notes("nothing")
     assert "unix:" not in notes("nothing")
     assert "unix:/run/attnbias/attnbias.sock" in notes("socket")
-    assert "WARNING: callers' tokens come in plaintext" in notes("tokens")
+    assert "WARNING: callers' tokens are sent in plaintext" in notes("tokens")
     assert "WARNING" not in notes("nothing")
     assert "9464, path /metrics" in notes("nothing")
     assert "Callers need" not in notes("nothing")

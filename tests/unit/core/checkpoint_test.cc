@@ -693,7 +693,7 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
          "index 2");
   expect(R"({"model_type":"swinv2","window_size":8589934592})",
          {Tensor(mlp + "0.weight", {512, 3})},
-         "got shape [512, 3], want [512, 2]; config.json: says nothing of it");
+         "got shape [512, 3], want [512, 2]; config.json: does not state it");
   const std::vector<F32Tensor> bert = {Tensor("embeddings.position_embeddings.weight", {9, 4})};
   const std::string sizes = R"("max_position_embeddings":9,"hidden_size":4)";
   expect(R"({"model_type":"bert","position_embedding_type":7,)" + sizes + "}", bert,

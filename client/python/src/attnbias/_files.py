@@ -186,7 +186,7 @@ def _load_safetensors(path: Path) -> Loaded:
     if len(arrays) == 1:
         (array,) = arrays.values()
         return array
-    raise ValueError(f"its tensors {', '.join(arrays)} are no answer of attnbias")
+    raise ValueError(f"its tensors {', '.join(arrays)} are not an answer of attnbias")
 
 
 def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:

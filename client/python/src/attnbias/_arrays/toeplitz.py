@@ -38,7 +38,8 @@ class Toeplitz(Structure):
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
-        mask: what was hidden, by numbers that are among the diagonals; None where nothing was asked
+        mask: what was hidden, by numbers that are among the diagonals; None if nothing was
+        requested
             to be.
     """
 

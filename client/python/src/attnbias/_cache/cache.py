@@ -363,7 +363,7 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
         path = Path(folder).expanduser().absolute()
     except RuntimeError as error:
         raise ValueError(
-            f"{name}: got {str(folder)!r}, where ~ is nobody's; want a path"
+            f"{name}: got {str(folder)!r}, where ~ names no user; want a path"
         ) from error
     if os.path.isfile(path):  # Path's own raises where it may not look
         raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")

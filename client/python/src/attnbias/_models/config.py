@@ -43,7 +43,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
 
     Places are those under which a server mounts the tables of a checkpoint (docs/encodings/
     checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``.
-    Beside them there are ``rotary``, or ``rotary.full_attention`` where layers differ; ``decoder``
+    Other places are ``rotary``, or ``rotary.full_attention`` if layers differ; ``decoder``
     of ALiBi; and ``text.`` or ``vision.`` in front in a model of both.
 
     Encodings have all that a configuration states. Complete them by ``dataclasses.replace`` with

@@ -44,7 +44,7 @@ class Model:
         ignored: the same, where nothing goes with another value: it is accepted with a warning.
         unused: fields whose names speak of positions, but change nothing.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
-        flat: the part whose fields are next to the parts, where it has no configuration: older
+        flat: the part whose fields are next to the parts, if it has no configuration: older
             files have them so.
         note: for readers of docs/models.md.
         tables: names the tensors that servers mount; None where they mount no checkpoints of it.

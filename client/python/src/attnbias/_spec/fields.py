@@ -159,7 +159,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
         if oneof is not None and is_choice:
             other = message.WhichOneof(oneof.name)
             if other is not None:
-                raise ValueError(f"{path}{name}: given beside {other}, want one of the two")
+                raise ValueError(f"{path}{name}: given together with {other}, want one of the two")
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
             layout = given.get(f"{name}_layout")
             getattr(message, name).CopyFrom(to_table_ref(value, layout, f"{path}{name}"))

@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 # gRPC's status if a write failed because the server had ended the call. It often replaces the
 # status that the server sent: https://github.com/grpc/grpc/issues/36066
 _LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
-_LOST: Final = "the server ended the call; what it said was lost"
+_LOST: Final = "the server ended the call; its message was lost"
 _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
 
 

@@ -50,7 +50,7 @@ class FileWatcher(Generic[_Value]):
         try:
             value = self._read()
         except ValueError as error:
-            _log.warning("%s; what was read before is used on", error)
+            _log.warning("%s; the previous content stays in use", error)
             return False
         changed = value != self.value
         self.value = value
@@ -225,7 +225,7 @@ class Token:
         self.name = name
         if isinstance(token, str):
             self._held = FileWatcher(
-                [], lambda: _checked(token, f"{name}: got text that is no token")
+                [], lambda: _checked(token, f"{name}: got text that is not a token")
             )
         else:
             file = Path(token).expanduser()
@@ -265,5 +265,7 @@ def token_from(
     if not token:
         return None
     if is_said:
-        raise ValueError(f"token: got one beside {_HEADER!r} in metadata; want one of the two")
+        raise ValueError(
+            f"token: got one together with {_HEADER!r} in metadata; want one of the two"
+        )
     return Token(token, "token")
