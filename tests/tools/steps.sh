@@ -107,6 +107,7 @@ step_contract() {
   diff -r "$fresh/attnbiaspb" client/go/attnbiaspb
   rm -r "$fresh"
   python -m tests.tools.generate --check
+  python -m tests.tools.messages --check
 }
 
 # Writes what buf and protoc generate from proto/: Go's stubs, and the contract that later
@@ -130,6 +131,7 @@ generate() {
   mv "$fresh/accepted.binpb" tests/conformance/
   rm -r "$fresh"
   python -m tests.tools.generate
+  python -m tests.tools.messages
 }
 
 # Finds gofmt in go's folder, which is not on every machine's PATH.
@@ -154,6 +156,37 @@ step_lint() {
   shell_sources | xargs shellcheck --external-sources
   ruff check client/python deploy tests
   (cd client/go && go vet ./...)
+  check_english
+  check_commits
+}
+
+# Checks pages, comments and docstrings by the rules in tests/tools/vale, after the rules' own
+# cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++.
+check_english() {
+  need_go_tool "$VALE"
+  local rule source vale=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
+  for rule in tests/tools/vale/English/*.yml; do
+    grep -qE '^    (contains:|want: \|)' "$rule" || die "$rule: no case in which it fires"
+    "${vale[@]}" test "$rule" >build/vale.log || { cat build/vale.log && return 1; }
+  done
+  rm -rf build/vale
+  mkdir -p build/vale
+  { shell_sources && git ls-files -- '*CMakeLists.txt' '*.cmake'; } | while read -r source; do
+    install -D -m 644 "$source" "build/vale/$source.py"
+  done
+  for source in $(git ls-files -- '*.cu'); do
+    install -D -m 644 "$source" "build/vale/$source.cc"
+  done
+  git ls-files -- '*.md' '*.h' '*.cc' '*.go' '*.js' '*.proto' '*.py' ':!client/go/attnbiaspb' |
+    xargs "${vale[@]}" --output=line build/vale
+}
+
+# Checks the subjects of a branch's commits, or of the last ones of main.
+check_commits() {
+  local commits range=origin/main..HEAD
+  [[ -n $(git rev-list --max-count=1 "$range" 2>/dev/null) ]] || range=HEAD
+  commits=$(git rev-list --no-merges --max-count=20 "$range" | paste -sd,)
+  gitlint --config tests/tools/gitlint.ini --commits "$commits,"
 }
 
 # Checks that data is accessed only under the mutex that guards it, and that each lock has a name:
