@@ -25,6 +25,9 @@ COMPONENTS = {
     "Python client": ("client/python/src", "deploy/wheel"),
 }
 
+SUFFIXES = (".cc", ".go", ".h", ".py")
+GENERATED_OR_TEST = ("_pb2", "_pb2_grpc", "_test")
+
 # Functions that join their arguments.
 CONCATENATE = ("StrCat", "StrAppend", "Invalid", "NotSafetensors", "refuse")
 TOKEN = re.compile(
@@ -161,11 +164,11 @@ def messages_of(path: Path) -> Iterator[str]:
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         yield from messages_of_python(source)
-    elif path.suffix in (".h", ".cc", ".in"):
-        yield from messages_of_group(parse(source, lines_end=False))
-    elif path.suffix == ".go" and not path.stem.endswith("_test"):
+    elif path.suffix == ".go":
         for message in messages_of_group(parse(source, lines_end=True)):
             yield VERB.sub("{}", message)
+    else:
+        yield from messages_of_group(parse(source, lines_end=False))
 
 
 def collect() -> str:
@@ -176,7 +179,7 @@ def collect() -> str:
             message.strip()
             for folder in folders
             for path in sorted((ROOT / folder).rglob("*"))
-            if path.is_file() and "_public" not in path.parts
+            if path.suffix in SUFFIXES and not path.stem.endswith(GENERATED_OR_TEST)
             for message in messages_of(path)
             if TWO_WORDS.search(message)
         }

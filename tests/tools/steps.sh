@@ -164,10 +164,10 @@ step_lint() {
 # cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++.
 check_english() {
   need_go_tool "$VALE"
-  local rule source vale=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
+  local rule source lint=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
   for rule in tests/tools/vale/English/*.yml; do
     grep -qE '^    (contains:|want: \|)' "$rule" || die "$rule: no case in which it fires"
-    "${vale[@]}" test "$rule" >build/vale.log || { cat build/vale.log && return 1; }
+    "${lint[@]}" test "$rule" >build/vale.log || { cat build/vale.log && return 1; }
   done
   rm -rf build/vale
   mkdir -p build/vale
@@ -178,7 +178,7 @@ check_english() {
     install -D -m 644 "$source" "build/vale/$source.cc"
   done
   git ls-files -- '*.md' '*.h' '*.cc' '*.go' '*.js' '*.proto' '*.py' ':!client/go/attnbiaspb' |
-    xargs "${vale[@]}" --output=line build/vale
+    xargs "${lint[@]}" --output=line build/vale
 }
 
 # Checks the subjects of a branch's commits, or of the last ones of main.
