@@ -174,9 +174,8 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes, const 
     const bool own = budget_.WouldExceedOwnLimit(bytes, owner);
     if (EvictOne(own ? &owner : nullptr) != nullptr) continue;
     if (own) {
-      return CallerLimit(
-          absl::StrCat("the ", owner.max_bytes,
-                       " bytes of memory of this caller's limit are in use; try again later"));
+      return CallerLimit(absl::StrCat("this caller's memory limit of ", owner.max_bytes,
+                                      " bytes is in use; try again later"));
     }
     budget_.Refused(bytes, owner);
     return NoRoomFor(bytes);

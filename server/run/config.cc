@@ -128,8 +128,8 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
       "Certificate chain in PEM; enables TLS, except on unix:PATH");
   add("--tls-key", files.tls.key, "Private key of the certificate, in PEM");
   add("--tls-client-ca", files.tls.client_ca,
-      "Certificates in PEM that sign those of clients, who then need one, or a token where "
-      "--tokens is given");
+      "Authorities in PEM that sign client certificates; clients then need one, or a token with "
+      "--tokens");
   add("--tokens", files.tokens,
       "File of lines NAME sha256:DIGEST; callers need one of these tokens or a client certificate");
   add("--policy", files.policy, "JSON file with the rights and limits of each caller");
@@ -145,9 +145,10 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
       ->check(CLI::Range(1, 4096));
   app.add_option("--cpu-isa", config.cpu_isa,
                  "Instruction set of the kernels; default: the best of this CPU");
-  app.add_option("--backend", config.backend,
-                 "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for all it "
-                 "can make; cpu: never")
+  app.add_option(
+         "--backend", config.backend,
+         "auto: CUDA device for results of at least --cuda-min-bytes; cuda: for all that it can "
+         "compute; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
            "Minimum bytes of a result on a CUDA device; 0 with --backend auto: CPU only");

@@ -316,7 +316,7 @@ def test_many_blocks_into_the_caller_s_array(real_client: attnbias.Client) -> No
         ({"alignment": "end", "query_offset": 1}, "query_offset: given together with alignment"),
         ({"fill_value": "highest"}, "fill_value: got 'highest'"),
         ({"output_data_type": "i8"}, "output_data_type: got 'i8'"),
-        ({"query_length": 4}, "query_length: given together with rows"),
+        ({"query_length": 4}, "query_length: given with rows"),
         ({"out": np.empty((1, 2, 3), np.float32)}, "out: got float32"),
     ],
 )

@@ -206,7 +206,7 @@ def test_a_token_file_is_read_again_when_it_changes(
         assert authorization() == "Bearer later"
         one, two = (record.getMessage() for record in caplog.records)
         assert one.startswith(f"token: got '{token_file}', which does not hold a token; want vis")
-        assert two.startswith(f"token: cannot read '{token_file}': No such file or directory; wh")
+        assert two.startswith(f"token: cannot read '{token_file}': No such file or directory; th")
         replace(token_file, b"last")
         assert authorization() == "Bearer last"
     assert len({caller.peer for caller in server.callers}) == 1
@@ -301,7 +301,7 @@ def test_workers_use_the_client(pki: Pki, token_file: Path, way: str) -> None:
 
 def test_a_token_itself_is_not_pickled(token_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (attnbias.Client, aio.Client):
-        with pytest.raises(TypeError, match=r"cannot pickle a Client with a token, which whoever"):
+        with pytest.raises(TypeError, match=r"cannot pickle a Client with a token, which anyone"):
             pickle.dumps(kind("localhost", token="secret"))
         monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN", "secret")
         assert b"secret" not in pickle.dumps(kind("localhost"))
@@ -463,7 +463,7 @@ def test_what_cannot_be_used_is_named(pki: Pki, tmp_path: Path, connect: Connect
         (
             {"tls": True, "credentials": grpc.ssl_channel_credentials()},
             ValueError,
-            "tls: got True beside credentials; want one of the two",
+            "tls: got True and credentials; want one of the two",
         ),
         ({"token": 5}, TypeError, "token: got an object of int; want the token as a str, or its"),
         (
