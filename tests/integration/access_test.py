@@ -142,7 +142,9 @@ def test_certificates_change_under_load(start_server: Any, files: Files) -> None
         traffic.wait_for(2)  # on the old connection
     assert traffic.failures == []
     errors = [line for line in server.log().splitlines() if " error " in line]
-    assert all("certificates: reload failed, the previous content stays in use" in line for line in errors)
+    assert all(
+        "certificates: reload failed, the previous content stays in use" in line for line in errors
+    )
     assert "certificates: reloaded" in server.log()
 
 

@@ -50,7 +50,7 @@ TWO_WORDS = re.compile(r"[A-Za-z][\w')\]}/.-]*[,:;]? +[({\['\"]*[A-Za-z]|\bgot \
 
 
 class Group(list):
-    """What stands between two brackets: words, texts and further groups."""
+    """Content of a pair of brackets: words, texts and further groups."""
 
     def __init__(self, function: str) -> None:
         super().__init__()

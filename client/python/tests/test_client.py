@@ -467,7 +467,10 @@ def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
         ({"shape": []}, r"table m has shape \[\], want lengths of at least 1"),
         ({"shape": [0, 1 << 62]}, r"table m has shape \[0, 4611686018427387904\], want lengths"),
         ({"shape": [2, -1]}, r"table m has shape \[2, -1\], want lengths"),
-        ({"spec": encodings_pb2.TensorSpec(learned_relative={"left": 1})}, "table m has an invalid spec"),
+        (
+            {"spec": encodings_pb2.TensorSpec(learned_relative={"left": 1})},
+            "table m has an invalid spec",
+        ),
     ],
 )
 def test_a_table_that_none_can_be_is_data_loss(
