@@ -22,6 +22,9 @@ constexpr auto* kGemm = &cblas_sgemm;
 template <>
 constexpr auto* kGemm<double> = &cblas_dgemm;
 
+// Numbers of one block of vectors, which bounds the memory for making them.
+constexpr int64_t kBlockNumbers = int64_t{1} << 18;
+
 blasint Int(int64_t value) { return static_cast<blasint>(value); }
 
 // Converts numbers to `type`, a work_type().
@@ -146,9 +149,12 @@ class PositionalLogits::Builder : public std::enable_shared_from_this<Positional
   // Makes the vectors from `begin` to `end`, counted over all lanes.
   absl::Status Make(int64_t begin, int64_t end) {
     const int64_t count = component().count;
+    const int64_t row_numbers = component().encoding->width + factors_.back().stride;
+    const int64_t block = std::max<int64_t>(1, kBlockNumbers / row_numbers);
     while (begin < end) {
+      if (caller_->cancelled()) return absl::CancelledError();
       const int64_t first = begin % count;
-      const Range vectors = {first, std::min(first + end - begin, count)};
+      const Range vectors = {first, std::min({first + end - begin, first + block, count})};
       ATTNBIAS_RETURN_IF_ERROR(MakeOfLane(begin / count, vectors));
       begin += vectors.size();
     }

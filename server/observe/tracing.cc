@@ -44,7 +44,7 @@
 namespace attnbias {
 namespace {
 
-// Set before there are calls.
+// Is set before the first call.
 bool is_tracing = false;
 std::atomic<int64_t> spans_dropped = 0;
 
@@ -92,8 +92,8 @@ void Dropped(int64_t spans, std::string_view why) {
                           " until now: ", Shortened(why, 512)));
 }
 
-// Counts the spans that find the SDK's queue full: it logs one line for each. Its other lines are
-// about values of variables.
+// Counts the spans that the SDK drops because its queue is full. The SDK logs one line for each
+// such span; its other lines are about values of variables.
 class SdkLog final : public sdk::common::internal_log::LogHandler {
   void Handle(sdk::common::internal_log::LogLevel, const char*, int, const char* message,
               const sdk::common::AttributeMap&) noexcept override {
@@ -241,7 +241,7 @@ absl::StatusOr<std::unique_ptr<Exporter>> MakeExporter() {
   if (http || https) target = target.substr(0, target.find('/'));
   const bool plaintext = http || (!https && IsTrue(Otlp("INSECURE")));
   grpc::ChannelArguments arguments;
-  // OTLP's clients retry: a collector may be away for a while.
+  // Retries as OTLP requires, since a collector may be unavailable for some time.
   arguments.SetServiceConfigJSON(R"({"methodConfig": [{"name": [{}],
       "retryPolicy": {"maxAttempts": 5, "initialBackoff": "1s",
           "maxBackoff": "5s", "backoffMultiplier": 1.5,
@@ -284,7 +284,7 @@ absl::Status Start() {
   using sdk::common::internal_log::GlobalLogHandler;
   GlobalLogHandler::SetLogHandler(nostd::shared_ptr<SdkLog>(new SdkLog));
   GlobalLogHandler::SetLogLevel(sdk::common::internal_log::LogLevel::Warning);
-  // The variables' attributes have precedence.
+  // Attributes from the environment take precedence.
   const auto resource = sdk::resource::Resource::Create({{"service.name", "attnbias-server"},
                                                          {"service.version", ATTNBIAS_VERSION}})
                             .Merge(sdk::resource::OTELResourceDetector().Detect());
@@ -295,7 +295,7 @@ absl::Status Start() {
   return absl::OkStatus();
 }
 
-// Gives a client's context, and keeps the call's own.
+// Carries the client's trace context in and the call's own context out.
 class Carrier final : public opentelemetry::context::propagation::TextMapCarrier {
  public:
   explicit Carrier(const TraceContext& client) : client_(client) {}

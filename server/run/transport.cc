@@ -156,8 +156,8 @@ void Shorten(google::protobuf::Message& message) {
   }
 }
 
-// Shortens each ServerReflectionRequest, whose class gRPC does not install. The message has no
-// repeated field.
+// Shortens each ServerReflectionRequest by reflection, since gRPC does not install the class. The
+// message has no repeated field.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
@@ -190,10 +190,9 @@ int Milliseconds(absl::Duration duration) {
 
 void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  // Otherwise a second server takes a part of the connections, unnoticed.
+  // With SO_REUSEPORT, a second server on the port would silently receive some of the connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // gRPC checks a message's size only after it has inflated it: half a megabyte becomes more than
-  // half a gigabyte.
+  // gRPC checks the size of a message after decompression: 0.5 MB can become more than 0.5 GB.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
@@ -205,12 +204,12 @@ void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // Clients ping every 10 s. gRPC closes connections that ping more than twice as often.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  // The grace that gRPC gives calls then is endless by default.
+  // By default, gRPC waits without limit for calls on such a connection.
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                Milliseconds(options.max_connection_age));
   }
-  // Only reflection is served by threads of this kind, one for each of its streams.
+  // Only reflection uses these threads, one for each stream.
   builder.SetResourceQuota(
       grpc::ResourceQuota().SetMaxThreads(kReflectionThreads).Resize(kTransportBytes));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -247,7 +246,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
                              address.is_file() ? grpc::InsecureServerCredentials() : credentials,
                              &ports[i]);
   }
-  // No other thread makes files yet.
+  // No other thread creates files yet.
   const mode_t mask = umask(0777 & ~options.socket_mode);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   umask(mask);

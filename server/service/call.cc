@@ -23,7 +23,7 @@
 namespace attnbias {
 namespace {
 
-// Memory of a call, here and in gRPC, in addition to its request and its answer.
+// Memory of a call, here and in gRPC, without its request and its answer.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
 // Counts a request's lists as received, as the positions of its plan, as the plan's resolved spec
@@ -34,9 +34,8 @@ constexpr int64_t kCopies = 4;
 // are refused.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
-// Uses a clock that is never set. The system's, in nanoseconds, ends in 2262, and Go's longest
-// timeout
-// is later.
+// Uses the monotonic clock. The system's clock, in nanoseconds, ends in 2262, before Go's longest
+// timeout.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
@@ -54,8 +53,8 @@ std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   return last.size() <= kLongestAddress ? last : std::string_view();
 }
 
-// Tells connections over a socket file apart. gRPC gives all of them one name, but keeps the
-// properties of each in a place of their own.
+// Identifies a connection over a socket file by the address of its properties: gRPC gives all such
+// connections the same name.
 std::string SocketOf(const grpc::CallbackServerContext& context, const std::string& peer) {
   const std::shared_ptr<const grpc::AuthContext> properties = context.auth_context();
   grpc::AuthPropertyIterator first = properties->begin();
@@ -64,15 +63,15 @@ std::string SocketOf(const grpc::CallbackServerContext& context, const std::stri
   return absl::StrCat(peer, absl::Hex(reinterpret_cast<uintptr_t>(value)));
 }
 
-// Names a client without a name by its address, which is its connection over a socket file, and by
-// what a proxy there reports. So a client that reports an address cannot take the place of another.
+// Returns the key of an anonymous client: its address (over a socket file, its connection) and the
+// address that a proxy reports. A client that reports a false address shares no other client's key.
 std::string ClientOf(const grpc::CallbackServerContext& context, const std::string& peer) {
   return absl::StrCat(
       peer.starts_with("unix:") ? SocketOf(context, peer) : peer.substr(0, peer.rfind(':')),
       " for ", std::string(ForwardedFor(context)));
 }
 
-// A caller with a name is one client, whatever its addresses.
+// A named caller is one client at all its addresses.
 CallerPtr MakeCaller(const grpc::CallbackServerContext& context, const std::string& peer,
                      const absl::StatusOr<Identity>& identity, int64_t memory_budget_bytes) {
   if (!identity.ok() || !*identity) {
@@ -123,7 +122,7 @@ Call::Call(ServerState* server_state, Method method, grpc::CallbackServerContext
 }
 
 Call::~Call() {
-  // The only answer of a call is its end, and is read later or never.
+  // A unary answer ends the call. The client may read it later, or never.
   if (end_.ok() && caller_->cancelled()) EndWith(WhyCancelled());
   const auto now = std::chrono::steady_clock::now();
   const PhaseTimes phases = phases_.End(now);
@@ -154,7 +153,7 @@ Call::~Call() {
 
 absl::Status Call::CheckCancelled() const {
   if (server_state_.draining) return Draining();
-  // gRPC cancels a call whose deadline has passed, but a little later.
+  // gRPC cancels a call slightly after its deadline.
   if (context_.IsCancelled() || deadline_ <= std::chrono::steady_clock::now()) {
     return WhyCancelled();
   }
@@ -176,7 +175,7 @@ absl::Status Call::CheckAllowed() {
     return CallerLimit(absl::StrCat(Shortened(account.name), " has ", rights.concurrent_calls,
                                     " calls in flight, its limit; try again later"));
   }
-  // Streams wait for their turn; one answer comes at once or not at all.
+  // Streams are delayed; a unary call is answered at once or refused.
   if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&
       account.pacer.Backlog() > kLongestBacklog) {
     return CallerLimit(absl::StrCat(Shortened(account.name), " may be sent ",
@@ -246,12 +245,12 @@ void Call::EndWith(const absl::Status& status) {
 grpc::Status Call::End(const absl::Status& status) {
   EndWith(status);
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
-    // gRPC's own retry policy obeys it.
+    // gRPC's retry policy reads this field.
     context_.AddTrailingMetadata("grpc-retry-pushback-ms",
                                  std::to_string(absl::ToInt64Milliseconds(*delay)));
   }
   if (end_.ok()) return grpc::Status::OK;
-  // By which an operator finds the call's line in the log.
+  // Lets an operator find the call's line in the log.
   context_.AddTrailingMetadata(kRequestIdKey, request_id());
   return ToGrpcStatus(end_, request_id());
 }

@@ -188,7 +188,7 @@ class TensorReactor : public Base {
   virtual absl::Status CheckSize(const PlannedRequest& planned) = 0;
   // Sends the bytes of payload_ that planned_ states.
   virtual void Answer() = 0;
-  // Sends the only message, and ends the call.
+  // Sends the only message, counts it, and ends the call.
   virtual void Send(grpc::ByteBuffer message) = 0;
 
   // Answers with one message.
@@ -200,7 +200,6 @@ class TensorReactor : public Base {
       }
       v1::StreamTensorResponse response;
       response.set_offset(bytes.begin);
-      call_.AnswerSent(bytes.size());
       Send(FrameChunk(std::move(response), *chunk, planned_->header));
     };
     if (bytes.size() == 0) return send(Chunk());
@@ -309,7 +308,9 @@ class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReact
   void Answer() override { AnswerWhole(); }
 
   void Send(grpc::ByteBuffer message) override {
-    call_.ReserveSendTime(planned_->window.bytes.size());
+    const int64_t size = planned_->window.bytes.size();
+    call_.ReserveSendTime(size);
+    call_.AnswerSent(size);
     response_ = std::move(message);
     End(absl::OkStatus());
   }
@@ -341,8 +342,7 @@ class StreamReactor final
   void Answer() override {
     const StreamWindow& window = planned_->window;
     made_ = window.bytes.begin;
-    const int64_t size = window.bytes.size();
-    if (size == NextSize() && call_.TryReserveSendTime(size)) {
+    if (window.bytes.size() == NextSize()) {
       AnswerWhole();
     } else {
       MakeFirst();
@@ -350,6 +350,14 @@ class StreamReactor final
   }
 
   void Send(grpc::ByteBuffer message) override {
+    const int64_t size = planned_->window.bytes.size();
+    if (!call_.TryReserveSendTime(size)) {
+      // The pump waits until the message may be sent.
+      made_ += size;
+      header_sent_ = true;
+      return Made(Message{std::move(message), size});
+    }
+    call_.AnswerSent(size);
     only_ = std::move(message);
     StartWriteAndFinish(&only_, grpc::WriteOptions().set_no_compression(),
                         call_.End(absl::OkStatus()));

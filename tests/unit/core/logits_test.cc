@@ -706,7 +706,7 @@ TEST_F(LogitsTest, CancelledBeforeItBegins) {
   const auto caller = std::make_shared<Caller>();
   caller->Cancel();
   EXPECT_THAT(Create(*PlanOf(spec), Resources(), caller),
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("waits")));
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("cancelled")));
 }
 
 TEST_F(LogitsTest, NoRoomForVectors) {
