@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is deployed makes a mistake in memory harder to use: a build of type Release,
-# and no other. tests/packaging/container/hardening.py says whether a program has it.
+# Makes memory errors harder to exploit in builds of type Release, which are deployed.
+# tests/packaging/container/hardening.py checks programs for it.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   return()
 endif()
 
-# Where the compiler does not link programs so by itself.
+# Needed if the compiler does not link programs so by default.
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)
 
-# Where a jump or a return may land. Debian 12's own start files have no such marks,
+# Marks the targets of jumps and returns. Debian 12's own start files have no such marks,
 # so linkers claim nothing for the whole program, and a kernel does not enforce it.
 set(control_flow "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")

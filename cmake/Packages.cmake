@@ -4,7 +4,7 @@
 find_program(HELP2MAN help2man REQUIRED)
 set(debian "${PROJECT_SOURCE_DIR}/deploy/debian")
 
-# What --help says, as pages of the manual.
+# Turns the output of --help into pages of the manual.
 function(attnbias_manual component target)
   set(pages "${PROJECT_BINARY_DIR}/manual/${component}")
   set(script "${PROJECT_SOURCE_DIR}/cmake/make_manual.sh")

@@ -7,8 +7,8 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 
-# Programs that run while building are this machine's, but for those that were built: they say
-# what is in their manual.
+# Programs that run while building are this machine's, except for those that were built: their
+# output is in their manual.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L "${CMAKE_SYSROOT}/")
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
@@ -20,5 +20,5 @@ set(CMAKE_INSTALL_LIBDIR lib/aarch64-linux-gnu)
 
 set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CMAKE_SYSROOT}")
 set(libraries "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu")
-# Where a machine's alternatives would lead.
+# A machine's alternatives would lead there.
 set(ENV{PKG_CONFIG_LIBDIR} "${libraries}/pkgconfig:${libraries}/openblas-pthread/pkgconfig")

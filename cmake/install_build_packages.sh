@@ -19,7 +19,7 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update
 sed -e '/^#/d' -e '/^$/d' "${lists[@]}" |
   while read -r name; do
-    # What is for all architectures apt 3 knows by its bare name alone.
+    # apt 3 knows a package for all architectures by its bare name alone.
     if [[ $name == *-dev ]] && apt-cache show "$name:$architecture" &>/dev/null; then
       name+=:$architecture
     fi

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Unpacks the libraries that the build takes, Debian 12's for arm64, into a folder:
 # make_aarch64_sysroot.sh FOLDER. Nothing of this machine's own packages changes.
-# DPKG_ADMINDIR=FOLDER/var/lib/dpkg lets dpkg say which package a file there is of.
+# DPKG_ADMINDIR=FOLDER/var/lib/dpkg lets dpkg find the package of a file there.
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 apt=$folder/apt

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes pages of the manual out of what a program and its subcommands say of themselves:
+# Makes pages of the manual from the help of a program and its subcommands:
 # make_manual.sh FOLDER VERSION [EMULATOR…] PROGRAM. Needs help2man.
 set -euo pipefail
 folder=$1 version=$2 program=("${@:3}") name=${!#}

@@ -197,7 +197,7 @@ class Commands {
     }
     if (settings_.json && settings_.out == kStandardOutput) {
       return Usage(absl::InvalidArgumentError(
-          "--json: got it beside --out -, which writes bare bytes; want --out "
+          "--json: got it together with --out -, which writes bare bytes; want --out "
           "FILE, or describe --json"));
     }
     const auto client = Connect();
@@ -285,7 +285,7 @@ class Commands {
 // Descriptions of flags in the help.
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
-    {"position_ids", "Positions in the order wanted; once for each axis"},
+    {"position_ids", "Positions in this order; repeat for each axis"},
     {"grid", "Lengths of a grid, one for each axis; all its tokens"},
     {"grid_offset", "Position of the first token on each axis; 0 if not given"},
     {"query_length", "Length of the whole"},
@@ -302,7 +302,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"causal", "Masks keys right of the query"},
     {"window_left", "Masks keys further left than that"},
     {"window_right", "Masks keys further right than that"},
-    {"fill_value", "What masked elements become; -inf if not given"},
+    {"fill_value", "Value of masked elements; -inf if not given"},
     {"fill_lowest", "Masked elements become the data type's lowest number"},
 };
 
@@ -373,7 +373,7 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
   const std::string security = "Security";
   app->add_flag_function(
          "--tls", [settings](int64_t count) { settings->tls = count > 0; },
-         "TLS, trusting the authorities that the system trusts")
+         "TLS with the authorities that the system trusts")
       ->envname("ATTNBIAS_CLIENT_TLS")
       ->group(security);
   const auto add = [&](const std::string& name, std::string* value, const std::string& variable,
@@ -384,22 +384,20 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
         ->group(security);
   };
   TlsOptions& tls = settings->tls_options;
-  add("--tls-ca", &tls.ca_file, "ATTNBIAS_CLIENT_TLS_CA",
-      "TLS, trusting the authorities in a PEM file");
+  add("--tls-ca", &tls.ca_file, "ATTNBIAS_CLIENT_TLS_CA", "TLS with the authorities in a PEM file");
   add("--tls-cert", &tls.cert_file, "ATTNBIAS_CLIENT_TLS_CERT",
-      "TLS, showing the certificate in a PEM file");
+      "TLS with the client certificate in a PEM file");
   add("--tls-key", &tls.key_file, "ATTNBIAS_CLIENT_TLS_KEY",
       "The private key of that certificate, a PEM file");
   add("--tls-server-name", &tls.server_name, "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
-      "TLS, with a server whose certificate has this name, not the target's")
+      "TLS with this name in the server's certificate instead of the target's")
       ->type_name("NAME");
   add("--token-file", &settings->token_file, "ATTNBIAS_CLIENT_TOKEN_FILE",
-      "A file with a bearer token, which says who calls");
+      "A file with a bearer token that identifies the caller");
 }
 
 void AddConnectionOptions(CLI::App* app, Settings* settings) {
-  app->add_option("--server", settings->server,
-                  "Where the server listens; without a port, at 50051")
+  app->add_option("--server", settings->server, "Address of the server; the default port is 50051")
       ->envname("ATTNBIAS_SERVER")
       ->capture_default_str()
       ->type_name("HOST[:PORT]");
@@ -408,11 +406,12 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
     if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
     return absl::StrCat("got ", text, ", want seconds, more than 0");
   };
-  app->add_option("--timeout", settings->timeout_seconds, "Bound on the whole call, in seconds")
+  app->add_option("--timeout", settings->timeout_seconds,
+                  "Time limit of the whole call, in seconds")
       ->check(is_positive)
       ->capture_default_str();
   app->add_option("--connect-timeout", settings->connect_timeout_seconds,
-                  "How long to try to get a connection at all, in seconds")
+                  "Time limit for connecting, in seconds")
       ->check(is_positive)
       ->capture_default_str();
   AddSecurityOptions(app, settings);
@@ -438,27 +437,26 @@ CommandTable AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* health =
       app->add_subcommand("health", "Exits with 0 if and only if the server is serving");
   health->add_option("service", settings->health_service,
-                     "One of the server's services instead of the whole");
+                     "Service to check instead of the whole server");
   CLI::App* get = AddTensorCommand(app, "get", "Fetches a tensor into a file or prints its corners",
                                    settings, /*is_whole=*/true);
   get->add_option("--out", settings->out,
                   "FILE.npy, FILE.safetensors, or - for the bare bytes on the "
                   "standard output");
-  get->add_option("--part", settings->part, "The one of several parts that goes to FILE.npy or -");
+  get->add_option("--part", settings->part, "Part to write to FILE.npy or -");
   CLI::App* describe = AddTensorCommand(app, "describe", "Describes what get would fetch", settings,
                                         /*is_whole=*/true);
   CLI::App* show =
       AddTensorCommand(app, "show", "Draws a tensor as a heat map, here or into a file", settings,
                        /*is_whole=*/false);
-  show->add_option("--head", settings->head, "The head to draw; 0 if not given")
+  show->add_option("--head", settings->head, "Head to draw; 0 if not given")
       ->check(CLI::NonNegativeNumber);
-  show->add_option("--part", settings->part,
-                   "The one of several parts to draw; the first if not given");
+  show->add_option("--part", settings->part, "Part to draw; the first if not given");
   show->add_option("--png", settings->png, "FILE.png instead of the terminal");
   CLI::App* info =
       app->add_subcommand("info", "Prints version, encodings and limits of the server");
   CLI::App* list = app->add_subcommand("list", "Lists encodings and their fields; asks no server");
-  list->add_option("encoding", settings->names, "Only these");
+  list->add_option("encoding", settings->names, "Only these encodings");
   CLI::App* tables = app->add_subcommand("tables", "Lists the server's learned tables");
   for (CLI::App* command : {health, info, list, tables, describe, get}) {
     command->add_flag("--json", settings->json,
@@ -466,8 +464,8 @@ CommandTable AddCommands(CLI::App* app, Settings* settings) {
                       "numbers");
   }
   CLI::App* completion =
-      app->add_subcommand("completion", "Prints a script that completes commands and flags");
-  completion->add_option("shell", settings->shell, "The shell that reads it")
+      app->add_subcommand("completion", "Prints a shell script that completes commands and flags");
+  completion->add_option("shell", settings->shell, "Shell that runs the script")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   CLI::App* fill = AddPythonCommand(app, "export", "fetches what a model needs into a cache");

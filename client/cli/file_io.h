@@ -10,7 +10,7 @@
 
 namespace attnbias {
 
-// Writes `pieces` to a file beside `path` and renames it: `path` is the old
+// Writes `pieces` to a file in the folder of `path` and renames it: `path` is the old
 // file or the whole new one, never a part.
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces);

@@ -77,7 +77,7 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
                       google::protobuf::Message* message);
 
 // Chooses the encoding called `name` and sets its fields. INVALID_ARGUMENT
-// names the encoding or field, what came and what was wanted.
+// names the encoding or field, the value received and the values accepted.
 absl::Status SetEncoding(const std::string& name, const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec);
 

@@ -27,7 +27,7 @@ absl::Status CheckScale(double scale, bool indices) {
 absl::Status CheckValues(const Encoding& encoding, v1::Values values,
                          const FieldDescriptor& field) {
   if (values == v1::VALUES_BIAS && !encoding.has_biases) {
-    return Invalid("output.values: got BIAS, want BUCKETS: ", field.name(), " has indices alone");
+    return Invalid("output.values: got BIAS, want BUCKETS: ", field.name(), " has only indices");
   }
   if (values != v1::VALUES_BUCKETS || encoding.has_buckets) {
     return absl::OkStatus();

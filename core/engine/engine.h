@@ -25,7 +25,7 @@ using PayloadPtr = std::unique_ptr<Payload>;
 struct EngineOptions {
   // Bytes of tensors computed, cached and in flight together.
   int64_t memory_budget_bytes = int64_t{1} << 30;
-  // Payloads larger than this are refused.
+  // Maximum bytes of a payload.
   int64_t max_tensor_bytes = int64_t{1} << 40;
 };
 

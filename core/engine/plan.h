@@ -42,7 +42,7 @@ struct Window {
   // Positions that are doubles, if any; `axes` are then one, the rows' indices. Empty lists: the
   // range in `axes` has the positions of every axis.
   RealPositionsPtr reals = nullptr;
-  // Whether the rows are the tokens of a grid, the last axis moving fastest.
+  // True if the rows are the tokens of a grid, the last axis moving fastest.
   bool is_grid = false;
   // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;

@@ -78,7 +78,7 @@ absl::Status RegularFile::CheckPlace(const std::string& folder) const {
   std::error_code error;
   const fs::path place = fs::read_symlink(absl::StrCat("/proc/self/fd/", descriptor_), error);
   const fs::path wanted = error ? fs::path() : fs::canonical(folder, error);
-  if (error) return Invalid(path_, ": cannot tell where it lies: ", error.message());
+  if (error) return Invalid(path_, ": cannot resolve its path: ", error.message());
   if (IsIn(place, wanted) || IsIn(place, BlobsOf(wanted))) return absl::OkStatus();
   return Invalid(path_, ": got a link to ", place.string(), ", want a file inside ",
                  wanted.string());

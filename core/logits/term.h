@@ -57,7 +57,7 @@ struct TermComponent {
 struct LogitsTerm {
   // A logit is the sum of a query's products with a vector of each.
   std::vector<TermComponent> components;
-  // Whether received rows are attention weights, and answers sums of vectors. There is one
+  // True if received rows are attention weights, and answers sums of vectors. There is one
   // component then.
   bool weighs_values = false;
 };

@@ -193,8 +193,7 @@ class Reader {
       for (const std::string& tensor : tensors) {
         const SafetensorsEntry* entry = file.Find(tensor);
         if (entry == nullptr) {
-          return Invalid(file.path(), ": has no tensor ", tensor, ", which ", kIndexFile,
-                         " says it has");
+          return Invalid(file.path(), ": has no tensor ", tensor, ", which ", kIndexFile, " lists");
         }
         ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(file, *entry));
       }
@@ -238,7 +237,7 @@ class Reader {
     if (!config_.status().ok() || entry.shape == want) return config_.status();
     return Invalid("got shape [", absl::StrJoin(entry.shape, ", "), "], want [",
                    absl::StrJoin(want, ", "), "]; ", ModelConfig::kFile, ": ",
-                   reads.empty() ? "says nothing of it" : reads);
+                   reads.empty() ? "does not state it" : reads);
   }
 
   // Sets the spec of a site's tables, checked and completed.

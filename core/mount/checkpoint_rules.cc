@@ -256,7 +256,8 @@ FoundSpec SwinBias(const Site& site, ModelConfig& config) {
   return WindowOf(site, window, window);
 }
 
-// A window is no larger than its stage, which has half the side of the stage before. If height and
+// A window is at most as large as its stage, which has half the side of the stage before. If height
+// and
 // width differ, the window is a square of what the height leaves.
 FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   if (site.tables.size() < 3) return std::nullopt;

@@ -26,8 +26,8 @@ absl::Status Unauthenticated(absl::string_view reason, const std::string& messag
 
 absl::Status NoName() {
   return Unauthenticated("NO_CREDENTIALS",
-                         "this server wants to know who calls: send the metadata 'authorization: "
-                         "Bearer TOKEN', or a client certificate where it asks for one");
+                         "this server requires authentication: send the metadata 'authorization: "
+                         "Bearer TOKEN', or a client certificate if it asks for one");
 }
 
 // Returns the token of a call; nullopt without the metadata.
@@ -140,7 +140,7 @@ absl::StatusOr<std::string> Access::NameOf(const grpc::CallbackServerContext& co
     if (token.has_value()) {
       const std::shared_ptr<const Tokens> tokens = tokens_->Get();
       if (const std::string* name = tokens->NameOf(*token)) return *name;
-      return Unauthenticated("UNKNOWN_TOKEN", "got a token that this server does not know");
+      return Unauthenticated("UNKNOWN_TOKEN", "got an unknown token");
     }
   }
   const std::vector<std::string> names = CertificateNames(context);

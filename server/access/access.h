@@ -63,9 +63,9 @@ class ReloadableFile {
     failed_ = !status.ok();
     const std::string error(status.message());
     if (failed_ && error != last_error_) {
-      LogError(absl::StrCat(what_, ": those read before stay in use: ", error));
+      LogError(absl::StrCat(what_, ": reload failed, the previous content stays in use: ", error));
     } else if (!failed_ && (Get() != before || !last_error_.empty())) {
-      LogInfo(absl::StrCat(what_, ": read anew"));
+      LogInfo(absl::StrCat(what_, ": reloaded"));
     }
     last_error_ = error;
   }
@@ -97,7 +97,7 @@ class ReloadableFile {
   const std::string what_;
   const std::vector<std::string> paths_;
   const Make make_;
-  // Those of value_.
+  // Contents of the files that value_ was made from.
   Contents contents_;
   std::string last_error_;
   std::atomic<bool> failed_{false};

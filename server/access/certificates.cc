@@ -66,7 +66,7 @@ absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path, const std::stri
 absl::StatusOr<absl::Time> ExpiryOf(const std::string& path, const X509& certificate) {
   tm parts = {};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &parts) != 1) {
-    return Invalid(path, ": the certificate does not say when it expires");
+    return Invalid(path, ": the certificate has no expiry date");
   }
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
@@ -124,7 +124,7 @@ absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
   const bool match = X509_check_private_key(chain.front().get(), key.get()) == 1;
   ERR_clear_error();
   if (!match) {
-    return Invalid(files.key, ": the key is not that of the certificate in ", files.certificate);
+    return Invalid(files.key, ": the key does not match the certificate in ", files.certificate);
   }
   ATTNBIAS_ASSIGN_OR_RETURN(made.expiry, ExpiryOf(files.certificate, *chain.front()));
   if (made.expiry <= absl::Now()) {

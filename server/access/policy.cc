@@ -50,7 +50,7 @@ absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
   absl::string_view digest = words[1];
   if (!absl::ConsumePrefix(&digest, "sha256:") || !IsDigest(digest)) {
     return Invalid("the token of ", name,
-                   " is not given by its digest, want sha256: and 64 lowercase "
+                   " is not a digest, want sha256: and 64 lowercase "
                    "hexadecimal digits");
   }
   return TokenLine{name, std::string(digest)};
@@ -75,8 +75,8 @@ absl::StatusOr<Tokens> Tokens::Parse(const std::string& path, std::string_view c
     if (!line.ok()) return Located(place, line.status());
     const auto [entry, added] = tokens.names_by_digest_.emplace(line->digest, line->name);
     if (!added && entry->second != line->name) {
-      return Invalid(place, ": ", line->name, " has the token of ", entry->second,
-                     ", want a token for each name");
+      return Invalid(place, ": ", line->name, " has the same token as ", entry->second,
+                     ", want a different token for each name");
     }
   }
   // A file that was emptied by mistake would lock every caller out.

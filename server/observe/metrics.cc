@@ -94,13 +94,13 @@ std::string PathOf(Method method) {
 }
 
 Metrics::Metrics() {
-  AddGauge("process_resident_memory_bytes", "Memory that is resident", ResidentBytes);
-  AddGauge("process_open_fds", "File descriptors that are open", OpenDescriptors);
-  AddGauge("process_max_fds", "How many of them may be open", MostDescriptors);
-  AddGauge("process_start_time_seconds", "Start, in Unix time",
+  AddGauge("process_resident_memory_bytes", "Resident memory", ResidentBytes);
+  AddGauge("process_open_fds", "Open file descriptors", OpenDescriptors);
+  AddGauge("process_max_fds", "Maximum number of open file descriptors", MostDescriptors);
+  AddGauge("process_start_time_seconds", "Start time, in seconds since the Unix epoch",
            [start = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())] { return start; });
   RegisterMethods();
-  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
+  auto& rejected = AddCounters("attnbias_rejected_total", "Calls rejected, by reason");
   for (const std::string_view reason : kRejectionNames) {
     rejections_.push_back(&rejected.Add({{"reason", std::string(reason)}}));
   }
@@ -117,16 +117,16 @@ prometheus::Family<prometheus::Counter>& Metrics::AddCounters(const char* name, 
 }
 
 void Metrics::RegisterMethods() {
-  auto& started = AddCounters("grpc_server_started_total", "Calls begun");
+  auto& started = AddCounters("grpc_server_started_total", "Calls started");
   auto& handled = AddCounters("grpc_server_handled_total", "Calls ended, by status code");
   auto& sent = AddCounters("grpc_server_msg_sent_total", "Messages sent");
   auto& seconds = prometheus::BuildHistogram()
                       .Name("grpc_server_handling_seconds")
-                      .Help("Time from the request to the end of its call")
+                      .Help("Duration of calls")
                       .Register(registry_);
   auto& phase_seconds = prometheus::BuildHistogram()
                             .Name("attnbias_phase_seconds")
-                            .Help("Time that a call was in a phase, if it was")
+                            .Help("Time that calls spent in a phase")
                             .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
     const auto method = static_cast<Method>(i);

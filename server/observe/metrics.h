@@ -112,25 +112,24 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const stream_bytes_ =
       AddCounter("attnbias_stream_bytes_total", "Bytes of tensors sent by StreamTensor");
   prometheus::Counter* const cache_hits_ =
-      AddCounter("attnbias_cache_hits_total", "Requests served from what was kept");
+      AddCounter("attnbias_cache_hits_total", "Requests served from the cache");
   prometheus::Counter* const cache_misses_ =
-      AddCounter("attnbias_cache_misses_total", "Requests that began a computation");
+      AddCounter("attnbias_cache_misses_total", "Requests that started a computation");
   prometheus::Counter* const cache_joins_ =
-      AddCounter("attnbias_cache_joins_total",
-                 "Requests that waited for a computation that another had begun");
+      AddCounter("attnbias_cache_joins_total", "Requests that joined a computation in flight");
   prometheus::Counter* const cache_evictions_ =
-      AddCounter("attnbias_cache_evictions_total", "Entries dropped to make room");
+      AddCounter("attnbias_cache_evictions_total", "Entries evicted");
   prometheus::Counter* const computations_ =
       AddCounter("attnbias_computations_total", "Computations finished");
   prometheus::Counter* const computed_bytes_ =
-      AddCounter("attnbias_computed_bytes_total", "Bytes that computations made");
+      AddCounter("attnbias_computed_bytes_total", "Bytes computed");
   prometheus::Counter* const cuda_bytes_ =
-      AddCounter("attnbias_cuda_bytes_total", "Bytes of results that a CUDA device made");
-  prometheus::Counter* const cuda_fallbacks_ = AddCounter(
-      "attnbias_cuda_fallbacks_total",
-      "Times that the CPU took over because a CUDA device was full, the first time, or broken");
+      AddCounter("attnbias_cuda_bytes_total", "Bytes of results computed by a CUDA device");
+  prometheus::Counter* const cuda_fallbacks_ =
+      AddCounter("attnbias_cuda_fallbacks_total",
+                 "Fallbacks to the CPU because a CUDA device was full, the first time, or failed");
   prometheus::Counter* const cpu_seconds_ =
-      AddCounter("process_cpu_seconds_total", "Time of processors used");
+      AddCounter("process_cpu_seconds_total", "CPU time used");
 };
 
 }  // namespace attnbias

@@ -88,7 +88,7 @@ void Dropped(int64_t spans, std::string_view why) {
   const int64_t now = absl::ToUnixSeconds(absl::Now());
   int64_t due = next_line;
   if (now < due || !next_line.compare_exchange_strong(due, now + 60)) return;
-  LogWarning(absl::StrCat("spans are dropped, ", spans_dropped.load(),
+  LogWarning(absl::StrCat("spans are being dropped, ", spans_dropped.load(),
                           " until now: ", Shortened(why, 512)));
 }
 
@@ -380,7 +380,7 @@ void Flush(std::chrono::milliseconds patience) { provider->ForceFlush(patience);
 #else
 
 absl::Status Start() {
-  return absl::UnimplementedError("OTEL_* variables ask for spans, which this build cannot make");
+  return absl::UnimplementedError("OTEL_* variables enable spans, which this build cannot export");
 }
 
 std::string MakeSpan(Method, const AccessLine&, const TraceContext&) { return ""; }

@@ -40,7 +40,7 @@ void Backend::OpenDevice(const ServerConfig& config) {
   absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
   if (!device.ok()) {
     LogWarning(absl::StrCat("--backend ", config.backend,
-                            ": the CPU computes alone: ", device.status().message()));
+                            ": only the CPU computes: ", device.status().message()));
     return;
   }
   LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));
@@ -60,7 +60,7 @@ std::vector<std::string> Backend::names() const {
 void Backend::OnFallback(const absl::Status& why, bool for_good) {
   metrics_.CudaFellBack();
   if (for_good) uses_device_ = false;
-  LogWarning(absl::StrCat(why.message(), for_good ? "; from now on the CPU computes alone"
+  LogWarning(absl::StrCat(why.message(), for_good ? "; from now on only the CPU computes"
                                                   : "; the CPU computes what does not fit"));
 }
 

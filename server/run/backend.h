@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What computes: the CPU's kernels and, where there is one and it is wanted, a CUDA device beside
-// them.
+// Computes with the CPU's kernels and, if one exists and is enabled, a CUDA device.
 #pragma once
 
 #include <atomic>
@@ -36,7 +35,7 @@ class Backend final : public AcceleratorObserver {
   Backend(const KernelSet& kernels, Metrics* metrics) : kernels_(kernels), metrics_(*metrics) {}
   void OpenDevice(const ServerConfig& config);
 
-  // Those chosen, with the device beside them.
+  // Chosen kernels, with the device.
   KernelSet kernels_;
   Metrics& metrics_;
   std::unique_ptr<Accelerator> accelerator_;

@@ -102,22 +102,21 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       ->type_name("HOST:PORT");
   AddSocketMode(app, transport.socket_mode);
   app.add_option("--probe-listen", config.probe_listen,
-                 "Address of the health service alone, in plaintext, for probes that speak no TLS")
+                 "Plaintext address of only the health service, for probes without TLS")
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
   AddDuration(app, "--max-connection-age", transport.max_connection_age, absl::ZeroDuration(),
-              "Older connections end once their calls have; 0s: never");
+              "Age after which a connection is closed once its calls end; 0s: never");
   AddDuration(app, "--keepalive-time", transport.keepalive_time, absl::Seconds(1),
-              "A client that is silent for so long is pinged");
+              "Time without data from a client before it is pinged");
   AddDuration(app, "--keepalive-timeout", transport.keepalive_timeout, absl::Seconds(1),
-              "One that does not answer the ping for so long is given up");
+              "Time to wait for the answer to a ping before the connection is closed");
   app.add_option("--max-concurrent-streams", transport.max_concurrent_streams,
-                 "Calls at once on one connection")
+                 "Maximum concurrent calls on one connection")
       ->check(CLI::Range(1, 1000000));
-  AddSwitch(app, "--reflection", transport.reflection,
-            "Whether clients may ask for the service's description, as grpcurl does");
+  AddSwitch(app, "--reflection", transport.reflection, "Serve gRPC reflection, which grpcurl uses");
   AddSwitch(app, "--oip", config.oip,
-            "Whether the Open Inference Protocol is served too, to Triton's and KServe's clients");
+            "Serve the Open Inference Protocol, for clients of Triton and KServe");
 }
 
 void AddAccessFlags(CLI::App& app, AccessFiles& files) {
@@ -126,63 +125,65 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
     app.add_option(name, target, description)->type_name("FILE");
   };
   add("--tls-cert", files.tls.certificate,
-      "Certificate chain in PEM: TLS for all that is not unix:PATH");
-  add("--tls-key", files.tls.key, "Its private key in PEM");
+      "Certificate chain in PEM; enables TLS, except on unix:PATH");
+  add("--tls-key", files.tls.key, "Private key of the certificate, in PEM");
   add("--tls-client-ca", files.tls.client_ca,
-      "Certificates in PEM that sign those of clients, who then need one, or a token where "
-      "--tokens is given");
+      "Authorities in PEM that sign client certificates; clients then need one, or a token with "
+      "--tokens");
   add("--tokens", files.tokens,
-      "Lines NAME sha256:DIGEST: callers need one of these bearer tokens, or a client certificate");
-  add("--policy", files.policy, "JSON: which caller may do what, and how much");
+      "File of lines NAME sha256:DIGEST; callers need one of these tokens or a client certificate");
+  add("--policy", files.policy, "JSON file with the rights and limits of each caller");
 }
 
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {
-  AddBytes(app, "--memory-budget", config.memory_budget_bytes, 1,
-           "Bytes of tensors computed, cached and in flight; default: a quarter of the memory");
-  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
-           "Payloads larger than this are refused");
+  AddBytes(
+      app, "--memory-budget", config.memory_budget_bytes, 1,
+      "Maximum bytes of tensors computed, cached and in flight; default: a quarter of the memory");
+  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1, "Maximum bytes of a payload");
   app.add_option("--threads", config.threads,
-                 "Threads that compute; default: one for each processor")
+                 "Number of compute threads; default: one per processor")
       ->check(CLI::Range(1, 4096));
   app.add_option("--cpu-isa", config.cpu_isa,
-                 "Instruction set of the kernels; default: the best that this CPU has");
-  app.add_option("--backend", config.backend,
-                 "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for all it "
-                 "can make; cpu: never")
+                 "Instruction set of the kernels; default: the best of this CPU");
+  app.add_option(
+         "--backend", config.backend,
+         "auto: CUDA device for results of at least --cuda-min-bytes; cuda: for all that it can "
+         "compute; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
-           "Smaller results are left to the CPU; 0 with --backend auto: all are");
+           "Minimum bytes of a result on a CUDA device; 0 with --backend auto: CPU only");
   app.add_option("--precompute", config.precompute,
-                 "JSON file, an array of TensorSpec to be in the cache before readiness");
+                 "JSON file with an array of TensorSpec to cache before the server is ready");
 }
 
 void AddTableFlags(CLI::App& app, ServerConfig& config) {
   app.add_option("--tables", config.tables.folder,
-                 "Folder whose .safetensors files' tables are mounted as FILE:TENSOR")
+                 "Folder of .safetensors files whose tensors are mounted as FILE:TENSOR")
       ->type_name("FOLDER");
   AddList(app, "--table", config.tables.tables, "NAME=FILE.safetensors:TENSOR",
-          "A tensor to mount under a name; repeatable");
+          "Tensor to mount under a name; repeatable");
   AddList(app, "--checkpoint", config.tables.checkpoints, "NAME=FOLDER",
-          "A transformers checkpoint whose position tables are mounted as NAME/PLACE; repeatable");
+          "Transformers checkpoint whose position tables are mounted as NAME/PLACE; repeatable");
   AddDuration(app, "--tables-poll", config.tables_poll, absl::ZeroDuration(),
-              "How often the files of tables are looked at; 0s: never");
+              "Interval between checks of the tables' files for changes; 0s: never");
 }
 
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--shutdown-delay", config.shutdown_delay, absl::ZeroDuration(),
-              "Time between NOT_SERVING and refusing new calls");
+              "Time between reporting NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
-              "Time that running calls then have");
+              "Time for running calls to end after that");
   AddDuration(app, "--write-stall-timeout", config.write_stall_timeout, absl::Milliseconds(100),
-              "A stream whose client takes nothing for so long is closed");
-  AddDuration(app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
-              "A stream whose client sends nothing for so long, with all answers read, is closed");
-  app.add_option("--log-format", config.log.format, "text or json")
+              "Time without progress of a reading client before its stream is closed");
+  AddDuration(
+      app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
+      "Time without a request from a client that has read all answers before its stream is closed");
+  app.add_option("--log-format", config.log.format, "Format of log lines: text or json")
       ->check(CLI::IsMember({"text", "json"}));
-  app.add_option("--log-level", config.log.level, "Least level that is logged")
+  app.add_option("--log-level", config.log.level, "Minimum level that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
   app.add_option("--access-log", config.log.access,
-                 "Calls that leave a line in the log, whatever its level")
+                 "Calls that are logged, independent of --log-level")
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }
 
@@ -247,13 +248,14 @@ std::vector<std::string> Warnings(const CLI::App& app, const ServerConfig& confi
                          });
   if (plaintext && !config.access.tokens.empty()) {
     warnings.push_back(
-        "--tokens: without --tls-cert tokens come in plaintext, which others on the network may "
+        "--tokens: without --tls-cert, tokens are sent in plaintext, which others on the network "
+        "can "
         "read");
   }
   const int64_t memory = MemoryLimit();
   if (config.memory_budget_bytes > memory) {
     warnings.push_back(absl::StrCat("--memory-budget: got ", config.memory_budget_bytes,
-                                    ", which is more than the ", memory, " bytes that there are"));
+                                    ", more than the ", memory, " bytes of memory available"));
   }
   return warnings;
 }
@@ -267,7 +269,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
   CLI::App app("Computes, caches and streams position tensors over gRPC.");
   app.set_version_flag("--version", ATTNBIAS_VERSION);
   app.add_flag("--check-config", config.check_config,
-               "Print the effective configuration and exit: 0 valid, 2 not")
+               "Print the effective configuration; exit with 0 if it is valid, else 2")
       ->configurable(false);
   // The last of a repeated flag counts: a script may add its own to those that it was given.
   app.option_defaults()->take_last()->always_capture_default();
@@ -282,7 +284,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
     option->envname(absl::StrCat(kPrefix, absl::AsciiStrToUpper(name)));
   }
   std::string file;
-  app.add_option("--config", file, "File in TOML with values of flags, by their names without --")
+  app.add_option("--config", file, "TOML file with values of flags, by their names without --")
       ->configurable(false)
       ->envname(absl::StrCat(kPrefix, "CONFIG"))
       ->type_name("FILE");

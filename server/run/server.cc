@@ -30,7 +30,7 @@ namespace {
 constexpr std::chrono::milliseconds kDrainPoll{5};
 // For the status of calls that are cut.
 constexpr std::chrono::milliseconds kLastWords{100};
-// Of computations, after the grace.
+// Time for computations to end after the grace.
 constexpr std::chrono::seconds kLastPieces{2};
 
 // Interval between checks for cancelled calls.
@@ -142,23 +142,23 @@ void Server::AddGauges() {
   const auto add = [this](const std::string& name, const std::string& help, auto value) {
     metrics_->AddGauge(name, help, [value] { return static_cast<double>(value()); });
   };
-  add("attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
+  add("attnbias_memory_used_bytes", "Memory of tensors being computed, cached or in flight",
       [this] { return engine_.budget().used(); });
   add("attnbias_memory_budget_bytes",
-      "What they may be at most: --memory-budget less the mounted tables",
+      "Limit of that memory: --memory-budget minus the mounted tables",
       [this] { return engine_.budget().limit(); });
-  add("attnbias_cache_bytes", "Tensors kept", [this] { return engine_.cached_bytes(); });
-  add("attnbias_queued_tasks", "Pieces of work that wait for a thread",
-      [this] { return pool_.queued(); });
-  add("attnbias_oldest_task_seconds", "How long the oldest of them has waited",
+  add("attnbias_cache_bytes", "Memory of cached tensors",
+      [this] { return engine_.cached_bytes(); });
+  add("attnbias_queued_tasks", "Tasks waiting for a thread", [this] { return pool_.queued(); });
+  add("attnbias_oldest_task_seconds", "Time that the oldest of these tasks has waited",
       [this] { return std::chrono::duration<double>(pool_.oldest_wait()).count(); });
-  add("attnbias_mounted_tables", "Learned tables",
+  add("attnbias_mounted_tables", "Mounted learned tables",
       [this] { return server_state_.tables.Get()->tables().size(); });
   add("attnbias_tables_reload_failed", "1 while the tables on disk cannot be mounted",
       [this] { return table_mounts_.failed(); });
   if (access_->certificates() != nullptr) {
     add("attnbias_tls_certificate_expiry_seconds",
-        "When the certificate that new connections have expires, Unix time",
+        "Expiry of the certificate of new connections, in seconds since the Unix epoch",
         [this] { return absl::ToUnixSeconds(access_->certificates()->expiry); });
     add("attnbias_tls_reload_failed", "1 while the certificates on disk cannot be used",
         [this] { return access_->tls_failed(); });
@@ -171,7 +171,7 @@ void Server::AddGauges() {
       [this] { return backend_->uses_device(); });
   add("attnbias_tls_handshake_failures", "TLS handshakes that failed",
       [] { return FailedHandshakes(); });
-  add("attnbias_log_lines_dropped", "Lines of the log that the standard error did not take at once",
+  add("attnbias_log_lines_dropped", "Log lines dropped because standard error was not ready",
       [] { return LogLinesDropped(); });
   add("attnbias_spans_dropped", "Spans that did not reach a collector",
       [] { return SpansDropped(); });
@@ -309,20 +309,19 @@ void Server::Drain() {
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline = std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
-  // Once gRPC has told a connection to go away, it closes it as soon as its last call has left the
+  // Once gRPC has sent GOAWAY to a connection, it closes it as soon as its last call has left the
   // process. If a window update of the client then meets the closed socket, the system drops what
-  // the client has not read. So a connection is told only after its calls have ended: gRPC then
-  // waits for the client to acknowledge, and that comes after all that was sent.
+  // the client has not read. So GOAWAY is sent only after the calls have ended: gRPC then waits for
+  // the client's acknowledgement, which follows all data.
   while (watchdog_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
-  // Calls that were cancelled may finish a piece of work, but not for ever.
+  // Calls that were cancelled may finish a piece of work, but not forever.
   last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
-    LogError("computations still run after the grace; they end here");
+    LogError("computations still run after the grace period; exiting");
     std::_Exit(0);
   });
-  watchdog_.CloseAll(
-      absl::UnavailableError("the server stops and cannot wait any longer; try another"));
+  watchdog_.CloseAll(absl::UnavailableError("the server is stopping; try another"));
   grpc_server_->Shutdown(std::max(deadline, std::chrono::system_clock::now() + kLastWords));
   LogInfo("drained");
 }

@@ -117,13 +117,14 @@ void TableMounts::Refresh() {
   const size_t mounted = registry_.Get()->tables().size();
   if (status.ok()) {
     last_error_.clear();
-    LogInfo(absl::StrCat("tables: ", mounted, " mounted anew"));
+    LogInfo(absl::StrCat("tables: reloaded, ", mounted, " mounted"));
   } else {
     // Retries at the next Refresh, since the system may have failed rather than the files.
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
-    LogError(absl::StrCat("tables: the ", mounted, " mounted before stay: ", message));
+    LogError(
+        absl::StrCat("tables: reload failed, the ", mounted, " mounted before remain: ", message));
     last_error_ = std::move(message);
   }
 }
@@ -137,7 +138,7 @@ absl::Status TableMounts::LoadLocked() {
   // The folder was emptied, or is missing for a moment.
   if ((*tables)->tables().empty() && !registry_.Get()->tables().empty()) {
     failed_ = true;
-    return Invalid("--tables: ", sources_.folder, ": got no table any more, want one at least");
+    return Invalid("--tables: ", sources_.folder, ": got no tables, want at least one");
   }
   registry_.Replace(*std::move(tables));
   return absl::OkStatus();

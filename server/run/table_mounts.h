@@ -53,7 +53,7 @@ class TableMounts {
   TableRegistry& registry_;
   std::atomic<bool> failed_{false};
   Mutex mutex_;
-  // Of the files at the last Load.
+  // State of the files at the last Load.
   std::string stamp_ ABSL_GUARDED_BY(mutex_);
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stale_{false};

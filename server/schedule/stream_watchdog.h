@@ -36,7 +36,7 @@ class StreamWatchdog {
     void WriteStarted();
     void WriteDone();
 
-    // Says whether the call only waits for its client to send.
+    // States whether the call only waits for its client to send.
     void SetIdle(bool idle);
 
     // Returns why the call was closed; OK if it was not.

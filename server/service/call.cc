@@ -26,7 +26,7 @@ namespace {
 // Memory of a call, here and in gRPC, without its request and its answer.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
-// Counts a request's lists as they came, as the positions of its plan, as the plan's resolved spec
+// Counts a request's lists as received, as the positions of its plan, as the plan's resolved spec
 // repeats them, and in the header.
 constexpr int64_t kCopies = 4;
 
@@ -173,7 +173,7 @@ absl::Status Call::CheckAllowed() {
   counted_ = true;
   if (++account.calls > rights.concurrent_calls) {
     return CallerLimit(absl::StrCat(Shortened(account.name), " has ", rights.concurrent_calls,
-                                    " calls under way, all that it may have; try again later"));
+                                    " calls in flight, its limit; try again later"));
   }
   // Streams are delayed; a unary call is answered at once or refused.
   if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&

@@ -20,9 +20,9 @@ constexpr char kDomain[] = "attnbias";
 struct StatusCodeRow {
   // In ErrorInfo, where the error has none of its own.
   std::string_view reason;
-  // Whether the message's field path becomes a BadRequest.
+  // True if the message's field path becomes a BadRequest.
   bool names_field = false;
-  // Whether the caller should try again.
+  // True if the caller should retry.
   bool may_pass = false;
   std::optional<Rejection> rejection = std::nullopt;
 };

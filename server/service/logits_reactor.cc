@@ -94,7 +94,7 @@ class LogitsReactor final : public RequestPump {
           std::pair("num_rows", request.num_rows() != 0), std::pair("crc32c", request.has_crc32c()),
           std::pair("data", !request.data().empty())}) {
       if (!is_set) continue;
-      return Invalid(field, ": set beside the spec, want it in later messages alone");
+      return Invalid(field, ": set together with the spec, want it in later messages alone");
     }
     v1::LogitsSpec spec = request.spec();
     const absl::StatusOr<Tables> tables = TakeTables(*call_.tables(), spec);
@@ -136,7 +136,7 @@ class LogitsReactor final : public RequestPump {
   // Copies the data to memory of the budget, which counts until the answer is made.
   absl::Status Accept(const v1::ComputeLogitsRequest& request) {
     if (request.has_spec()) {
-      return Invalid("spec: got another, want it in the first message alone");
+      return Invalid("spec: got a second one, want it only in the first message");
     }
     const std::string& data = request.data();
     const auto size = static_cast<int64_t>(data.size());

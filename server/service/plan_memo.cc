@@ -25,7 +25,7 @@ void PlanMemo::Insert(std::string request, const TableSetPtr& tables, PlannedReq
     by_tables_.clear();
     size_ = bytes_ = 0;
   }
-  // Whoever planned it at the same time has come to the same.
+  // A concurrent caller has made the same plan.
   if (by_tables_[tables].emplace(std::move(request), std::move(planned)).second) {
     ++size_;
     bytes_ += bytes;

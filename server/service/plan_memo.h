@@ -42,7 +42,7 @@ class PlanMemo {
   // Enough for a learned table of a bias: T5's largest has 8 KiB, Swin's 21.
   static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
-  // Of all requests and headers; their plans take a few times as much.
+  // Limit of all requests and headers; their plans take a few times as much.
   static constexpr size_t kMaxBytes = size_t{4} << 20;
 
   // Null when the request is not remembered with these tables.
@@ -61,7 +61,7 @@ class PlanMemo {
   Mutex mutex_;
   // Each caller sees one of a few sets: of all tables, or of those that a policy grants.
   std::map<WeakTables, Requests, std::owner_less<>> by_tables_ ABSL_GUARDED_BY(mutex_);
-  // Of all of them.
+  // Number of entries in all sets.
   size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

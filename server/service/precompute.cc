@@ -71,9 +71,9 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
     if (engine->Find(plans[i], caller) != nullptr) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
-                     ": is not in the cache. It keeps no tensor of structure "
+                     ": was not cached. The cache holds no tensor of structure "
                      "DENSE, none above an eighth of the memory budget of ",
-                     engine->budget().limit(), " bytes, and not more than the budget together"));
+                     engine->budget().limit(), " bytes, and no more than the budget in total"));
   }
   return absl::OkStatus();
 }

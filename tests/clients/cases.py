@@ -127,20 +127,20 @@ REFUSALS = {
     "no token": Trial(
         alibi(query_length=4, key_length=4),
         guarded=True,
-        fails=Fails("UNAUTHENTICATED", "wants to know who calls", "NO_CREDENTIALS"),
+        fails=Fails("UNAUTHENTICATED", "requires authentication", "NO_CREDENTIALS"),
     ),
     "unknown token": Trial(
         alibi(query_length=4, key_length=4),
         guarded=True,
         settings={"token": "guessed"},
-        fails=Fails("UNAUTHENTICATED", "does not know this token", "UNKNOWN_TOKEN"),
+        fails=Fails("UNAUTHENTICATED", "rejected this token", "UNKNOWN_TOKEN"),
     ),
     "a token": Trial(alibi(query_length=4, key_length=4), guarded=True, settings={"token": "all"}),
     "a method that is not allowed": Trial(
         alibi(query_length=4, key_length=4),
         guarded=True,
         settings={"token": "little"},
-        fails=Fails("PERMISSION_DENIED", "does not let this caller do it", "METHOD_NOT_ALLOWED"),
+        fails=Fails("PERMISSION_DENIED", "denied permission", "METHOD_NOT_ALLOWED"),
     ),
     "larger than the client takes": Trial(
         LARGE,
@@ -287,7 +287,7 @@ CHUNKS = {
 
 
 def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
-    """A header that declares another shape of F32, and the size that fits if nothing is said."""
+    """A header that declares another shape of F32, by default with the size that fits."""
 
     def change(owner: Any) -> None:
         owner.shape[:] = lengths

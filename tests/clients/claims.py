@@ -147,7 +147,7 @@ def first_part(fault: Callable[[Any], object]) -> Fault:
 
 
 def _refusal() -> Refusal:
-    """Whose every text is hostile."""
+    """A refusal whose every text is hostile."""
     status = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message=ESCAPES)
     for detail in (
         error_details_pb2.ErrorInfo(reason=ESCAPES, domain=ESCAPES),

@@ -25,7 +25,7 @@ Before = Callable[[Trial], Proxy]
 
 @functools.cache
 def right(server: Server, name: str) -> Outcome:
-    """What the server says without anything between."""
+    """Returns the outcome of a direct call to the server."""
     asked = TRIALS[name].asked
     assert asked is not None
     return answer_of(server, asked)

@@ -37,7 +37,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Which asks who calls, and does not let everybody do everything."""
+    """A server that authenticates callers and has a policy."""
     folder = tmp_path_factory.mktemp("guard")
     tokens, policy = folder / "tokens", folder / "policy.json"
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("all", "little")}
@@ -62,7 +62,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def before(
     loop: Loop, open_server: Server, guarded_server: Server, certificates: pathlib.Path
 ) -> Callable[[Trial], Proxy]:
-    """What stands between a client and the server of a trial."""
+    """Returns a function that puts a proxy between a client and the server of a trial."""
 
     def make(trial: Trial) -> Proxy:
         server = guarded_server if trial.guarded else open_server

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ client for the suite: gets the tensor that a JSON names, or lists
-// tables, and says in one line of JSON what came of it.
+// The C++ client for the suite: gets the tensor that a JSON names, or lists tables, and prints the
+// outcome as one line of JSON.
 #include <google/protobuf/util/json_util.h>
 #include <openssl/sha.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command driver is Go's client for the suite: it gets the tensor that a JSON names, and says in
-// one line of JSON what came of it.
+// Command driver is Go's client for the suite: it gets the tensor that a JSON names, and prints the
+// outcome as one line of JSON.
 package main
 
 import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clients under test: programs that get one tensor and say what came of it.
+"""The clients under test: programs that get one tensor and report the outcome.
 
 Python's, Go's and C++'s take the same JSON and give the same; the command-line tool is driven as
 itself, by its options, and what it wrote is read back.
@@ -36,7 +36,7 @@ PRINTED: Outcome = {}
 
 
 def sketch(part: ways.Part) -> dict[str, Any]:
-    """What all clients say of a part of a payload."""
+    """Describes a part of a payload as all clients report it."""
     digest = hashlib.sha256(part.data).hexdigest()
     return {"dtype": part.data_type, "shape": list(part.shape), "sha256": digest}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a faulty server does to the answers that hold payloads.
+"""Faults that a server puts into the answers that hold payloads.
 
 A fault gets the number of the call, counted from 0, and the messages that the real server would
 send: chunks from the offset that was asked for, the first with the header. It gives what is sent
@@ -106,7 +106,7 @@ def header(change: Change) -> Fault:
 
 
 def part(change: Change, *, total: bool = True) -> Fault:
-    """A header whose only part is another; the total fits if nothing else is said."""
+    """A header whose only part is another; by default the total fits."""
 
     def changed(owner: Any) -> None:
         change(owner.parts[0])
@@ -145,7 +145,7 @@ def with_header(header_bytes: bytes) -> Fault:
 
 
 def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:
-    """What becomes of the chunk at an offset, and of those after it in the same call. A call that
+    """Spoils the chunk at an offset and those after it in the same call. A call that
     begins there is left alone.
     """
 

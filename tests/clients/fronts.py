@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands at the target of a client: the faulty server, or something else.
+"""Fronts listen at the target of a client: the faulty server, or something else.
 
 A front is given what is behind it, and gives the target while its block runs.
 """
@@ -145,7 +145,7 @@ async def _listening(
 
 
 def _bound(place: Place) -> socket.socket:
-    """A socket that does not listen yet: who connects to it is refused."""
+    """A socket that does not listen yet: connections to it are refused."""
     bound = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(place)

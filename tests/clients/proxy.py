@@ -154,7 +154,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @contextlib.asynccontextmanager
 async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
-    """What a call to the real server takes; how it refuses is how the call inside ends."""
+    """Yields arguments for a call to the real server; a refusal inside ends the proxied call
+    alike."""
     metadata = [(key, value) for key, value in context.invocation_metadata() if key in _PASSED_ON]
     try:
         yield {"metadata": metadata, "timeout": context.time_remaining()}
@@ -164,7 +165,7 @@ async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
 
 
 def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
-    """As a server sends what it says beside code and message."""
+    """Returns the details as a server sends them, next to code and message."""
     status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message)
     if refusal.reason:
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason=refusal.reason))

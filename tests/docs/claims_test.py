@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose bits a family is, in the same words wherever it is claimed.
+"""The peer whose bits a family has is named in the same words wherever it is claimed.
 
 The tests in tests/conformance/peers hold the claims; documented_rows_test.py there names them.
 """

@@ -16,7 +16,8 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class Layer(NamedTuple):
-    """What a folder may name of ours, what of others it must not, and what it must not call."""
+    """Includes that a folder may have of ours, must not have of others, and calls it must not
+    make."""
 
     ours: tuple[str, ...]
     foreign: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ SERVER = {
 
 
 def encoding_room(room: str) -> tuple[str, ...]:
-    """What a room of core/encoding may include of ours."""
+    """Returns the folders that a folder of core/encoding may include."""
     rooms = {room, *ENCODING[room]}
     inside = [each for each in rooms if each]
     if "" in rooms:

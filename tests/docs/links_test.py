@@ -14,7 +14,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)")
-# In which Go's `AsToeplitz[float32](tensor)` is no link.
+# Code, in which Go's `AsToeplitz[float32](tensor)` is not a link.
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 

@@ -4,7 +4,7 @@
 Every block marked sh or python is run, those of one page in order, in one folder and
 against a server of their own: Python blocks share their variables, shell blocks stop
 at the first command that fails. The folder is a clone in which `./dev serve` has run.
-Shells are fresh: README.md finds nothing that it has not said how to find; the other
+Shells are fresh: README.md uses only what it has set up itself; the other
 pages find the project's programs and grpcurl. A block marked text right after one of
 these is what that prints; `…` stands for anything. A block right after a line
 
@@ -31,7 +31,7 @@ CLIENTS = ROOT / "client"
 README = ROOT / "README.md"
 PROGRAMS = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Of the environment: where what is fetched once lies.
+# Variables of the environment that name the caches.
 KEPT = ("HOME", "ATTNBIAS_CACHE", "ATTNBIAS_CLI_BINARY", "GOPROXY", "GOSUMDB")
 PAGES = [
     README,
@@ -47,7 +47,7 @@ DEFAULT_ADDRESS = "localhost:50051"
 SECONDS = 120
 
 
-# What a block imports that not every machine has.
+# Imports of a block that not every machine has.
 HEAVY = re.compile(r"^\s*(?:import|from) (torch|transformers)\b", re.MULTILINE)
 
 
@@ -70,7 +70,8 @@ def blocks(text: str) -> list[Block]:
 
 
 def make_clone(folder: pathlib.Path) -> None:
-    """What `git clone` and `./dev serve` leave, with the programs under test as those built."""
+    """Makes the files of `git clone` and `./dev serve`, with the programs under test as those
+    built."""
     for entry in ROOT.iterdir():
         if entry.name not in ("build", ".git"):
             (folder / entry.name).symlink_to(entry)
@@ -80,7 +81,8 @@ def make_clone(folder: pathlib.Path) -> None:
 
 
 def shell_environment(page: pathlib.Path, server: str) -> dict[str, str]:
-    """That of a shell just begun, but for the server, which has a port of its own."""
+    """Returns the environment of a new shell, except for the server, which has a port of its
+    own."""
     path = SYSTEM_PATH
     if page != README:
         grpcurl = pathlib.Path(shutil.which("grpcurl") or "grpcurl").parent

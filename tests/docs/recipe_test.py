@@ -12,7 +12,7 @@ FOLDERS = ("client", "core", "docs", "proto", "server", "tests")
 KINDS = {".binpb", ".cc", ".go", ".h", ".inc", ".json", ".jsonl", ".md", ".proto", ".py"}
 # Made where the client is installed from its sources.
 GENERATED = "client/python/src/attnbias/v1/"
-# An encoding like any other, whose name is no word of English or of code.
+# An encoding like any other, whose name is neither an English word nor an identifier.
 NAME = "sandwich"
 # Files where it is but an example: others would do.
 EXAMPLES = {

@@ -34,8 +34,8 @@ grpc::ByteBuffer Sliced(std::string_view bytes) {
   return {slices.data(), slices.size()};
 }
 
-// Whether the header's checksum is not that of its bytes; also where these are
-// not as protobuf writes them, and so are not known here.
+// True if the header's checksum is not that of its bytes, or if the bytes are not as protobuf
+// writes them, and so are unknown here.
 bool HasOtherHeader(const v1::StreamTensorResponse& message, std::string_view bytes) {
   if (!message.has_header()) return false;
   const std::string header = message.header().SerializeAsString();
@@ -63,7 +63,7 @@ void Compare(std::string_view bytes, Placement placement) {
   grpc::ByteBuffer message = Sliced(bytes);
   const absl::StatusOr<Chunk> chunk = ReadChunk(&message, absl::MakeSpan(room), placement);
   if (!chunk.ok()) {
-    // Of a data field that comes twice, the first may be too large.
+    // The first of two data fields may be too large.
     const bool once = wanted.ByteSizeLong() == bytes.size();
     Require(!parses || !once || wanted.data().size() > kRoom ||
             wanted.crc32c() != ChecksumOf(wanted.data()) || HasOtherHeader(wanted, bytes));

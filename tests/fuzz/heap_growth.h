@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory a piece of work has at once beside what was there before.
+// Measures the peak memory of a piece of work above what was in use before.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class HeapGrowth {
   HeapGrowth(const HeapGrowth&) = delete;
   HeapGrowth& operator=(const HeapGrowth&) = delete;
 
-  // Stops the program, which the fuzzer reports, where there were at any time
-  // more than `fixed` bytes, and `per_byte` for each of `input_bytes`.
+  // Aborts, which the fuzzer reports, if at any time more than `fixed` bytes and `per_byte` for
+  // each of `input_bytes` were in use.
   void ExpectAtMost(int64_t fixed, int64_t per_byte, int64_t input_bytes) const;
 };
 

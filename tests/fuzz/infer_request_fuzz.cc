@@ -51,7 +51,7 @@ absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
   return Answer{std::move(request.spec), std::move(plan), std::move(outputs)};
 }
 
-// Who asks for the same in the contract's own words has the same tensor.
+// The same request to AttentionBiasService has the same tensor.
 void CheckSpec(const Answer& answer) {
   v1::TensorSpec read;
   if (!read.ParseFromString(answer.spec.SerializeAsString())) std::abort();

@@ -26,7 +26,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// By so much a text may grow at once.
+// Maximum growth of a text by one mutation.
 constexpr size_t kMoreBytes = 64;
 
 class Mutator {
@@ -187,7 +187,7 @@ size_t MutateMessage(Message* message, uint8_t* data, size_t size, size_t max_si
   // It writes a line for each text that is none.
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   Mutator mutator(seed);
-  // What is not quite a message must be tried, too.
+  // Also tries bytes that are not quite a message.
   if (mutator.OneIn(16) || !message->ParseFromArray(data, static_cast<int>(size))) {
     return LLVMFuzzerMutate(data, size, max_size);
   }

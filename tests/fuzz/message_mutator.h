@@ -10,8 +10,7 @@
 
 namespace attnbias {
 
-// What LLVMFuzzerCustomMutator is asked for. `message` is any of the type that
-// the bytes are of.
+// Mutates as LLVMFuzzerCustomMutator does. `message` is any of the type that the bytes have.
 size_t MutateMessage(google::protobuf::Message* message, uint8_t* data, size_t size,
                      size_t max_size, unsigned seed);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that say they are .safetensors: opened, and every tensor read.
+// Files that claim to be .safetensors: opened, and every tensor read.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

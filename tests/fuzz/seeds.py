@@ -174,7 +174,7 @@ def stream_responses() -> Iterator[bytes]:
 
 
 def streams() -> Iterator[bytes]:
-    """See stream_fuzz.cc: 24 bytes whole, resumed, begun anew as another tensor, and damaged."""
+    """See stream_fuzz.cc: 24 bytes whole, resumed, begun again as another tensor, and damaged."""
     header, other, chunk, early, damaged, end = 0, 1, 2, 5, 6, 7
     ok, changed, later = 0, 1, 3
     yield bytes([6, header, 24, end, ok])

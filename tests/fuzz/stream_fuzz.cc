@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as the C++ client joins them. Whatever comes in them, and however
-// they end: a tensor has the bytes that its fingerprint promises, or there is
-// none.
+// Streams as the C++ client joins them. Whatever they contain, and however they end: a tensor has
+// the bytes that its fingerprint promises, or there is none.
 //
 // An input's first byte is the tensor's size. Two more are a step: what, and of
 // how much.
@@ -89,7 +88,7 @@ class Service final : public v1::AttentionBiasService::Service {
           at = end;
           break;
         }
-        case 5:  // what comes later, too early
+        case 5:  // a later message, too early
           stream.SendChunk(payload, end, size);
           break;
         case 6: {

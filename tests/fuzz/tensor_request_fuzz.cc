@@ -21,8 +21,8 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
-// Whatever the size: an encoding has numbers for each of its heads or columns,
-// and there may be 65536 of them.
+// Memory that does not depend on the size: an encoding has numbers for each of its heads or
+// columns, and there may be 65536 of them.
 constexpr int64_t kFixedBytes = int64_t{8} << 20;
 constexpr int64_t kBytesPerByte = 64;
 
@@ -47,7 +47,7 @@ absl::StatusOr<v1::TensorHeader> Answer(const grpc::ByteBuffer& bytes) {
   return header;
 }
 
-// What the server says it understood is a request for the same tensor.
+// Checks that the resolved spec is a request for the same tensor.
 void CheckResolved(const v1::TensorHeader& header) {
   const absl::StatusOr<PlanPtr> again = PlanOf(header.resolved_spec());
   // Tables that came with the request are nowhere mounted.

@@ -163,7 +163,7 @@ def test_hostile_names_stay_out_of_the_log(start_server: Any, form: str) -> None
             if value.isascii() and value.isprintable():
                 stub.get(_request(4), metadata=[(key, value)])
         stub.get(_request(4), metadata=[("x-request-id", "evil")] * 2)
-    # What gRPC's own clients would not send.
+    # gRPC's own clients would not send these.
     for key, value in HOSTILE:
         if len(value) < 100:
             send_as_it_is(server, {key.replace("-", "_"): value})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, tokens and the policy: who may call what, and what happens when the files change."""
+"""TLS, tokens and the policy: authentication, authorization, and changes of the files."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ DENSE_BYTES = 8 * 1024 * 1024 * 4
 
 
 class Files:
-    """What a server with TLS, tokens and a policy reads, and what its clients need."""
+    """Files of a server with TLS, tokens and a policy, and those of its clients."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ def files(tmp_path: pathlib.Path) -> Files:
 
 
 def handshake(address: str, credentials: grpc.ChannelCredentials) -> bool:
-    """Whether a new connection comes about."""
+    """Reports whether a new connection can be made."""
     with Stub(address, credentials) as stub:
         try:
             return stub.check("liveness") == "SERVING"
@@ -142,8 +142,10 @@ def test_certificates_change_under_load(start_server: Any, files: Files) -> None
         traffic.wait_for(2)  # on the old connection
     assert traffic.failures == []
     errors = [line for line in server.log().splitlines() if " error " in line]
-    assert all("certificates: those read before stay in use" in line for line in errors)
-    assert "certificates: read anew" in server.log()
+    assert all(
+        "certificates: reload failed, the previous content stays in use" in line for line in errors
+    )
+    assert "certificates: reloaded" in server.log()
 
 
 def test_probes_are_answered_in_plaintext(start_server: Any, files: Files) -> None:
@@ -304,7 +306,10 @@ def test_a_file_that_locks_every_caller_out_keeps_the_old_state(
         replace(getattr(files, kind), text)
         eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
         assert stub.tensor(ALIBI)
-        assert f"{kind}: those read before stay in use: {files.folder}" in server.log()
+        assert (
+            f"{kind}: reload failed, the previous content stays in use: {files.folder}"
+            in server.log()
+        )
     ended = run_server("--check-config", *flags)
     assert ended.returncode == 2
     assert f"--{kind}: {files.folder}" in ended.stderr
@@ -384,7 +389,7 @@ def test_tables_are_granted_by_the_beginning_of_their_names(
             error = refused(lambda: trainer.tensor(t5(name="theirs:bias")))
             assert error.code() == grpc.StatusCode.PERMISSION_DENIED
             assert Details(error).fields == ["spec.t5.table.name"]
-            # Whether there is such a table is not told either.
+            # The answer does not reveal whether the table exists.
             assert refused(lambda: trainer.tensor(t5(name="none"))).code() == error.code()
         missing = refused(lambda: trainer.tensor(t5(sha256=digest)))
         assert missing.code() == grpc.StatusCode.NOT_FOUND
@@ -436,7 +441,7 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         # 4 MiB: an eighth of the budget, more than one of what `small` has.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
-        # What it asks for is made piece by piece, and what is kept for others is left alone.
+        # Its tensors are made piece by piece, and do not evict those of others.
         for seed in range(40):
             request = sinusoid(512, 256)
             request.sinusoidal.ladder.base = 100 + seed
@@ -450,7 +455,7 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         network = with_large_table()
         error = refused(lambda: small.tensor(network))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "all that this caller may have" in error.details()
+        assert "the limit of this caller" in error.details()
         assert large.tensor(network).data
 
 
@@ -472,7 +477,7 @@ def test_what_a_caller_is_sent_is_spread_over_time(start_server: Any, files: Fil
         stream.cancel()
         assert len(quick.payload(DENSE)) == DENSE_BYTES
         small = spec(alibi={"num_heads": 8}, pair={"query_length": 2**15, "key_length": 2**15})
-        # They come together, and so all are let in; what comes after them is not.
+        # They arrive together, and so all are admitted; later ones are not.
         answers = [slow.get.future(message("GetTensorRequest")(spec=small)) for _ in range(16)]
         for answer in answers:
             answer.exception()
@@ -510,7 +515,7 @@ def test_a_change_of_the_policy_counts_for_the_next_call(start_server: Any, file
 
 
 def say(*flags: str) -> str:
-    """What a server says to flags that it cannot use."""
+    """Returns a server's output for flags that it cannot use."""
     done = run_server("--check-config", *flags)
     assert done.returncode == 2
     return done.stderr
@@ -563,7 +568,7 @@ def test_files_that_cannot_be_used_are_named(files: Files) -> None:
     assert "want a private key in PEM" in say(cert, f"--tls-key={files.certificate}")
     assert "want certificates in PEM" in say(f"--tls-cert={files.key}", key)
     other = files.authority.sign("other")
-    assert "the key is not that of the certificate in" in say(cert, f"--tls-key={other.key}")
+    assert "the key does not match the certificate in" in say(cert, f"--tls-key={other.key}")
     locked = files.folder / "locked.key"
     subprocess.run(
         ["openssl", "ec", "-aes128", "-passout", "pass:x", "-in", files.key, "-out", locked],
@@ -574,10 +579,10 @@ def test_files_that_cannot_be_used_are_named(files: Files) -> None:
     files.install(files.authority.sign("old", days=-1))
     assert re.search(r"the certificate expired on \d{4}-\d\d-\d\d", say(cert, key))
     for line, complaint in {
-        "trainer secret": "line 2: the token of trainer is not given by its digest",
+        "trainer secret": "line 2: the token of trainer is not a digest",
         "trainer": "line 2: got 1 words, want NAME sha256:DIGEST",
         "tr\x01iner sha256:" + 64 * "0": "line 2: got the name 'tr\\001iner'",
-        f"a sha256:{64 * '0'}\nb sha256:{64 * '0'}": "line 3: b has the token of a",
+        f"a sha256:{64 * '0'}\nb sha256:{64 * '0'}": "line 3: b has the same token as a",
     }.items():
         files.tokens.write_text(f"\n{line}\n")
         said = say(f"--tokens={files.tokens}")

@@ -49,7 +49,7 @@ def text_fields(of: Descriptor, above: tuple[str, ...] = ()) -> Iterator[list[Fi
 
 
 def base(path: str) -> bytes:
-    """What the method answers well, to which a field is added."""
+    """Returns a valid request of the method, to which a field is added."""
     spec = alibi(2, 4)
     requests: dict[str, Callable[[], Any]] = {
         f"/{SERVICE}/{method}": lambda method=method: message(f"{method}Request")(spec=spec)
@@ -62,7 +62,7 @@ def base(path: str) -> bytes:
 
 
 def answer_bytes(channel: grpc.Channel, path: str, request: bytes, metadata: Any = ()) -> int:
-    """Of all messages, the status and both kinds of metadata."""
+    """Returns the bytes of all messages, the status and both kinds of metadata."""
     call = channel.stream_stream(path)(iter([request]), timeout=SECONDS, metadata=metadata)
     size = 0
     try:

@@ -81,7 +81,7 @@ def test_a_stream_outlasting_the_grace_is_cut(start_server: Any) -> None:
 
 
 def slow(key_length: int) -> Any:
-    """Minutes of one core: of a band, or of the first chunk where there is none."""
+    """Minutes of one core: of a band, or of the first chunk without one."""
     pair = {"query_length": 1, "key_length": key_length, "alignment": "ALIGNMENT_START"}
     return spec(sandwich={"num_heads": 1, "dim": 65536}, pair=pair)
 

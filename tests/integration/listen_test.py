@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the server listens: several addresses, socket files."""
+"""Addresses on which the server listens: several, and socket files."""
 
 import pathlib
 import socket
@@ -18,7 +18,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def failed(*flags: str) -> str:
-    """What a server says that cannot start."""
+    """Returns the output of a server that cannot start."""
     done = run_server("--metrics-listen=127.0.0.1:0", *flags)
     assert done.returncode == 1
     return done.stderr

@@ -34,7 +34,7 @@ SHAW = {"table": table_of(VECTORS), "left": 5, "right": 2}
 
 
 def spec_of(queries: int, keys: int, **fields: Any) -> Any:
-    """A request with the spec of Shaw's logits, unless `fields` say otherwise."""
+    """A request with the spec of Shaw's logits, unless `fields` change it."""
     given: dict[str, Any] = {
         "num_heads": HEADS,
         "head_dim": DIM,
@@ -97,7 +97,7 @@ def gathered_in_a_grid(queries: Array) -> Array:
 
 
 def answers(call: Any, *shapes: tuple[int, ...]) -> list[Array]:
-    """What came for each request, after checking every rule of the contract."""
+    """Returns the answer to each request, after checking every rule of the contract."""
     first = next(call)
     assert first.HasField("header")
     assert first.header_crc32c == header_checksum(first)

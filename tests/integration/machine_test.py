@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What control groups give is what the server takes: in real ones, nested."""
+"""The server uses the limits of its control groups: in real ones, nested."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator sees: metrics, log lines, reflection, server information."""
+"""Output for operators: metrics, log lines, reflection, server information."""
 
 import contextlib
 import http.client
@@ -106,7 +106,7 @@ def test_metrics_count_what_happens(start_server: Any) -> None:
     assert metrics["attnbias_cache_misses_total"] == 1
     assert metrics["attnbias_cache_hits_total"] == 2
     assert metrics["attnbias_cache_bytes"] == metrics["attnbias_memory_used_bytes"] > 0
-    # Beside its numbers an entry has a key.
+    # An entry has a key in addition to its numbers.
     key = metrics["attnbias_cache_bytes"] - metrics["attnbias_computed_bytes_total"]
     assert 0 < key < 2048
 
@@ -212,7 +212,7 @@ def test_what_is_hardly_meant_is_warned_of(
     monkeypatch.setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB")
     log = start_server("--memory-budget=1EiB").log()
     assert " warning ATTNBIAS_MEMORY_BUGDET: no flag has this variable\n" in log
-    assert " warning --memory-budget: got 1152921504606846976, which is more than the " in log
+    assert " warning --memory-budget: got 1152921504606846976, more than the " in log
 
 
 def test_spans_that_cannot_be_exported_are_warned_of(
@@ -251,7 +251,7 @@ def test_a_missing_cuda_device_leaves_the_cpu(start_server: Any, flags: tuple[st
     assert server.metrics()["attnbias_cuda_in_use"] == 0
     lines = [line for line in server.log().splitlines() if "CUDA" in line]
     assert len(lines) == 1
-    assert "the CPU computes alone: no CUDA device: " in lines[0]
+    assert "only the CPU computes: no CUDA device: " in lines[0]
 
 
 def test_the_cpu_alone_asks_for_no_device(start_server: Any) -> None:

@@ -102,7 +102,7 @@ def test_settings_are_those_of_the_contract(channel: grpc.Channel) -> None:
 
 @pytest.mark.parametrize("model", encodings())
 def test_every_parameter_listed_can_be_set(channel: grpc.Channel, model: str) -> None:
-    """None is refused as a field that there is not."""
+    """None is refused as an unknown field."""
     config = call(channel, "ModelConfig", name=model).config
     for path in config.parameters:
         error = refused(lambda path=path: infer(channel, ask(model, {path: "?"})))
@@ -155,7 +155,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
     ),
     "both of which one": (
         {"pair.alignment": "ALIGNMENT_END", "pair.query_offset": 1},
-        "pair.query_offset: set beside alignment, want one of them",
+        "pair.query_offset: set together with alignment, want one of them",
     ),
     **{
         f"Triton's {name}": ({name: 1}, f"{name}: got a setting of Triton's schedulers, want none")
@@ -243,7 +243,7 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
     "in both places": (
         {"contents": {"fp32_contents": [0.0] * 64}},
         [bytes(256)],
-        "t5.table.contents: set beside raw_input_contents",
+        "t5.table.contents: set together with raw_input_contents",
     ),
 }
 

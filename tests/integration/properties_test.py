@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of every encoding of a structure, with random hyperparameters and extents: dense is
+"""Properties of every encoding of a structure, with random hyperparameters and extents: dense is
 the compact form expanded, a window is a slice of the whole, lists of positions are what offsets
-give, a mask hides what it says, and a narrower type is one rounding of the same number.
+give, a mask hides its elements alone, and a narrower type is one rounding of the same number.
 """
 
 from typing import Any
@@ -58,7 +58,7 @@ class Whole:
         return {k: ways.array_of(part) for k, part in ways.by_stream(self._stub, spec).items()}
 
     def dense(self, extent: Spec | None = None, **other: Any) -> Any:
-        """[heads, queries, keys, columns], with axes of 1 where it has none."""
+        """[heads, queries, keys, columns], with axes of 1 if it has none."""
         (array,) = self.ask(extent, form="FORM_DENSE", **other).values()
         return self._with_all_axes(array, 2)
 
@@ -241,7 +241,7 @@ def rounded(numbers: Any, data_type: str) -> Any:
 
 def assert_one_rounding(got: Any, double: Any, data_type: str) -> None:
     """Holds elements to the float64 of the same real number, which lies within half an ulp of it:
-    the element is between what that ulp's ends are rounded to. But for a float64 that is itself
+    the element is between what that ulp's ends are rounded to. Except for a float64 that is itself
     halfway between two elements these are the same."""
     low, high = (rounded(np.nextafter(double, end), data_type) for end in (-np.inf, np.inf))
     exact = got.astype(np.float64)

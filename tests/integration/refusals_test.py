@@ -19,13 +19,13 @@ def of_rows(dim: int = 2, **table: Any) -> dict[str, Any]:
 
 
 def of_pairs(*, output: dict[str, Any] | None = None, **pair: Any) -> dict[str, Any]:
-    """ALiBi of 4 queries and keys, unless `pair` says otherwise."""
+    """ALiBi of 4 queries and keys, unless `pair` changes it."""
     extent = {"query_length": 4, "key_length": 4} | pair
     return {"alibi": {"num_heads": 1}, "pair": extent} | ({"output": output} if output else {})
 
 
 def of_table(**inline: Any) -> dict[str, Any]:
-    """T5 with a table of zeros, unless `inline` says otherwise."""
+    """T5 with a table of zeros, unless `inline` changes it."""
     table = {"data_type": "DATA_TYPE_F32", "shape": [32, 2], "data": bytes(256)} | inline
     return of_t5(num_heads=2, bidirectional=True, table={"inline_table": table})
 

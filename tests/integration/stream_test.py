@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stream carries: the right bytes, whole or in any part, under a right checksum."""
+"""Streams carry the right bytes, whole or in any part, with a right checksum."""
 
 import itertools
 import random
@@ -98,7 +98,7 @@ def test_resolved_spec_names_the_same_bytes(stub: Stub) -> None:
     header = stub.header(alibi(2, 16, 32, mask={"causal": True}))
     again = stub.header(header.resolved_spec)
     assert again == header
-    assert again.resolved_spec.output.form  # said, not left to a default
+    assert again.resolved_spec.output.form  # stated, not left to a default
 
 
 @pytest.mark.parametrize(

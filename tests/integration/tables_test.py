@@ -178,7 +178,7 @@ def test_changed_files_are_mounted_anew(
         # Written over in place, and not even whole: what was mounted stays.
         (model / "model.safetensors").write_bytes(b"not a table")
         notice()
-        eventually(lambda: "mounted before stay" in server.log(), "a line about the failure")
+        eventually(lambda: "mounted before remain" in server.log(), "a line about the failure")
         assert stub.tensor(request).data == new.data
         assert server.metrics()["attnbias_tables_reload_failed"] == 1
 
@@ -219,7 +219,7 @@ def test_mounted_tables_count_in_the_budget(start_server: Any, tmp_path: pathlib
             "the old one's memory given back",
         )
     write_large_table(tmp_path, 33)
-    eventually(lambda: "the 1 mounted before stay" in server.log(), "refused")
+    eventually(lambda: "the 1 mounted before remain" in server.log(), "refused")
     assert server.metrics()[budget] == 56 * MIB
     ended = run_server("--check-config", f"--tables={tmp_path}", "--memory-budget=64MiB")
     assert ended.returncode == 2
@@ -235,7 +235,7 @@ def test_an_emptied_folder_keeps_the_tables(start_server: Any, tmp_path: pathlib
     (tmp_path / "large.safetensors").rename(tmp_path / "elsewhere")
     eventually(lambda: server.metrics()["attnbias_tables_reload_failed"] == 1, "noticed")
     assert server.metrics()["attnbias_mounted_tables"] == 1
-    assert "got no table any more" in server.log()
+    assert "got no tables, want at least one" in server.log()
     (tmp_path / "elsewhere").rename(tmp_path / "large.safetensors")
     eventually(lambda: server.metrics()["attnbias_tables_reload_failed"] == 0, "mended")
 
@@ -248,7 +248,7 @@ def test_a_table_that_becomes_empty_keeps_the_old_one(
     server = start_server(f"--table=x={file}:w", "--tables-poll=100ms")
     save_file({"w": np.zeros((0, 4), "f4")}, tmp_path / "new")
     (tmp_path / "new").rename(file)
-    eventually(lambda: "the 1 mounted before stay" in server.log(), "refused")
+    eventually(lambda: "the 1 mounted before remain" in server.log(), "refused")
     assert server.metrics()["attnbias_mounted_tables"] == 1
     assert server.stop() == 0
 

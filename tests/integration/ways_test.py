@@ -97,7 +97,7 @@ def test_files_of_both_clients_say_the_same(
             ways.run_tool(served.address, "get", *words)
         with safetensors.safe_open(out, "numpy") as file:
             said[name] = file.metadata()
-    # Two writers of JSON agree on what it says, not on its spaces.
+    # Two writers of JSON agree on its content, not on its spaces.
     resolved = {
         json_format.Parse(
             metadata.pop("attnbias.resolved_spec"), message("TensorSpec")()

@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=tests/tools/bare_machine.sh
 source "$root/tests/tools/bare_machine.sh"
 
-# The first command: it has to answer and to end well when told to.
+# The first command: it must answer and exit gracefully when told to.
 serve() {
   local line server fd
   exec {fd}< <(exec "${inside[@]}" ./dev serve)

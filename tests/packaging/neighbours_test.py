@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-# What pip installs, and what a program imports of it.
+# Packages that pip installs, and the modules that a program imports.
 NEIGHBOURS = {
     "tritonclient[grpc]": "import tritonclient.grpc",
     "kserve": "import kserve",

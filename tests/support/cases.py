@@ -2,7 +2,7 @@
 """Random hyperparameters of every encoding, drawn by the rules of the contract.
 
 They are valid and small, and reach every field and enum value for some seed. A table is an array;
-one whose axes are turned around has its layout beside it. TIED has what the rules do not say: how
+one whose axes are swapped has its layout next to it. TIED has what the rules lack: how
 the fields of an encoding depend on one another.
 """
 
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def _is_restructured(self) -> bool:
-        """Whether a field is set that changes the structure."""
+        """True if a field is set that changes the structure."""
         fields = (field for field in self.owner.fields if field.name in self.fields)
         return any(option(field, "rule").structure_if_set for field in fields)
 
@@ -61,7 +61,7 @@ class Case:
 
     @property
     def has_grid(self) -> bool:
-        """Whether a table is asked for over a grid: each column depends on one of several axes."""
+        """True if a table is requested over a grid: each column depends on one of several axes."""
         return self.axes > 1 and "frequency_matrix" not in self.fields
 
     @property
@@ -79,7 +79,7 @@ class Case:
 
     @property
     def has_bias(self) -> bool:
-        """Whether it has other values than BUCKETS."""
+        """True if it has other values than BUCKETS."""
         return not option(self.owner, "buckets_only")
 
     @property
@@ -96,11 +96,11 @@ class Case:
 
     @property
     def sides(self) -> list[int]:
-        """Of a grid."""
+        """Sides of a grid."""
         return list(self.fields["window"])
 
     def tokens(self, stride: Sequence[int] = ()) -> int:
-        """Of a grid, with its class token: all, or every n-th of each axis."""
+        """Returns the tokens of a grid and its class token: all, or every n-th of each axis."""
         strides = stride or [1] * len(self.sides)
         places = (range(0, side, n) for side, n in zip(self.sides, strides, strict=True))
         return math.prod(map(len, places)) + bool(self.fields.get("class_token"))
@@ -112,7 +112,7 @@ class Case:
 
     @property
     def needs_lengths(self) -> bool:
-        """Whether its numbers depend on a length, which lists do not have."""
+        """True if its numbers depend on a length, which lists do not have."""
         return self.fields.get("variant") == "KEY_FROM_END"
 
     def spec(self, **extent_and_output: Any) -> Any:
@@ -124,7 +124,7 @@ class Case:
         return spec
 
     def asked(self, options: Options) -> Any:
-        """A TensorSpec with what `options` say."""
+        """Returns a TensorSpec with the `options`."""
         spec = self.spec(output={})
         for owner in (getattr(spec, self.extent), spec.output, spec.output.mask):
             for name, value in options.items():

@@ -50,7 +50,7 @@ def message(name: str) -> Any:
 
 @functools.cache
 def option(descriptor: Any, name: str) -> Any:
-    """What one of the contract's options says of a message, a field or a value."""
+    """Returns the value of one of the contract's options on a message, a field or a value."""
     extension = _pool().FindExtensionByName(f"attnbias.v1.{name}")
     kind = message_factory.GetMessageClass(extension.containing_type)
     return kind.FromString(descriptor.GetOptions().SerializeToString()).Extensions[extension]
@@ -88,7 +88,7 @@ def spec(**fields: Any) -> Any:
 
 
 def alibi(heads: int, queries: int, keys: int | None = None, **output: Any) -> Any:
-    """A TensorSpec of symmetric ALiBi; diagonals unless `output` says otherwise."""
+    """A TensorSpec of symmetric ALiBi; diagonals unless `output` changes it."""
     pair = {"query_length": queries, "key_length": keys or queries, "alignment": "ALIGNMENT_END"}
     return spec(alibi={"num_heads": heads}, pair=pair, output=output)
 

@@ -46,7 +46,7 @@ def limited_memory(size: int) -> Iterator[pathlib.Path]:
 
 
 def inside(group: pathlib.Path) -> tuple[str, ...]:
-    """What a command is preceded by to run in that group."""
+    """Returns the words to put before a command to run it in that group."""
     return ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
 
 

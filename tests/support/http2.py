@@ -73,7 +73,7 @@ def loopback(n: int) -> str:
 
 
 def open_socket(address: str, source: str = "") -> socket.socket:
-    """To HOST:PORT, to unix:PATH, or over TLS to tls:HOST:PORT, whoever that is.
+    """Connects to HOST:PORT, to unix:PATH, or over TLS to tls:HOST:PORT without verification.
 
     A socket to HOST:PORT comes from the address ``source``, if it is given.
     """
@@ -101,7 +101,7 @@ def _tls() -> ssl.SSLContext:
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """Says what other sockets say when it would block."""
+    """Raises what other sockets raise when it would block."""
 
     def sendmsg(self, pieces: Iterable[Any], *_: Any) -> int:
         try:
@@ -151,7 +151,7 @@ class Connection:
         self.socket.close()
 
     def begin(self, path: str, body: bytes, *, ends: bool = True, **headers: str) -> Stream:
-        """A call with these messages, after which the client says no more if it `ends`."""
+        """A call with these messages, after which the client half-closes if it `ends`."""
         stream = Stream(self._next, memoryview(body), ends, self._initial_window)
         self._next += 2
         self._streams[stream.number] = stream
@@ -164,7 +164,7 @@ class Connection:
         self._end(stream)
 
     def call(self, path: str, body: bytes, seconds: float) -> Stream:
-        """A unary call, waited for so long."""
+        """Makes a unary call, and waits this many seconds for its answer."""
         stream = self.begin(path, body)
         pump([self], lambda: stream.ended or self.closed, seconds)
         return stream
@@ -266,7 +266,7 @@ class Connection:
 
 
 def pump(connections: Sequence[Connection], done: Callable[[], bool], seconds: float) -> bool:
-    """Sends and reads until it is done, or for so long; whether it was done."""
+    """Sends and reads until `done` or a timeout; returns whether it was done."""
     poll = select.poll()
     by_descriptor = {c.socket.fileno(): c for c in connections if not c.closed}
     deadline = time.monotonic() + seconds

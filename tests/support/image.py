@@ -64,7 +64,7 @@ class Buildah:
 
 @contextlib.contextmanager
 def root_mount() -> Iterator[list[str]]:
-    """What to put before a command that needs "/" to be a mount, where it is not one.
+    """Yields the words to put before a command that needs "/" to be a mount, if it is not one.
 
     That is so in a plain chroot; bound to another place, "/" is a mount there.
     """

@@ -48,7 +48,7 @@ class Server(ServerProcess):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def exposition(self) -> str:
-        """What Prometheus reads."""
+        """Returns the metrics as Prometheus reads them."""
         return exposition_of(self.metrics_address)
 
     def metrics(self) -> dict[str, float]:
@@ -130,7 +130,7 @@ def _serialize(request: Any) -> bytes:
 
 
 class Details:
-    """What a status carries beside code and message."""
+    """Details of a status in addition to code and message."""
 
     def __init__(self, error: grpc.RpcError) -> None:
         status = rpc_status.from_call(error)
@@ -194,7 +194,7 @@ def memory_of(pid: int, name: str) -> int:
 
 def cpu_seconds(pid: int) -> float:
     """Returns the processor time of all threads of a process since it began."""
-    # What clock_getcpuclockid(3) gives for another process; Python does not have it.
+    # Equals clock_getcpuclockid(3) of another process, which Python lacks.
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -222,7 +222,7 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether something accepts connections on loopback."""
+    """Reports whether a process accepts connections on loopback."""
     with contextlib.suppress(OSError):
         socket.create_connection(("127.0.0.1", port)).close()
         return True

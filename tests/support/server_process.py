@@ -17,7 +17,7 @@ PATIENCE = 60  # seconds, for what must happen but takes as long as the machine 
 class ServerProcess:
     """Runs until the `with` block ends; `stop` before that for its exit code.
 
-    It listens on a free port unless `flags` say where. Its log is a file, or whatever descriptor
+    It listens on a free port unless `flags` name one. Its log is a file, or whatever descriptor
     `stderr` is.
 
     Args:

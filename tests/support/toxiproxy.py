@@ -23,7 +23,7 @@ class Toxiproxy(NamedTuple):
 
 
 class Link:
-    """What a client is given in place of the server's address."""
+    """A link that clients use in place of the server's address."""
 
     def __init__(self, proxy: Toxiproxy, server: str) -> None:
         proxies = f"{proxy.api}/proxies"
@@ -35,14 +35,14 @@ class Link:
 
     @contextlib.contextmanager
     def slow(self, bytes_per_second: float) -> Iterator[None]:
-        """What the server sends on each connection comes no faster."""
+        """Limits the rate of the server's data on each connection."""
         rate = max(1, int(bytes_per_second / 1000))
         with self._toxic("bandwidth", "downstream", rate=rate):
             yield
 
     @contextlib.contextmanager
     def far(self, milliseconds: int) -> Iterator[None]:
-        """What the server sends comes so much later."""
+        """Delays the server's data."""
         with self._toxic("latency", "downstream", latency=milliseconds):
             yield
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that go on while something happens to who answers them."""
+"""Calls that continue while something happens to their servers."""
 
 import threading
 import time
@@ -37,7 +37,7 @@ class Traffic:
             thread.join()
 
     def wait_for(self, count: int) -> None:
-        """Until so many more calls have ended."""
+        """Waits until this many more calls have ended."""
         wanted = len(self.seconds) + len(self.failures) + count
         eventually(lambda: len(self.seconds) + len(self.failures) >= wanted, f"{count} calls ended")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One TensorSpec by every way to the server: a unary call, a stream, the command-line tool.
 
-What the tool is told is worked out here from the spec by reflection, and what it wrote is read
-back by the safetensors package and numpy: nothing of the clients under test is used.
+The tool's arguments are derived from the spec by reflection, and its files are read back by the
+safetensors package and numpy: nothing of the clients under test is used.
 """
 
 import itertools
@@ -54,8 +54,8 @@ def array_of(part: Part) -> Any:
 
 
 def parts_of(result: Any, names: list[str]) -> Parts:
-    """What Python's client gave, by the names of the header's parts: an array, or an object that
-    has arrays of these names, of which it may keep some inside."""
+    """Returns the result of Python's client by the names of the header's parts: an array, or an
+    object that has arrays of these names, of which it may keep some inside."""
     arrays = {}
     for name in names:
         table, _, axis = name.partition(".axis")
@@ -105,14 +105,14 @@ def by_command_line(address: str, spec: Any, folder: pathlib.Path) -> Parts:
 
 
 def run_tool(address: str, *arguments: object, folder: pathlib.Path | None = None) -> str:
-    """What the tool prints that has nothing to complain of; `folder` is where its files are."""
+    """Returns the output of the tool, which must succeed; `folder` has its files."""
     done = tool(address, *arguments, folder=folder)
     assert done.returncode == 0, (done.args, done.stderr)
     return done.stdout
 
 
 def refusal_of_tool(address: str, spec: Any, folder: pathlib.Path) -> str:
-    """What the tool says of a spec that the server refuses, from the status' name on."""
+    """Returns the tool's message for a spec that the server refuses, from the status' name on."""
     done = tool(address, "get", *command_line(spec, folder))
     assert done.returncode == 1, (done.args, done.stdout, done.stderr)
     return done.stderr.removeprefix("attnbias: ")
@@ -128,7 +128,8 @@ def tool(
 
 
 def command_line(spec: Any, folder: pathlib.Path) -> list[str]:
-    """What `attnbias get` takes to ask for the spec; its tables become files in the folder."""
+    """Returns the arguments of `attnbias get` for the spec; its tables become files in the
+    folder."""
     encoding = spec.WhichOneof("encoding")
     extent = spec.WhichOneof("extent")
     words = [encoding, *_assignments(getattr(spec, encoding), "", folder, itertools.count())]

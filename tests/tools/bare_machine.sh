@@ -3,7 +3,7 @@
 # Bare Debian machines as folders, for tests of what starts from nothing. Needs root
 # and debootstrap.
 
-# What a machine of this network has been told beforehand: names, proxies, authorities.
+# Copies the network's settings: names, proxies, authorities.
 hand_in_network() {
   local machine=$1 file
   cp --dereference /etc/resolv.conf /etc/hosts "$machine/etc/"

@@ -4,7 +4,7 @@
 Usage: python -m tests.tools.generate [--check]
 
 With --check nothing is written, and a file that is not current is an error. The contract in proto/
-is the source: its comments, rules and options; and the presets beside it. The signatures of
+is the source: its comments, rules and options; and the presets in its folder. The signatures of
 ``attnbias.Client.get`` are those of the client for asyncio, too. A page has generated
 parts between the lines "<!-- generated: NAME -->" and "<!-- end -->".
 """
@@ -439,7 +439,7 @@ def described(
 ) -> str:
     """Describes a field in the docstring of its class.
 
-    Or in that of a preset: under a name there, with the conditions on arguments beside it.
+    Or in that of a preset: under a name there, followed by the conditions on arguments.
     """
     rule, sentences = rule_of(field), [doc or comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"

@@ -20,7 +20,7 @@ GENERATED = (
     "client/python/src/attnbias/_public/",
     "client/python/src/attnbias/v1/",
 )
-# What ruff does not count either.
+# ruff does not count these either.
 PYTHON_PRAGMA = re.compile(r"\s+# type: ignore\[.*")
 
 

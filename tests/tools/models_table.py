@@ -10,7 +10,7 @@ REGISTER = ROOT / "client/python/src/attnbias/_models/models.json"
 
 
 def encodings(row: dict[str, Any]) -> str:
-    """What from_config gives: the encodings of a rule, or of the parts."""
+    """Returns the encodings that from_config gives for a rule, or for the parts."""
     cell = f"`{row['rule']}`" if "rule" in row else f"those of {', '.join(row['parts'])}"
     return "; ".join(filter(None, (cell, row.get("note"))))
 

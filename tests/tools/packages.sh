@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# Builds Debian packages into build/packages, in a folder for each release of Debian, and beside
-# each its bill of materials. Each release and architecture has a machine that builds for it. The
-# image has such a bill too.
+# Builds Debian packages into build/packages, in a folder for each release of Debian, each with its
+# bill of materials. Each release and architecture has a machine that builds for it. The image has
+# such a bill too.
 # shellcheck source=tests/tools/bare_machine.sh
 source "$root/tests/tools/bare_machine.sh"
 packages=$root/build/packages
@@ -44,7 +44,8 @@ packages_of_libraries() {
       xargs dpkg-query --search | sed "s/: .*//"' bash "${ldd[@]}" "$1"
 }
 
-# Of a package, the libraries that its programs take from others, and whose headers are compiled in.
+# Writes the bill of a package: the libraries of its programs, and those whose headers are compiled
+# in.
 write_bill() {
   local package=$1 architecture=$2 unpacked=$root/$folder/unpacked program names entries
   rm -rf "$unpacked"

@@ -34,7 +34,7 @@ release_chart() {
   rm -r "$stage"
 }
 
-# What proxy.golang.org serves of a module is such an archive.
+# proxy.golang.org serves such an archive of a module.
 release_go_module() {
   local folder=$1 version=$2 module
   module=$(sed -n 's/^module //p' client/go/go.mod)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes generated files, or with --check says which of them are not current."""
+"""Writes generated files, or with --check lists those that are not current."""
 
 import sys
 from pathlib import Path

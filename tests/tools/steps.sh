@@ -5,12 +5,12 @@
 # Steps run under set -e, which && and || would switch off in what they call.
 # Packages that one step alone takes stand in debian-packages-STEP.txt.
 steps=(layers contract format lint build cpp python go clients integration golden grpcurl readme)
-# What a small change needs: one build, no machine beside this one.
+# Steps that a small change needs: one build, no other machine.
 # shellcheck disable=SC2034  # read by dev
 quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
-# What --all adds: other builds, other machines, other engines.
+# Steps that --all adds: other builds, other machines, other engines.
 rest_steps=(locks current deploy helm envoy oip languages neon asan tsan container wheels packages
   container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
@@ -19,7 +19,7 @@ long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_con
 fuzz_runs=20000
 # Tests that mostly wait, for a server or for time.
 at_once=(-n 4 --dist worksteal)
-# Where generated Python code and the installed package go.
+# Folder of generated Python code and the installed package.
 python_site=$root/build/python
 
 cpp_sources() { find core server client tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | sort; }
@@ -31,7 +31,7 @@ need_go_tools() {
   need_go_tool "$PROTOC_GEN_GO_GRPC"
 }
 
-# What the steps named take, and each test may.
+# Sets up what the given steps need, and any test may.
 set_up_tests() {
   need_test_packages "$@"
   # Gigabytes, fetched while other steps compile; the step itself waits for them.
@@ -60,7 +60,7 @@ set_up_peers() {
   need_keras_hub
 }
 
-# What the Python and Go tests read.
+# Exports the variables that the Python and Go tests read.
 export_test_environment() {
   export_programs dev
   export ATTNBIAS_CACHE=$cache KUBERNETES
@@ -70,7 +70,7 @@ export_test_environment() {
   export PYTEST_ADDOPTS="-p no:cacheprovider --timeout=600 --timeout-method=thread"
 }
 
-# Says where the programs of a build are.
+# Exports the paths of the programs of a build.
 export_programs() {
   export ATTNBIAS_SERVER_BINARY=$root/build/$1/bin/attnbias-server
   export ATTNBIAS_CLI_BINARY=$root/build/$1/bin/attnbias
@@ -107,6 +107,7 @@ step_contract() {
   diff -r "$fresh/attnbiaspb" client/go/attnbiaspb
   rm -r "$fresh"
   python -m tests.tools.generate --check
+  python -m tests.tools.messages --check
 }
 
 # Writes what buf and protoc generate from proto/: Go's stubs, and the contract that later
@@ -130,9 +131,10 @@ generate() {
   mv "$fresh/accepted.binpb" tests/conformance/
   rm -r "$fresh"
   python -m tests.tools.generate
+  python -m tests.tools.messages
 }
 
-# Lies beside go, but not on every machine on the PATH.
+# Finds gofmt in go's folder, which is not on every machine's PATH.
 gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
@@ -154,10 +156,41 @@ step_lint() {
   shell_sources | xargs shellcheck --external-sources
   ruff check client/python deploy tests
   (cd client/go && go vet ./...)
+  check_english
+  check_commits
 }
 
-# Whether what a mutex guards is touched only under it, and each lock has a name: without one
-# it is let go at once.
+# Checks pages, comments and docstrings by the rules in tests/tools/vale, after the rules' own
+# cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++.
+check_english() {
+  need_go_tool "$VALE"
+  local rule source lint=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
+  for rule in tests/tools/vale/English/*.yml; do
+    grep -qE '^    (contains:|want: \|)' "$rule" || die "$rule: no case in which it fires"
+    "${lint[@]}" test "$rule" >build/vale.log || { cat build/vale.log && return 1; }
+  done
+  rm -rf build/vale
+  mkdir -p build/vale
+  { shell_sources && git ls-files -- '*CMakeLists.txt' '*.cmake'; } | while read -r source; do
+    install -D -m 644 "$source" "build/vale/$source.py"
+  done
+  for source in $(git ls-files -- '*.cu'); do
+    install -D -m 644 "$source" "build/vale/$source.cc"
+  done
+  git ls-files -- '*.md' '*.h' '*.cc' '*.go' '*.js' '*.proto' '*.py' ':!client/go/attnbiaspb' |
+    xargs "${lint[@]}" --output=line build/vale
+}
+
+# Checks the subjects of a branch's commits, or of the last ones of main.
+check_commits() {
+  local commits range=origin/main..HEAD
+  [[ -n $(git rev-list --max-count=1 "$range" 2>/dev/null) ]] || range=HEAD
+  commits=$(git rev-list --no-merges --max-count=20 "$range" | paste -sd,)
+  gitlint --config tests/tools/gitlint.ini --commits "$commits,"
+}
+
+# Checks that data is accessed only under the mutex that guards it, and that each lock has a name:
+# without one it is released immediately.
 step_locks() {
   build dev
   find build/dev/{core,server,client} -path '*/Unity/*.cxx' | sort |
@@ -204,7 +237,7 @@ step_tsan() {
   ctest --preset tsan
 }
 
-# What gRPC has a part in, once more with the current one.
+# Runs the tests that involve gRPC with the current one.
 step_current() {
   ((EUID == 0)) || skip "making a machine of another Debian release needs root"
   build_current attnbias-server attnbias attnbias-driver {server,cpp,neighbour}_test
@@ -246,7 +279,7 @@ step_fuzz() {
   for program in build/fuzz/bin/*_fuzz; do
     name=${program##*/}
     mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
-    # Each input is a test of its own; so many that none of the programs takes a minute. The
+    # Each input is a test of its own; their number keeps each program below a minute. The
     # program's own exit code for a finding is that of a step that is skipped.
     "$program" -runs="$fuzz_runs" -seed=1 -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
       -malloc_limit_mb=256 -verbosity=0 -print_final_stats=1 -dict="build/fuzz/seeds/$name.dict" \
@@ -333,7 +366,7 @@ step_helm() {
   pytest tests/packaging/deploy/helm_test.py
 }
 
-# What Kubernetes' schemas, and those of others, are checked with.
+# Installs the tools and schemas that check manifests.
 need_manifest_tools() {
   local certificates monitors routes
   need_go_tool "$KUBECONFORM"
@@ -384,7 +417,7 @@ step_bare() {
   tests/packaging/bare.sh
 }
 
-# What pip installs, on machines that have nothing else; minutes.
+# Tests the wheels on machines that have nothing else; minutes.
 step_wheels() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   build_wheels x86_64 aarch64
@@ -444,14 +477,14 @@ step_kubernetes() {
   tests/packaging/kubernetes/run.sh build/kubernetes
 }
 
-# The tests of core but for those of single evaluators, beside the backend.
+# Runs the tests of core except for those of single evaluators, with the backend.
 step_cuda_cpp() {
   need_cuda
   build cuda core_test
   ctest --preset cuda --exclude-regex 'NOT_BUILT|NeonKernels'
 }
 
-# What the compiler made of the kernels.
+# Checks the code that the compiler made from the kernels.
 step_cuda_code() {
   need_cuda
   build cuda attnbias_cuda
@@ -489,7 +522,8 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance/peers -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
-  # What depends on transformers' version, with the newest; that torch compiles it does not.
+  # Runs the tests that depend on transformers' version with the newest; compilation by torch does
+  # not.
   PYTHONPATH=$TRANSFORMERS_NEWEST:$PYTHONPATH PEERS_TRANSFORMERS=newest pytest -n 2 \
     tests/conformance/peers/attach{,_{learned,rotary,sinusoidal,swin_v2,windows}}_test.py \
     tests/conformance/peers/{checkpoint,default_configs,export,from_config,versions}_test.py \
@@ -526,8 +560,7 @@ check_step_names() {
 
 passed=0 failed=0 skipped=0
 
-# Adds up what the tools in a step's log say of their tests; a step whose tools
-# say nothing counts as one test.
+# Adds up the numbers of tests in a step's log; a step whose tools print none counts as one test.
 count_results() {
   local log=$1 status=$2 p f s
   read -r p f s < <(awk '
@@ -573,7 +606,7 @@ run_step() {
   else
     printf 'FAILED  %4d s, the end of %s:\n' $((SECONDS - start)) "$log"
     tail -n 200 "$log"
-    # Go, and programs that ctest runs, say in the middle of the log what failed.
+    # Go, and programs that ctest runs, report failures in the middle of the log.
     grep -C 20 -E '^ *--- FAIL|: Failure$|runtime error: |Sanitizer: ' "$log" || true
   fi
 }

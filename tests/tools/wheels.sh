@@ -4,7 +4,7 @@
 # architecture or those named, with the libraries that it takes from Debian 12 inside.
 wheels=$root/build/wheels
 
-# Where the libraries of an architecture are unpacked that is not this machine's.
+# Unpacks the libraries of an architecture that is not this machine's.
 need_sysroot() {
   local hash files=("$root"/cmake/{debian-packages.txt,make_aarch64_sysroot.sh})
   need_packages "$root/cmake/debian-packages-aarch64.txt"

@@ -145,7 +145,7 @@ class ChunkReader {
     return chunk_.header.emplace().ParseFromString(header) ? absl::OkStatus() : Malformed();
   }
 
-  // Of a repeated occurrence the last one counts, as in protobuf.
+  // The last of several occurrences counts, as in protobuf.
   absl::Status ReadData() {
     uint32_t size = 0;
     if (!in_.ReadVarint32(&size)) return Malformed();

@@ -212,16 +212,16 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options, boo
     case grpc::StatusCode::UNAUTHENTICATED:
       if (has_token) {
         return absl::StrCat(target,
-                            " does not know this token: is it of this server, "
+                            " rejected this token: is it for this server, "
                             "and still valid?");
       }
       return absl::StrCat(target,
-                          " wants to know who calls: set token_file, or "
+                          " requires authentication: set token_file, or "
                           "tls.cert_file and tls.key_file");
     case grpc::StatusCode::PERMISSION_DENIED:
       return absl::StrCat(target,
-                          " does not let this caller do it: ask those who run "
-                          "it, or call with another token or certificate");
+                          " denied permission: ask its operator, or call with another token or "
+                          "certificate");
     default:
       return "";
   }

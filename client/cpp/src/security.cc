@@ -111,10 +111,10 @@ absl::StatusOr<Certificate> ReadCertificate(const std::string& path, absl::strin
 
 absl::Status CheckPair(const TlsOptions& tls, const Names& names) {
   if (tls.key_file.empty()) {
-    return Refused(names.cert, tls.cert_file, absl::StrCat(names.key, " beside it"));
+    return Refused(names.cert, tls.cert_file, absl::StrCat(names.key, " with it"));
   }
   if (tls.cert_file.empty()) {
-    return Refused(names.key, tls.key_file, absl::StrCat(names.cert, " beside it"));
+    return Refused(names.key, tls.key_file, absl::StrCat(names.cert, " with it"));
   }
   const absl::StatusOr<Certificate> certificate = ReadCertificate(tls.cert_file, names.cert);
   if (!certificate.ok()) return certificate.status();
@@ -167,13 +167,14 @@ absl::StatusOr<Source> SourceOf(const ClientOptions& options) {
   const std::string path = options.token_file.value_or("");
   const std::string token = options.token.value_or("");
   if (!path.empty() && !token.empty()) {
-    return absl::InvalidArgumentError("token: got one beside token_file, want one of the two");
+    return absl::InvalidArgumentError(
+        "token: got one together with token_file, want one of the two");
   }
   if (SaysWhoCalls(options)) {
     if (path.empty() && token.empty()) return Source();
     return absl::InvalidArgumentError(
         absl::StrCat(token.empty() ? "token_file" : "token",
-                     ": got one beside \"authorization\" in metadata, want one of the two"));
+                     ": got one together with \"authorization\" in metadata, want one of the two"));
   }
   if (!path.empty()) return Source{.name = "token_file", .path = path};
   if (!token.empty()) return Source{.name = "token", .token = token};
@@ -220,7 +221,7 @@ absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(const ClientOptio
   if (source->path.empty()) {
     if (!IsToken(source->token)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(source->name, ": got text that is no token; want visible characters ",
+          absl::StrCat(source->name, ": got text that is not a token; want visible characters ",
                        "of ASCII, without spaces"));
     }
     made->token_ = std::move(source->token);

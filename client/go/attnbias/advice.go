@@ -69,11 +69,11 @@ func (c *Client) advice(err *Error) string {
 		return "no complete answer from %s within the time of the context, or of WithTimeout"
 	case codes.Unauthenticated:
 		if c.who.token != nil {
-			return "%s does not know this token: is it of this server, and still valid?"
+			return "%s rejected this token: is it for this server, and still valid?"
 		}
-		return "%s wants to know who calls: add WithTokenFile, or TLS.Cert and TLS.Key"
+		return "%s requires authentication: add WithTokenFile, or TLS.Cert and TLS.Key"
 	case codes.PermissionDenied:
-		return "%s does not let this caller do it: ask those who run it, or call with another " +
+		return "%s denied permission: ask its operator, or call with another " +
 			"token or certificate"
 	}
 	return ""

@@ -28,7 +28,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// What a bias over 4096 queries and keys takes: the few numbers of which it is made.
+// A bias over 4096 queries and keys takes only the few numbers that define it.
 func Example() {
 	client, err := attnbias.New("")
 	if err != nil {
@@ -156,7 +156,7 @@ func ExampleGetInto() {
 	// Output: [0 -0.00390625 -0.0078125]
 }
 
-// What to do about an error depends on what it is; its details say more.
+// The right reaction depends on the error; its details have more.
 func ExampleError() {
 	client := newClient()
 	defer client.Close()
@@ -213,7 +213,7 @@ func ExampleLogits() {
 	// [1.5 1.5 3]
 }
 
-// What a payload is, before anything is computed or sent.
+// The payload is described before anything is computed or sent.
 func ExampleClient_Describe() {
 	client := newClient()
 	defer client.Close()

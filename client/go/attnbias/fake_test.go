@@ -24,7 +24,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// What is asked for where the answer is a script's.
+// The request whose answer a script gives.
 var alibi = &pb.TensorSpec{
 	Encoding: &pb.TensorSpec_Alibi{Alibi: &pb.Alibi{NumHeads: 1}},
 	Extent:   &pb.TensorSpec_Pair{Pair: &pb.PairExtent{QueryLength: 2, KeyLength: 2}},
@@ -36,7 +36,7 @@ var payload = []float32{1, 2, 3}
 const (
 	chunkBytes  = 4
 	fingerprint = "00000000000000000000000000000000000000000000000000000000000000ff"
-	// Of the encoding alone.
+	// Covers the encoding alone.
 	encodingFingerprint = "00000000000000000000000000000000000000000000000000000000000000ee"
 )
 
@@ -93,7 +93,7 @@ func part(index int) *pb.StreamTensorResponse {
 	}
 }
 
-// firstPart is part 0 beside the header.
+// firstPart is part 0 with the header.
 func firstPart() *pb.StreamTensorResponse {
 	first := part(0)
 	proto.Merge(first, withHeader(payloadHeader()))
@@ -102,7 +102,7 @@ func firstPart() *pb.StreamTensorResponse {
 
 type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 
-// fake answers as an attnbias server does, or as its script says.
+// fake answers as an attnbias server does, or follows its script.
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
 	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor; then the payload
@@ -192,7 +192,7 @@ func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*
 	return f, server.Stop
 }
 
-// clientOf is a client that says nothing while it waits.
+// clientOf is a client that logs nothing while it waits.
 func clientOf(t *testing.T, target string, options ...Option) *Client {
 	t.Helper()
 	silent := WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))

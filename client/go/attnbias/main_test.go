@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Where the real server of all tests and examples is; empty: there is none.
+// Address of the real server of all tests and examples; empty without one.
 var serverAddress string
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runWithServer(m))
 }
 
-// runWithServer runs the tests beside the server that ATTNBIAS_SERVER_BINARY names. Without it
+// runWithServer runs the tests with the server that ATTNBIAS_SERVER_BINARY names. Without it
 // those that take one are skipped, and so are the examples.
 func runWithServer(m *testing.M) int {
 	binary := os.Getenv("ATTNBIAS_SERVER_BINARY")

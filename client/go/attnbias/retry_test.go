@@ -167,7 +167,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"WithMaxAttempts: got 0, want at least 1":          {WithMaxAttempts(0)},
 		"WithMaxTensorBytes: got -1, want more than 0":     {WithMaxTensorBytes(-1)},
 		"WithConnectTimeout: got 0s, want more than 0":     {WithConnectTimeout(0)},
-		"WithToken: got text that is no token":             {WithToken("two words")},
+		"WithToken: got text that is not a token":          {WithToken("two words")},
 		"WithTokenFile: open : no such file":               {WithTokenFile("")},
 		"TLS.Cert and TLS.Key: got \"a\" and \"\", want b": {WithTLS(TLS{Cert: "a"})},
 	} {

@@ -166,7 +166,7 @@ func newBearer(name, file, token string) (*bearer, error) {
 		return b, b.renew()
 	}
 	if !isToken(token) {
-		return nil, invalid("%s: got text that is no token, want visible characters of ASCII, "+
+		return nil, invalid("%s: got text that is not a token, want visible characters of ASCII, "+
 			"without spaces", name)
 	}
 	b.last.Store(&token)

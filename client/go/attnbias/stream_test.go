@@ -21,7 +21,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// recorded is a stream of messages as they came.
+// recorded is a stream of messages as received.
 type recorded [][]byte
 
 func (r *recorded) RecvMsg(into any) error {
@@ -186,7 +186,7 @@ func FuzzReadChunk(f *testing.F) {
 		if err := proto.Unmarshal(message, &want); err != nil && header == nil {
 			t.Fatalf("took %x, which protobuf does not: %v", message, err)
 		} else if err != nil {
-			return // a header that is no header is refused when it is read
+			return // an invalid header is refused when it is read
 		}
 		got := &pb.ComputeLogitsResponse{
 			Offset: read.offset, Crc32C: read.crc32c, FirstRow: read.firstRow,

@@ -17,12 +17,12 @@ CONFIGS = [
 ]
 models = [transformers.AutoModelForCausalLM.from_config(config).eval() for config in CONFIGS]
 
-# %% What they say by themselves
+# %% Output without a server
 prompt = torch.randint(3, 1000, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False, "pad_token_id": 0}
 own = [model.generate(prompt, **options) for model in models]
 
-# %% What they say with the numbers of a server
+# %% Output with the numbers of a server
 with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = [attnbias.attach(model, client, max_length=128) for model in models]
 

@@ -13,7 +13,7 @@ torch.manual_seed(0)
 config = transformers.GPT2Config(vocab_size=1000, n_embd=96, n_layer=2, n_head=6, n_positions=128)
 model = transformers.GPT2LMHeadModel(config).eval().requires_grad_(False)
 
-# %% What it says by itself
+# %% Output without a server
 prompt = torch.randint(3, config.vocab_size, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False, "pad_token_id": 0}
 own = model.generate(prompt, **options)

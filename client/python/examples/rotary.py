@@ -29,7 +29,7 @@ config = transformers.LlamaConfig(
 )
 model = transformers.LlamaForCausalLM(config).eval()
 
-# %% What it says by itself, and its cosines of the last position
+# %% Output without a server, and the cosines of the last position
 prompt = torch.randint(config.vocab_size, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False}
 own_tokens = model.generate(prompt, **options)

@@ -17,7 +17,7 @@ model = transformers.T5EncoderModel(config).eval().requires_grad_(False)
 tokens = torch.randint(config.vocab_size, (1, LENGTH))
 own = model(tokens).last_hidden_state
 
-# %% With what a server says of its biases
+# %% Output with a server's biases
 with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = attnbias.attach(model, client, max_length=LENGTH, attention="flex")
 

@@ -47,7 +47,7 @@ def client(server: FakeServer, connect: Connect) -> Iterator[attnbias.Client]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that calls would wait between attempts; nobody waits."""
+    """Records the seconds between attempts without waiting."""
     waited: list[float] = []
 
     async def wait(_: object, seconds: float) -> None:

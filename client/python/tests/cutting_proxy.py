@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CuttingProxy:
-    """Forwards to a target; the first connections break after so many bytes from it.
+    """Forwards to a target; the first connections break after a number of bytes from it.
 
     Args:
         target: "host:port".

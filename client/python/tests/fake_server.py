@@ -86,7 +86,7 @@ class Payload:
             yield self.chunk(at, min(at + step, end))
 
     def serve(self, request: Request, context: Context) -> Iterator[bytes]:
-        """What an honest server does."""
+        """Answers as an honest server does."""
         del context
         yield from self.messages(request.read_offset)
 
@@ -128,7 +128,7 @@ def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -
 
 
 def describes(_request: object, _context: Context) -> service_pb2.DescribeTensorResponse:
-    """What an honest server does for ALiBi of 2 heads, 5 queries and 5 keys."""
+    """Answers as an honest server does for ALiBi of 2 heads, 5 queries and 5 keys."""
     array = np.zeros((2, 9), "f4")
     made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
     return service_pb2.DescribeTensorResponse(header=made)
@@ -183,7 +183,7 @@ def _understood(kind: Any, message: bytes, request: Any) -> bytes:
 
 
 class Caller(NamedTuple):
-    """How a call said who makes it, and the connection that it came over."""
+    """The identity that a call stated, and its connection."""
 
     authorization: str | None
     certificate_name: str | None
@@ -192,7 +192,7 @@ class Caller(NamedTuple):
 
 
 class FakeServer:
-    """Answers the n-th StreamTensor with the n-th entry of its script, the last one for ever.
+    """Answers the n-th StreamTensor with the n-th entry of its script, then always with the last.
 
     Unless a test decides otherwise, it has PAYLOAD and a description, and refuses logits.
 
@@ -231,7 +231,7 @@ class FakeServer:
         self._server.stop(None).wait()
 
     def _noted(self, answer: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
-        """The answer, and a note of who asks for it."""
+        """Answers, and records the caller."""
 
         def noted(request: Any, context: grpc.ServicerContext) -> Any:
             metadata = dict(context.invocation_metadata())

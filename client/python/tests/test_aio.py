@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is the asynchronous client's own; what both clients do is tested of both elsewhere."""
+"""Behavior of the asynchronous client alone; other tests run both clients."""
 
 from __future__ import annotations
 

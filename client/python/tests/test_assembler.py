@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a stream brings: nothing is written that is not the next chunk, whole and right."""
+"""Only the next chunk, complete and correct, is written, whatever the stream contains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnbias.v1 import service_pb2, tensor_pb2
 
 MOST_BYTES = 1000
 
-# What is wrong with a chunk's offset and checksum, if anything, and its data.
+# Chunks: changes to the offset and the checksum, and the data.
 CHUNKS = st.tuples(
     st.just(0) | st.integers(-2, 2), st.just(0) | st.integers(1, 2**32 - 1), st.binary(max_size=20)
 )
@@ -56,7 +56,7 @@ def within(number: int) -> int:
 
 @st.composite
 def headers(draw: st.DrawFn) -> service_pb2.TensorHeader:
-    """Parts that add up, but for what is wrong with them."""
+    """Parts that add up, except for what is wrong with them."""
     header = service_pb2.TensorHeader()
     wrong = st.just(0) | st.integers(-8, 8)
     for _ in range(draw(st.integers(0, 3))):

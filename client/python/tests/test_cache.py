@@ -48,7 +48,7 @@ OTHER = "fedcba9876543210" * 4
 
 
 def serve(server: FakeServer, *payloads: Payload) -> None:
-    """Has the n-th tensor asked for be the n-th payload, the last one for ever."""
+    """Makes the n-th tensor requested the n-th payload, and all after the last the last."""
     server.script = [payload.serve for payload in payloads]
     server.describe = [
         lambda _request, _context, payload=payload: service_pb2.DescribeTensorResponse(
@@ -90,7 +90,7 @@ def request(folder: Path) -> Path:
     return path
 
 
-# What it answers
+# Answers
 
 
 def test_a_hit_needs_no_server(
@@ -176,7 +176,7 @@ ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
 
 
 def facts(answer: Any) -> Any:
-    """All that can be told of an answer."""
+    """Everything observable about an answer."""
     if isinstance(answer, tuple):
         return type(answer), [facts(array) for array in answer]
     if isinstance(answer, np.ndarray):
@@ -587,7 +587,7 @@ def test_verify_finds_what_no_clock_tells(
     before = tensor(folder).stat().st_mtime_ns
     flip(tensor(folder), -1)
     os.utime(tensor(folder), ns=(before, before))
-    assert get(cached)[-1, -1] != VALUES[-1, -1]  # what docs/cache.md says of it
+    assert get(cached)[-1, -1] != VALUES[-1, -1]  # documented in docs/cache.md
     assert cache.verify() == [tensor(folder)]
     np.testing.assert_array_equal(get(cached), VALUES)
     assert len(server.requests) == 2
@@ -718,7 +718,7 @@ def test_clear_removes_what_is_its_own(cached: attnbias.Client, folder: Path) ->
 
 @contextlib.contextmanager
 def unprivileged() -> Iterator[None]:
-    """Root may write anywhere; nobody may not."""
+    """Switches from root, which may write anywhere, to an unprivileged user."""
     if os.geteuid() != 0:
         yield
         return
@@ -867,7 +867,7 @@ draft = cache.try_lock("key")
 reading, writing = os.pipe()
 forked, says_so = os.pipe()
 if os.fork() == 0:
-    draft.close()  # has no say
+    draft.close()  # is ignored
     os.close(writing)
     os.write(says_so, b"x")
     os.read(reading, 1)
@@ -885,7 +885,7 @@ def test_a_lock_ends_with_its_holder_though_a_child_lives(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", OUTLIVE, folder], timeout=60, check=True)
 
 
-# Files and folders that somebody else put there
+# Files and folders of other users
 
 KEY = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
 PLACES = {
@@ -1204,7 +1204,7 @@ with attnbias.Client(target, max_attempts=1, cache=folder) as client:
 """
 
 
-@pytest.mark.usefixtures("real_target")  # skips where there is no server
+@pytest.mark.usefixtures("real_target")  # skips without a server
 def test_workers_go_on_when_the_server_is_killed(folder: Path) -> None:
     dims = (4, 6)
     server = attnbias.LocalServer(cache="")
@@ -1318,7 +1318,7 @@ def test_processes_share_one_copy(real_target: str, folder: Path) -> None:
     ]
 
     def ask_all() -> list[str]:
-        """Each one's next word; all of them are where they say it."""
+        """Returns each one's next word, once all have reached it."""
         said = []
         for holder in holders:
             assert holder.stdout is not None

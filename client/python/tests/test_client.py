@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client makes of answers: results, descriptions, errors, files."""
+"""The client turns answers into results, descriptions, errors and files."""
 
 from __future__ import annotations
 
@@ -448,7 +448,10 @@ def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
         ({"shape": []}, r"table m has shape \[\], want lengths of at least 1"),
         ({"shape": [0, 1 << 62]}, r"table m has shape \[0, 4611686018427387904\], want lengths"),
         ({"shape": [2, -1]}, r"table m has shape \[2, -1\], want lengths"),
-        ({"spec": encodings_pb2.TensorSpec(learned_relative={"left": 1})}, "table m has a spec"),
+        (
+            {"spec": encodings_pb2.TensorSpec(learned_relative={"left": 1})},
+            "table m has an invalid spec",
+        ),
     ],
 )
 def test_a_table_that_none_can_be_is_data_loss(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a configuration's words become; tests/conformance/peers compares with transformers."""
+"""Conversion of a configuration's fields; tests/conformance/peers compares with transformers."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         ({"rope_scaling": "linear"}, "rope_scaling: got 'linear', want a dict"),
         (
             {"rope_scaling": LLAMA3, "rope_parameters": {"rope_theta": 1e4}},
-            "want none beside rope_parameters",
+            "want none in addition to rope_parameters",
         ),
         ({"rope_theta": None}, "rope_theta: got None, want a number"),
         ({"rope_theta": True}, "rope_theta: got True, want a number"),
@@ -341,7 +341,7 @@ def test_layers_that_differ() -> None:
 
 
 def test_layers_do_not_see_truncate() -> None:
-    """Their code looks for it beside the layers' words."""
+    """Their code looks for it next to the layers' fields."""
     words = {"rope_type": "yarn", "factor": 2.0, "truncate": False}
     config = {"model_type": "gemma3_text", "rope_parameters": {"full_attention": words}}
     with pytest.warns(UserWarning, match="full_attention.truncate = False"):
@@ -355,7 +355,7 @@ def test_what_has_nothing_that_is_served_says_why() -> None:
 
 
 def test_older_files_of_a_whole() -> None:
-    """Fields of the text beside a part, which has the model_type of the whole."""
+    """Fields of the text next to a part, which has the model_type of the whole."""
     scaling = {"type": "mrope", "mrope_section": [16, 24, 24]}
     text = {"hidden_size": 256, "num_attention_heads": 2, "rope_scaling": scaling}
     flat = {"model_type": "qwen2_5_vl", **text, "vision_config": {"model_type": "qwen2_5_vl"}}
@@ -448,7 +448,7 @@ def test_berts_distances() -> None:
         ),
         (
             {"model_type": "mpnet", "relative_attention_num_buckets": 64},
-            "relative_attention_num_buckets: got 64, want 32, with which the model's code computes",
+            "relative_attention_num_buckets: got 64, want 32, the only value that",
         ),
         (
             {"model_type": "mpt", "attn_config": {"rope": True}},

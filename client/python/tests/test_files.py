@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What save writes, load reads; damaged files and files of others are refused in so many words."""
+"""Files that save writes and load reads; errors for damaged and foreign files."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         path, r"no metadata of attnbias; want what Client.save, attnbias.save or the tool wrote"
     )
     save_file({"a": np.zeros(2), "b": np.zeros(2)}, path, {"attnbias.fingerprint": "f"})
-    refused(path, "its tensors a, b are no answer of attnbias")
+    refused(path, "its tensors a, b are not an answer of attnbias")
     np.savez(tmp_path / "zip", a=np.zeros(2))
     (tmp_path / "zip.npz").rename(tmp_path / "zip.npy")
     refused(tmp_path / "zip.npy", "magic string")

@@ -110,7 +110,7 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
 
 
 class Attention:
-    """flex_attention under torch.compile, which counts its programs, beside that by numbers."""
+    """flex_attention under torch.compile, which counts its programs, and by numbers."""
 
     def __init__(self, *, compiled: bool = True) -> None:
         self.torch = pytest.importorskip("torch")

@@ -34,7 +34,7 @@ def sine_or_cosine(position: int, column: int, dim: int) -> mpmath.mpf:
 
 
 def is_nearest(got: Any, exact: mpmath.mpf) -> bool:
-    """Whether no other number of got's type is closer to exact."""
+    """True if no other number of got's type is closer to exact."""
     error = abs(mpmath.mpf(float(got)) - exact)
     neighbours = [np.nextafter(got, got.dtype.type(end)) for end in (-np.inf, np.inf)]
     return all(error <= abs(mpmath.mpf(float(other)) - exact) for other in neighbours)
@@ -136,7 +136,7 @@ def test_t5_bias_is_the_gathered_table(
 def test_vectors_are_the_gathered_table(
     real_client: attnbias.Client, heads: int | None, dtype: str
 ) -> None:
-    """41 heads are as many as diagonals: no shape says which axis is which."""
+    """41 heads are as many as diagonals: no shape tells the axes apart."""
     shape = (8, 6) if heads is None else (heads, 8, 6)
     table = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
     encoding = attnbias.Shaw(left=5, right=2, table=table)

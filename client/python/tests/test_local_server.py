@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of one's own: when it is ready, what it says, when it ends."""
+"""A local server: readiness, output and end."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def bound(terms: int, queries: Array, vectors: Array) -> Array:
 
 
 def check(got: Array, queries: Array, vectors: Array, visible: Array, terms: int) -> None:
-    """Whether every seen logit is within its bound of the einsum, and no other shows."""
+    """Asserts that every seen logit is within its bound of the einsum, and no other shows."""
     queries, vectors = queries.astype("f8"), vectors.astype("f8")
     want = np.einsum("hid,hijd->hij", queries, vectors)
     error = np.where(visible, abs(np.where(visible, got, 0) - want), 0)
@@ -182,7 +182,7 @@ def rel_shift(x: Array) -> Array:
 def test_transformer_xl_as_its_code_shifts(
     real_client: attnbias.Client, queries: int, keys: int
 ) -> None:
-    """Where the shift is defined the two agree; what it leaves elsewhere is not served."""
+    """The two agree if the shift is defined; its other elements are not served."""
     rows, bias = random(HEADS, queries, WIDTH), random(HEADS, WIDTH, seed=1)
     term = attnbias.SinusoidalDistances(
         sinusoidal=attnbias.Sinusoidal(WIDTH, columns="sines_cosines")
@@ -313,10 +313,10 @@ def test_many_blocks_into_the_caller_s_array(real_client: attnbias.Client) -> No
         ({"rows": np.ones((1, 2, DIM), np.int32)}, "rows: got an array of int32"),
         ({"rows": None}, "rows: got None"),
         ({"direction": "sideways"}, "direction: got 'sideways'"),
-        ({"alignment": "end", "query_offset": 1}, "query_offset: given beside alignment"),
+        ({"alignment": "end", "query_offset": 1}, "query_offset: given together with alignment"),
         ({"fill_value": "highest"}, "fill_value: got 'highest'"),
         ({"output_data_type": "i8"}, "output_data_type: got 'i8'"),
-        ({"query_length": 4}, "query_length: given beside rows"),
+        ({"query_length": 4}, "query_length: given with rows"),
         ({"out": np.empty((1, 2, 3), np.float32)}, "out: got float32"),
     ],
 )
@@ -372,7 +372,7 @@ def test_a_refusal_names_the_field(real_client: attnbias.Client) -> None:
 
 
 class Scripted:
-    """What the fake server answers a ComputeLogits with, damaged as a test wants."""
+    """Answers of the fake server to ComputeLogits, damaged as a test asks."""
 
     def __init__(self, answer: Array, damage: str = "") -> None:
         self.may_break = threading.Event()

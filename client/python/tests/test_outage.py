@@ -37,7 +37,7 @@ ALIBI = attnbias.ALiBi(num_heads=2)
 
 
 def free_port() -> int:
-    """One that no client connects from while nobody listens: those are 32768 and up."""
+    """Returns a port below 32768, so that no client connects from it."""
     while True:
         with contextlib.suppress(OSError), socket.socket() as reserved:
             port = random.randrange(20000, 32768)
@@ -191,7 +191,7 @@ def test_where_a_proxy_is_asked_no_address_is(
 
 @contextlib.contextmanager
 def says(greeting: bytes) -> Iterator[str]:
-    """A server that says one thing to whoever connects, and closes."""
+    """Runs a server that greets each client and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -276,7 +276,7 @@ def test_close_wakes_who_waits_long(server: FakeServer, connect: Connect) -> Non
 
 
 def test_all_of_the_timeout_is_used(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
-    """Whatever the jitter: the last attempt comes in the last tenth of a second."""
+    """The last attempt is in the last tenth of a second, whatever the jitter."""
     monkeypatch.setattr("random.uniform", lambda _, most: most)
     begun = time.monotonic()
     with (
@@ -394,7 +394,7 @@ def test_another_policy_can_be_asked_for(options: dict[str, str], connect: Conne
 
 
 def test_defaults_are_those_of_all_clients() -> None:
-    """Those of the C++ client, which its tests hold too."""
+    """The defaults are those of the C++ client, which its tests check too."""
     parameters = inspect.signature(attnbias.Client).parameters
     assert parameters["timeout"].default == 300
     assert parameters["connect_timeout"].default == 10
@@ -421,7 +421,7 @@ def test_a_proxy_is_not_asked_for_loopback(
 def test_a_peer_that_falls_silent_is_given_up(connect: Connect) -> None:
     """Its first connection swallows all after some bytes; nothing is closed."""
     times = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
-    keepalive = dict.fromkeys(times, 2000)  # a busy machine is not silent for so long
+    keepalive = dict.fromkeys(times, 2000)  # a busy machine is silent for less
     with (
         FakeServer() as server,
         CuttingProxy(server.target, swallow_after=[9000]) as proxy,
@@ -432,7 +432,7 @@ def test_a_peer_that_falls_silent_is_given_up(connect: Connect) -> None:
         assert proxy.connections == 2
 
 
-@pytest.mark.usefixtures("real_target")  # skips where there is no server
+@pytest.mark.usefixtures("real_target")  # skips without a server
 @pytest.mark.parametrize("outage", [0.2, 2.0])
 def test_no_call_fails_when_the_server_is_killed(outage: float) -> None:
     port = free_port()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures are the numbers of the dense tensor, where the axes say."""
+"""Pictures show the numbers of the dense tensor at the positions of the axes."""
 
 import base64
 import io

@@ -284,7 +284,7 @@ def test_forks_wait_for_all_that_is_done_in_grpc(monkeypatch: pytest.MonkeyPatch
     run(calls())
     client.close()
     assert set(channel.done) >= {"begin", "future", "cancel", "close"}
-    # What makes a method's callable is done under the lock.
+    # A method's callable is made under the lock.
     assert set(channel.exposed) <= {"unary_unary", "unary_stream"}
     assert not forks._inside
 
@@ -334,7 +334,7 @@ assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
 
 
 def test_import_registers_no_hook_and_starts_no_thread() -> None:
-    """Of threads, numpy alone starts some, which it is told not to do here."""
+    """Only numpy would start threads; the environment forbids it here."""
     # Without what importing has set in this process.
     environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     environment["OPENBLAS_NUM_THREADS"] = "1"

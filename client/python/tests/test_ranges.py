@@ -45,7 +45,7 @@ def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serves(payload: Payload) -> Step:
-    """What an honest server does."""
+    """Answers as an honest server does."""
 
     def step(request: Request, context: Context) -> Iterator[bytes]:
         if request.expected_fingerprint not in ("", payload.header.fingerprint):
@@ -69,7 +69,7 @@ def at(offset: int, step: Step, otherwise: Step | None = None) -> Step:
 
 
 def ranges_of(server: FakeServer) -> list[tuple[int, int]]:
-    """What was asked for, in order of place."""
+    """Returns the requested ranges in ascending order."""
     return sorted((r.read_offset, r.read_limit) for r in server.requests)
 
 

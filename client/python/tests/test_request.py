@@ -32,7 +32,7 @@ def spec_of(encoding: attnbias.Encoding, **options: Any) -> dict[str, Any]:
 
 
 def described_fields(described: type[Any]) -> dict[str, str]:
-    """What help says of each field, in one line."""
+    """Returns the help of each field in one line."""
     page = pydoc.plain(pydoc.render_doc(described))
     _, _, attributes = page.partition("Attributes:\n")
     lines = itertools.takewhile(str.strip, (line.strip("| ") for line in attributes.split("\n")))
@@ -198,7 +198,7 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"alignment": "end", "query_offset": 3}, "query_offset: given beside alignment"),
+        ({"alignment": "end", "query_offset": 3}, "query_offset: given together with alignment"),
         (
             {"positions": 4},
             "positions: got a value, want none: alibi takes query_length, key_length",
@@ -218,7 +218,7 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
         ({"causal": "yes"}, "causal: got 'yes'"),
         (
             {"fill_value": 0.0, "fill_lowest": True, "causal": True},
-            "fill_lowest: given beside fill",
+            "fill_lowest: given together with fill",
         ),
         ({"window_left": 1.5}, "window_left: got 1.5"),
         ({"scale": "2"}, "scale: got '2'"),

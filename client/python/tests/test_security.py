@@ -43,7 +43,7 @@ def without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Pki(NamedTuple):
-    """Who signs what."""
+    """Authorities and the certificates that they sign."""
 
     authority: Authority
     """Of servers."""
@@ -71,7 +71,7 @@ def token_file(tmp_path: Path) -> Path:
 
 
 def replace(path: Path, new: bytes) -> None:
-    """As whoever renews it does: at once."""
+    """Replaces a file atomically, as renewals do."""
     draft = path.with_name("draft")
     draft.write_bytes(new)
     draft.replace(path)
@@ -206,7 +206,7 @@ def test_a_token_file_is_read_again_when_it_changes(
         assert authorization() == "Bearer later"
         one, two = (record.getMessage() for record in caplog.records)
         assert one.startswith(f"token: got '{token_file}', which does not hold a token; want vis")
-        assert two.startswith(f"token: cannot read '{token_file}': No such file or directory; wh")
+        assert two.startswith(f"token: cannot read '{token_file}': No such file or directory; th")
         replace(token_file, b"last")
         assert authorization() == "Bearer last"
     assert len({caller.peer for caller in server.callers}) == 1
@@ -215,7 +215,7 @@ def test_a_token_file_is_read_again_when_it_changes(
 def test_the_next_call_has_the_new_certificate(
     pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
-    """Those under way go on, and halves of a pair are not used."""
+    """Open calls continue, and an incomplete pair is not used."""
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(request: Request, context: Context) -> Iterator[bytes]:
@@ -270,7 +270,7 @@ def test_an_authority_that_comes_later_is_trusted(
 
 
 def whoever_serves(wire: Connection, identity: Pair, clients_ca: Path) -> None:
-    """A server in a process of its own, which answers when asked who has called."""
+    """Serves in a process of its own, and reports callers on request."""
     with FakeServer(credentials=of_server(identity, clients_ca)) as server:
         wire.send(server.target)
         wire.recv()
@@ -301,7 +301,7 @@ def test_workers_use_the_client(pki: Pki, token_file: Path, way: str) -> None:
 
 def test_a_token_itself_is_not_pickled(token_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (attnbias.Client, aio.Client):
-        with pytest.raises(TypeError, match=r"cannot pickle a Client with a token, which whoever"):
+        with pytest.raises(TypeError, match=r"cannot pickle a Client with a token, which anyone"):
             pickle.dumps(kind("localhost", token="secret"))
         monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN", "secret")
         assert b"secret" not in pickle.dumps(kind("localhost"))
@@ -310,7 +310,7 @@ def test_a_token_itself_is_not_pickled(token_file: Path, monkeypatch: pytest.Mon
 
 
 def failure(connect: Connect, target: str, **options: Any) -> str:
-    """What a call fails with that is made once."""
+    """Returns the error of a call without retries."""
     with (
         connect(target, max_attempts=1, timeout=20, **options) as client,
         pytest.raises(attnbias.UnavailableError) as caught,
@@ -378,20 +378,20 @@ def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> 
             grpc.StatusCode.UNAUTHENTICATED,
             attnbias.UnauthenticatedError,
             "",
-            "wants to know who calls: pass token=pathlib.Path(FILE), or tls=attnbias.Tls(cert=FIL"
+            "requires authentication: pass token=pathlib.Path(FILE), or tls=attnbias.Tls(cert=FIL"
             "E, key=FILE) (as planned)",
         ),
         (
             grpc.StatusCode.UNAUTHENTICATED,
             attnbias.UnauthenticatedError,
             "abc",
-            "does not know this token: is it of this server, and still valid? (as planned)",
+            "rejected this token: is it for this server, and still valid? (as planned)",
         ),
         (
             grpc.StatusCode.PERMISSION_DENIED,
             attnbias.PermissionDeniedError,
             "abc",
-            "does not let this caller do it: ask those who run it, or call with another token or "
+            "denied permission: ask its operator, or call with another token or "
             "certificate (as planned)",
         ),
     ],
@@ -463,10 +463,14 @@ def test_what_cannot_be_used_is_named(pki: Pki, tmp_path: Path, connect: Connect
         (
             {"tls": True, "credentials": grpc.ssl_channel_credentials()},
             ValueError,
-            "tls: got True beside credentials; want one of the two",
+            "tls: got True and credentials; want one of the two",
         ),
         ({"token": 5}, TypeError, "token: got an object of int; want the token as a str, or its"),
-        ({"token": "two words"}, ValueError, "token: got text that is no token; want visible ch"),
+        (
+            {"token": "two words"},
+            ValueError,
+            "token: got text that is not a token; want visible ch",
+        ),
         (
             {"token": text},
             ValueError,
@@ -480,7 +484,7 @@ def test_what_cannot_be_used_is_named(pki: Pki, tmp_path: Path, connect: Connect
         (
             {"token": "abc", "metadata": [("Authorization", "Bearer abc")]},
             ValueError,
-            "token: got one beside 'authorization' in metadata; want one of the two",
+            "token: got one together with 'authorization' in metadata; want one of the two",
         ),
     ]
     for options, kind, says in cases:
@@ -501,7 +505,7 @@ def test_what_the_environment_has_wrong_is_named(
             f"ATTNBIAS_CLIENT_TLS_KEY: got '{pki.trainer.key}' without ATTNBIAS_CLIENT_TLS_CERT",
         ),
         ({"TOKEN_FILE": "/no"}, "ATTNBIAS_CLIENT_TOKEN_FILE: cannot read '/no': No such file"),
-        ({"TOKEN": "two words"}, "ATTNBIAS_CLIENT_TOKEN: got text that is no token; want"),
+        ({"TOKEN": "two words"}, "ATTNBIAS_CLIENT_TOKEN: got text that is not a token; want"),
     ]:
         with monkeypatch.context() as environment:
             for name, value in variables.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank holds: by rank and layout, on torch's meshes, on JAX's shardings.
+"""The shards of each rank: by rank and layout, on torch's meshes, on JAX's shardings.
 
-The oracles are numpy's indexing of the dense array, who owns which token, torch's own
+The oracles are numpy's indexing of the dense array, the owner of each token, torch's own
 ``distribute_tensor``, and JAX's own idea of what lies on which device.
 """
 
@@ -630,7 +630,7 @@ def gather_shards(target: str) -> int:
                 for source, part in enumerate(gathered(mine.to_torch())):
                     rows[:, tokens[source]] = part
                 assert bits(rows) == bits(whole)
-                # What a rank sees in the steps of a ring: the keys of one rank after another.
+                # The steps of a ring, in which a rank sees the keys of one rank after another.
                 steps = torch.empty_like(whole[:, tokens[rank]])
                 for source in range(ranks):
                     step = mine.shard(source, ranks, keys=layout)
@@ -679,7 +679,7 @@ HUGE: dict[str, Any] = {"query_length": 65536, "key_length": 65536}
 
 
 def own_memory(name: str) -> int:
-    """Bytes that the kernel says of this process."""
+    """Returns a figure of this process from the kernel, in bytes."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1]) * 1024
@@ -787,8 +787,8 @@ def test_what_no_mesh_can_hold_is_refused(
             "Shard(dim) or Replicate()",
             "ValueError: placements: got them without a device_mesh, want both",
             "TypeError: device_mesh: got str, want torch's DeviceMesh",
-            "ValueError: out: given beside device_mesh, want one of the two",
-            "ValueError: sharding: given beside device_mesh, want one of the two",
+            "ValueError: out: given together with device_mesh, want one of the two",
+            "ValueError: sharding: given together with device_mesh, want one of the two",
         ]
         assert seen == wanted
 

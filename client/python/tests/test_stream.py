@@ -170,7 +170,10 @@ LIES = {
         sends(HEADER + damaged(PAYLOAD.chunk(0, 100))),
         "100 bytes at offset 0 have CRC-32C",
     ),
-    "offset beside the header": (sends(HEADER + PAYLOAD.chunk(4, 8)), "got offset 4, want 0"),
+    "offset together with the header": (
+        sends(HEADER + PAYLOAD.chunk(4, 8)),
+        "got offset 4, want 0",
+    ),
     "second header with data": (
         sends(HEADER + PAYLOAD.chunk(0, 100), HEADER + PAYLOAD.chunk(100, 200)),
         "stream: a second header",
@@ -357,7 +360,7 @@ def test_get_many_keeps_the_order(server: FakeServer, client: attnbias.Client) -
 
 
 class Endless:
-    """Sends a part, then nothing; says whether the caller went."""
+    """Sends a part, then nothing; reports whether the caller cancelled."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structures behave as the dense arrays that they stand for; numpy's own say what that is."""
+"""Structures behave as the dense arrays that they stand for, with numpy as the oracle."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_it_is_its_dense_array(kind: str, heads: int | None, dtype: Any) -> None
 
 @st.composite
 def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
-    """What numpy's basic indexing takes, in bounds or not."""
+    """Draws indices that numpy's basic indexing accepts, in bounds or not."""
     entries: list[Any] = []
     for length in shape[: draw(st.integers(0, len(shape)))]:
         bound = st.none() | st.integers(-length - 2, length + 2)
@@ -300,7 +300,7 @@ def test_functions_of_numbers_alone_stay_compact(kind: str) -> None:
 @every_kind
 def test_it_contains_what_its_dense_array_has(kind: str) -> None:
     bias = make(kind)
-    # Of the numbers that are held, windows and borders hide some.
+    # Windows and borders hide some of the stored numbers.
     for part in (bias, bias.window(queries=(2, 3), keys=(1, 3))):
         dense = dense_of(part)
         for number in (*next(iter(bias.parts().values())).flat, 0.5, np.nan, dense, part):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user may write for a target, and what gRPC gets."""
+"""Targets as users write them, and as gRPC gets them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What type checkers know of an answer. mypy and pyright read this file; nothing in it is run."""
+"""Types that type checkers infer for answers. mypy and pyright read this file; nothing in it is
+run."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ struct Workspace {
         doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
 
   // Returns the maximum bytes of one and a far anchor. The longest parts hold elements that kernels
-  // round, which are no wider than floats.
+  // round, which are at most as wide as floats.
   static int64_t BytesOf(int64_t pairs, int64_t block_rows, int64_t width) {
     const int64_t undecided = 2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
     const int64_t part = block_rows * width * int64_t{sizeof(float)};

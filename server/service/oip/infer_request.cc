@@ -108,7 +108,7 @@ class SpecField {
         const FieldDescriptor* const other =
             message->GetReflection()->GetOneofFieldDescriptor(*message, oneof);
         if (other != nullptr && other != field) {
-          return Invalid(path, ": set beside ", other->name(), ", want one of them");
+          return Invalid(path, ": set together with ", other->name(), ", want one of them");
         }
       }
       if (i + 1 == names.size()) {
@@ -368,7 +368,7 @@ absl::Status SetInputs(const Model& model, inference::ModelInferRequest& request
     ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field, SpecField::Find(model, input.name(), spec));
     ATTNBIAS_RETURN_IF_ERROR(CheckParameters(input.name(), input.parameters()));
     if (raw != 0 && input.has_contents()) {
-      return Invalid(input.name(), ".contents: set beside raw_input_contents, want one");
+      return Invalid(input.name(), ".contents: set together with raw_input_contents, want one");
     }
     std::string data;
     if (raw != 0) {

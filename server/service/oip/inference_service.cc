@@ -145,7 +145,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   InferenceStatistics& statistics_;
   grpc::ByteBuffer& response_;
   InferWork work_;
-  // Of the pieces that are read.
+  // Chunks of the payload.
   std::vector<Chunk> chunks_;
   bool answered_ = false;
 };

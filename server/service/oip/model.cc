@@ -44,7 +44,7 @@ struct Settings {
     } else if (type == v1::PositionList::descriptor()) {
       AddInput(path, inference::TYPE_INT64);
     } else if (type == v1::InlineTable::descriptor()) {
-      return;  // an input says it
+      return;  // an input has it
     } else {
       if (type == v1::TableRef::descriptor()) {
         AddInput(path, inference::TYPE_FP32);

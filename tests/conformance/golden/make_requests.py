@@ -369,7 +369,7 @@ def logits(term: str, recipes: Recipes) -> Iterator[Json]:
 
 
 def choices(draw: Random, term: str, spec: Json) -> Json:
-    """What every term can have."""
+    """Draws the choices that every term has."""
     made: Json = {}
     if draw.random() < 0.4:
         made["alignment"] = enum_value(draw, "PairExtent", "alignment")
@@ -386,7 +386,7 @@ def choices(draw: Random, term: str, spec: Json) -> Json:
         return made
     if draw.random() < 0.3:
         made["query_bias"] = inline(draw, [spec["num_heads"], spec["head_dim"]])
-        # Beside a query of units it would be a sum of two numbers.
+        # With a query of units it would be a sum of two numbers.
         made["bias_alone"] = draw.random() < 0.5 or term in PICKED
     return made | (fill(draw) if draw.random() < 0.5 else {})
 
@@ -544,7 +544,7 @@ class Maker:
                 return
 
     def _ask(self, content: Json, most: int = MAX_BYTES) -> Json | None:
-        """The line; None where the answer is large, or the JSON is no message."""
+        """The line; None where the answer is large, or the JSON is not a message."""
         try:
             if "tensor" in content and self._bytes(stored.tensor_spec(content)) > most:
                 return None

@@ -283,7 +283,7 @@ ENCODINGS = [
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_one_fingerprint_means_the_same_numbers(stub: Stub, name: str) -> None:
-    """Of the stored requests, and of some with a field changed."""
+    """Covers the stored requests, and some with a field changed."""
     by_fingerprint: dict[str, str] = {}
     requests = list(served(name)[:25])
     for path, field in fields_in(name):

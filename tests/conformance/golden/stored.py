@@ -197,7 +197,7 @@ def logits_answer(stub: Stub, content: Json) -> Json:
 
 
 def answer(stub: Stub, content: Json) -> Json:
-    """What the server gives: parts and digest, or the code of its refusal."""
+    """Returns the server's answer: parts and digest, or the code of its refusal."""
     try:
         return (tensor_answer if "tensor" in content else logits_answer)(stub, content)
     except grpc.RpcError as error:

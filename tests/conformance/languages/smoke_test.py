@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program in each language that has no client here, with stubs made from proto/, can use the
-service: over TLS, with a token, and with waits as long as a refusal says.
+service: over TLS, with a token, and with the delays that refusals ask for.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ PROGRAMS = {
     "java": HERE / "java" / "src" / "main" / "java" / "Smoke.java",
 }
 PAGE = HERE.parents[2] / "docs" / "other-languages.md"
-# More than a connection holds of what nobody reads.
+# A payload larger than a connection buffers.
 LONG = spec(
     alibi={"num_heads": 32},
     pair={"query_length": 4096, "key_length": 4096},
@@ -34,7 +34,7 @@ LONG = spec(
 
 
 def prepare(language: str) -> None:
-    """Where stubs are made before the program runs, and not by it."""
+    """Makes the stubs for languages whose programs do not."""
     if language == "java":
         subprocess.run([*MAVEN, "compile"], check=True)
 

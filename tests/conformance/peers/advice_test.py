@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/encodings.md tells a user of a model to ask for, followed to the letter: with sizes of
+"""Follows docs/encodings.md to the letter for each model: with sizes of
 published checkpoints, against the module of the installed transformers.
 
 Every row of the page's tables of exceptions has a case, and every case a row.
@@ -409,7 +409,7 @@ CENTRES: dict[str, tuple[Any, Any]] = {
 
 @case(*CENTRES)
 def centres_of_patches(client: attnbias.Client) -> None:
-    """An image that is no square; angles are up to 2 pi."""
+    """An image that is not a square; angles are up to 2 pi."""
     for config_class, module_class in CENTRES.values():
         config = config_class(hidden_size=1024, num_attention_heads=16)
         module = module_class(config).eval()

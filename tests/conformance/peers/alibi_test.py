@@ -64,7 +64,7 @@ def test_products_are_rounded_once(client: attnbias.Client, num_heads: int, dtyp
 
 
 def test_product_of_a_rounded_slope_is_another_number(client: attnbias.Client) -> None:
-    """12 heads: 424 of 6144 elements; who wants those gives the slopes."""
+    """12 heads: 424 of 6144 elements; explicit slopes give those."""
     rounded_slopes = [rounded(slope, "f32") for slope in alibi_slopes(12)]
     default, given = (
         client.get(

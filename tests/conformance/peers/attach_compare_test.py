@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attach compares a model's numbers with the server's before it replaces them.
 
-Each model is one that somebody changed after it was made: in its configuration, a buffer, a weight,
+Each model was changed after it was made: in its configuration, a buffer, a weight,
 an attribute or a method. What transformers' own code then computes is not what its configuration
 describes.
 """
@@ -251,7 +251,7 @@ def test_every_rotary_model_is_compared(server: str) -> None:
         for model_type in rotary_types:
             try:
                 model = of_defaults(model_type)
-            # Of parts of models, and of defaults that transformers itself fails with.
+            # Raised by parts of models, and by defaults that transformers itself fails with.
             except (AttributeError, ImportError, TypeError, ValueError):
                 continue
             if not any("RotaryEmbedding" in type(module).__name__ for module in model.modules()):
@@ -276,7 +276,7 @@ def numbers(model: Any) -> dict[str, Tensor]:
 
 
 def refusal(model: Any, client: attnbias.Client, **options: Any) -> str:
-    """What attach states about a model that it leaves as it is."""
+    """Returns attach's reason for a model that it leaves unchanged."""
     before, had = state(model), numbers(model)
     with pytest.raises(ValueError, match=r"^model: got ") as caught:
         attnbias.attach(model, client, **{"max_length": 64, **options})
@@ -360,7 +360,7 @@ def test_dynamic_that_has_grown(client: attnbias.Client) -> None:
 def test_a_forward_of_its_own_is_refused(
     client: attnbias.Client, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where FlexAttention's would take its place."""
+    """Covers methods that those for FlexAttention would replace."""
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")

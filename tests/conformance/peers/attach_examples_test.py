@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[3] / "client/python/examples"
-# What each says of its models, and of the bytes fetched.
+# Lines that each prints about its models and the bytes fetched.
 SAID = {
     "alibi.py": [
         "transformer.build_alibi_tensor: ALiBi(",

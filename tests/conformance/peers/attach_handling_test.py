@@ -107,7 +107,7 @@ def test_weights_that_are_put_away(client: attnbias.Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", SINUSOIDS)
 def test_sinusoids_that_learn_are_refused(client: attnbias.Client, name: str) -> None:
-    """Unattached they change; FSMT's learn unless someone freezes them."""
+    """Unattached they change; FSMT's learn unless frozen."""
     model = made(name).requires_grad_()
     with attached(client, model):
         with pytest.raises(ValueError, match=r"^model: got gradients for a table of sinusoids, "):

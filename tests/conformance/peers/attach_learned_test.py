@@ -63,7 +63,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "deit": ("DeiTForImageClassification", SIGHT),
     "dinov2": ("Dinov2ForImageClassification", SIGHT),
 }
-# Where the tables are, and the row of position 0.
+# Places of the tables, and the row of position 0.
 TABLES = {
     "bert": (["bert.embeddings.position_embeddings"], 0),
     "roberta": (["roberta.embeddings.position_embeddings"], PAD + 1),
@@ -91,7 +91,7 @@ TABLES = {
 }
 # Which have one parameter for all patches, [1, patches, columns].
 OF_PATCHES = ("vit", "deit", "dinov2")
-# Whose other positions are the server's numbers too.
+# Models whose other positions are the server's numbers too.
 SAME = [name for name in KINDS if name != "whisper"]
 SEEING = ("clip_vision_model", "siglip", *OF_PATCHES)
 GENERATORS = [name for name in KINDS if name not in ("bert", "roberta", "clip_text_model", *SEEING)]
@@ -231,7 +231,7 @@ def test_compiled(client_of_tables: attnbias.Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", SAME)
 def test_report(client_of_tables: attnbias.Client, name: str) -> None:
-    """Of the encodings that from_config has, with the digests under which tables are mounted."""
+    """The report has from_config's encodings, with the digests of the mounted tables."""
     model = new_model(name)
     (offset,) = {encoding.offset for encoding in attnbias.from_config(model.config).values()}
     assert offset == TABLES[name][1]
@@ -316,7 +316,7 @@ def test_one_table_of_two_is_refused(client_of_tables: attnbias.Client) -> None:
 
 
 def step(model: Any, name: str) -> None:
-    """Of training, with all parameters."""
+    """Makes a training step of all parameters."""
     model.requires_grad_(True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sum(output.square().mean() for output in outputs(model, name)).backward()
@@ -337,7 +337,7 @@ def test_tables_learn(mounted: str, tmp_path: Path, name: str, cache_bytes: int 
             assert bool(kept) == (cache_bytes == 1 << 20)
             step(model, name)
             attached = outputs(model, name)
-        # What the process has learned is its own.
+        # Training changes the process's own tables alone.
         assert all(path.read_bytes() == before for path, before in kept.items())
         step(own, name)
         assert_same(attached, outputs(own, name))

@@ -67,7 +67,7 @@ def module_of(model: Any) -> Any:
 
 
 def rows(module: Any, mode: str | None) -> Callable[[Any], list[Tensor]]:
-    """What a module makes of positions, in one of the modes."""
+    """Returns functions of positions: a module's rows, in one of the modes."""
     options = {"layer_type": "full_attention"} if hasattr(module, "layer_types") else {}
 
     def forward(position_ids: Tensor) -> list[Tensor]:

@@ -86,7 +86,7 @@ ROPE_TYPES: dict[str, dict[str, Any]] = {
     "longrope": {"factor": 3.0, "original_max_position_embeddings": ORIGINAL, **LONG},
     "proportional": {"partial_rotary_factor": 0.5},
 }
-# What each model type needs beside the sizes.
+# Settings that each model type needs in addition to the sizes.
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {},
@@ -428,7 +428,7 @@ def test_whatever_attention_the_model_has_will_do(client: attnbias.Client) -> No
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral"])
 def test_transformers_own_flex_attention(client: attnbias.Client, model_type: str) -> None:
-    """Of groups of heads, padded, in a sliding window; of a few tokens it is wrong on a CPU."""
+    """Covers groups of heads, padding and a sliding window; on a CPU it is wrong for few tokens."""
     fields = {"sliding_window": 12} if model_type == "mistral" else {}
     model = new_model(model_type, **fields)
     own = copy.deepcopy(model)
@@ -521,7 +521,7 @@ def test_compiled(client: attnbias.Client, model_type: str) -> None:
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 def test_compiled_at_other_lengths(client: attnbias.Client, rope_type: str) -> None:
-    """Where tables differ by length; that of "dynamic" is asked for between two graphs."""
+    """Covers tables that differ by length; that of "dynamic" is requested between two graphs."""
     model = llama(rope_type, num_hidden_layers=1)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH):

@@ -188,7 +188,7 @@ def positions_of(model: Any) -> Any:
 
 
 def asked_for(model_type: str, count: int) -> Any:
-    """What makes the module give the rows of the first positions."""
+    """Returns the input for which the module gives the rows of the first positions."""
     if model_type in ("marian", "pegasus"):
         return (1, count)
     if model_type in ("whisper", "xglm"):
@@ -239,7 +239,7 @@ def test_report(client: attnbias.Client) -> None:
     assert (encoder.fetched_bytes, encoder.spared_bytes) == (4 * 32 * LENGTH, 0)
     assert (decoder.path, decoder.fetched_bytes) == ("model.decoder.embed_positions.forward", 0)
 
-    # What becomes of its decoder is in attach_learned_test.py.
+    # attach_learned_test.py covers its decoder.
     with attnbias.attach(new_model("whisper"), client, max_length=LENGTH) as attached:
         encoder = attached.report()[0]
     assert encoder.path == "model.encoder.embed_positions.forward"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnbias.attach: a model attached gives what it gives untouched.
 
-Own outputs are those of transformers' code. Where attached code is the same, they are equal to the
+Own outputs are those of transformers' code. If attached code is the same, they are equal to the
 bit; FlexAttention adds in another order.
 """
 
@@ -35,7 +35,7 @@ FALCON = {
     "vocab_size": 100,
     "hidden_size": 48,
     "num_hidden_layers": 2,
-    "num_attention_heads": 12,  # slopes that are no powers of two: their products are rounded
+    "num_attention_heads": 12,  # slopes that are not powers of two: their products are rounded
 }
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "t5": ("T5ForConditionalGeneration", T5),
@@ -127,7 +127,7 @@ def masks(length: int) -> list[Tensor | None]:
 
 
 def output(model: Any, length: int = LENGTH, mask: Tensor | None = None, **options: Any) -> Tensor:
-    """Of tokens that the mask shows."""
+    """Returns the output of tokens that the mask shows."""
     if model.config.is_encoder_decoder:
         options["decoder_input_ids"] = tokens(DECODER_LENGTH)
     answer = model(input_ids=tokens(length), attention_mask=mask, **options)
@@ -265,7 +265,7 @@ def test_mpt_beyond_its_length(client: attnbias.Client) -> None:
 
 
 def test_falcon_far_out(client: attnbias.Client) -> None:
-    """Where it rounds positions to bfloat16."""
+    """Covers lengths at which it rounds positions to bfloat16."""
     model = make("falcon")
     with torch.no_grad():
         before = output(model, 700)
@@ -301,7 +301,7 @@ def test_what_fails_changes_nothing(
 
 @pytest.mark.parametrize(("name", "attention"), [case for case in CASES if case[1] != "flex"])
 def test_gradients(client: attnbias.Client, name: str, attention: Any) -> None:
-    """Of all weights; a learned bias takes what they make of it at once."""
+    """Compares gradients of all weights; a learned bias uses their updates immediately."""
     model = make(name, attention)
 
     def gradients() -> dict[str, Tensor]:
@@ -530,7 +530,7 @@ FLEX = ["t5-encoder", "mt5", "umt5", "bloom", "mpt", "falcon"]
 
 @pytest.mark.parametrize("name", FLEX)
 def test_flex_refuses_attention_weights(client: attnbias.Client, name: str) -> None:
-    """Of a model that always has them, and of one call."""
+    """Covers a model that always returns them, and a single call."""
     model = make(name)
     model.config.output_attentions = True
     assert refusal(client, model, attention="flex") == (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of attached models share."""
+"""Helpers for the tests of attached models."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -61,7 +61,7 @@ def assert_close(ours: Tensor, theirs: Tensor) -> None:
 
 
 def gradients_of(model: Any, output: Tensor) -> dict[str, Tensor]:
-    """Those of all parameters, by what an output comes to."""
+    """Returns the gradients of all parameters for the mean square of an output."""
     model.zero_grad()
     output.square().mean().backward()
     return {path: p.grad.clone() for path, p in model.named_parameters() if p.grad is not None}
@@ -82,7 +82,7 @@ def compiled(model: Any, backend: str = "eager") -> Any:
 
 
 def make_other(module: Any) -> None:
-    """Of a class that may compute otherwise."""
+    """Gives a module a class that may compute otherwise."""
     module.__class__ = type("Other", (type(module),), {})
 
 

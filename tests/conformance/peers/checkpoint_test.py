@@ -3,7 +3,7 @@
 
 Tensors' names and the configuration's meaning are a matter between a version of transformers and
 core/mount/checkpoint_rules.cc: these tests fail when they part. Models are tiny, their position
-tensors random. Where modules compute positions, what they return is caught while the model runs.
+tensors random. If modules compute positions, their outputs are caught while the model runs.
 """
 
 import json
@@ -87,7 +87,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_p
 
 
 class Answer(NamedTuple):
-    """What a model computes at a place, and the extent that the place's spec lacks."""
+    """Numbers that a model computes at a place, and the extent that the place's spec lacks."""
 
     want: Array
     extent: dict[str, Any]
@@ -109,7 +109,7 @@ def make_model(config: Any) -> Any:
 
 
 def caught(model: Any, modules: dict[str, Any], *inputs: Any, **named: Any) -> dict[str, Array]:
-    """What these modules return while the model runs, without the batch's axis."""
+    """Returns the outputs of these modules while the model runs, without the batch's axis."""
     outputs = {}
 
     def catch(place: str) -> Callable[[Any, Any, Any], None]:
@@ -192,7 +192,7 @@ def mpnet(model: Any) -> Answers:
 
 
 def opt(model: Any) -> Answers:
-    """What the mask leaves out has the row before the first position's, too."""
+    """Masked tokens have the row before the first position's, too."""
     mask = torch.tensor([[0, 0, 1, 1, 1]])
     module = model.decoder.embed_positions
     got = caught(model, {"positions": module}, TOKENS, attention_mask=mask)
@@ -213,7 +213,7 @@ def image(model: Any) -> torch.Tensor:
 
 
 def of_patches(model: Any) -> Answers:
-    """What is added to tokens that are zero, the class's among them."""
+    """Returns the numbers added to tokens that are zero, the class's among them."""
     for name, parameter in model.embeddings.named_parameters():
         if name != "position_embeddings":
             torch.nn.init.zeros_(parameter)
@@ -382,7 +382,8 @@ def test_beit_of_an_oblong_image_is_resampled(tmp_path: Path) -> None:
 
 
 def shapes_of(config: Any) -> dict[str, list[int]]:
-    """Of the tensors that hold positions, under the names that they are saved by."""
+    """Returns shapes of the tensors that hold positions, by the names under which they are
+    saved."""
     is_siglip = config.model_type == "siglip_text_model"  # which AutoModel does not know
     with torch.device("meta"):
         model = hf.SiglipTextModel(config) if is_siglip else hf.AutoModel.from_config(config)
@@ -482,7 +483,7 @@ def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
 
 
 def command_in(stderr: str) -> list[str]:
-    """The command that an error of the server says to run."""
+    """Returns the command that an error of the server advises."""
     (command,) = re.findall(r"(?:convert it|lacks only the name): (.*)", stderr)
     return shlex.split(command)
 

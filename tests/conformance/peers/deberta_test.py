@@ -61,7 +61,7 @@ def test_indices_without_buckets(client: attnbias.Client) -> None:
 
 
 def test_attention(client: attnbias.Client) -> None:
-    """What transformers adds to the scores, from the served indices.
+    """Computes from the served indices what transformers adds to the scores.
 
     Its p2c term gathers along rows that are keys, so that a pair has c2p's index.
     """

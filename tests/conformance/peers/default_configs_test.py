@@ -102,7 +102,7 @@ def assert_served(client: attnbias.Client, rope: Rope) -> None:
     assert_gives(client, words, axes, want, bound=relative_bound(rope))
 
 
-# Of modules that cannot be called as others are.
+# Errors of modules that cannot be called as others are.
 FAILURES = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
@@ -174,7 +174,7 @@ def extended(rope: Rope) -> Iterator[Words]:
 
 
 def with_sections(rope: Rope) -> Rope:
-    """With sections of its own, where there are three axes."""
+    """With sections of its own if there are three axes."""
     if ARRANGED.get(config_name(rope), {}).get("mrope_section", "").count(",") < 2:
         return rope
     pairs = len(inv_freq_of(rope, module_of(rope)))

@@ -15,9 +15,9 @@ from tests.support import ways
 from tests.support.contract import message
 from tests.support.server import Stub, refused
 
-# What is larger comes by Python alone, for the sake of the tests' duration.
+# Larger payloads are fetched by Python alone, to keep the tests short.
 _MAX_BYTES = 4 << 20
-# Of very many at once, one in so many by the tool, which is a process for each.
+# One in this many is fetched by the tool, which is a process for each.
 _BY_TOOL = 7
 
 

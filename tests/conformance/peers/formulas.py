@@ -131,7 +131,7 @@ def alibi(e: Any, _: bool, keys: int) -> Formula:
 
 
 def clipped_row(e: Any, relative: int) -> int:
-    """The row of a table from -left to right, counted as its sign says."""
+    """Returns the row of a table from -left to right, counted in the direction of its sign."""
     clipped = min(max(relative, -e.left), e.right)
     backwards = enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY"
     return int(e.right - clipped if backwards else clipped + e.left)

@@ -62,7 +62,7 @@ def plain(server: str) -> Iterator[attnbias.Client]:
         yield connected
 
 
-# Whose code is another's.
+# Model types whose code is another's.
 REMOTE = {"kimi_k2": "deepseek_v3"}
 
 
@@ -309,7 +309,7 @@ def test_sinusoids(client: attnbias.Client, model_type: str) -> None:
     ],
 )
 def test_learned_of_sequences(client: attnbias.Client, model_type: str, sides: list[str]) -> None:
-    """Those that no server mounts; each module is called as its model calls it."""
+    """Covers those that no server mounts; each module is called as its model calls it."""
     lengths = {"max_target_positions": LENGTH} if model_type == "whisper" else ALL_POSITIONS
     config = make_config(model_type, **SEQUENCES, **lengths)
     torch.manual_seed(7)

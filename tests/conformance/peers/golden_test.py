@@ -21,7 +21,7 @@ from tests.support.server_process import running_server
 def sinusoids(
     client: attnbias.Client, distances: list[list[int]], *, dim: int, columns: Any
 ) -> Array:
-    """The rows of a table, where the distances say."""
+    """Returns the rows of a table at the distances."""
     ids = np.array(distances).ravel()
     rows = client.get(attnbias.Sinusoidal(dim, columns=columns), position_ids=ids)
     return rows.reshape(len(distances), -1, dim)

@@ -17,7 +17,7 @@ from keras_hub.src.models.xlnet.xlnet_content_and_query_embedding import Content
 
 import attnbias
 
-# Of keras' own conversion of tensors to arrays.
+# Raised by keras' own conversion of tensors to arrays.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 Fields = dict[str, Any]

@@ -35,7 +35,7 @@ import attnbias
 NAME = re.compile(
     r"^class (\w*(?:Sin[a-z]*(?:Position|Embed)|Learned\w*Position)\w*)\(", re.MULTILINE
 )
-# What the answers of those of images depend on.
+# Arguments on which the answers of modules for images depend.
 OF_IMAGES = {"shape", "width", "pixel_values"}
 LENGTH, DIM = 50, 12
 
@@ -84,7 +84,7 @@ def make(kind: Any) -> Any:
 
 
 def rows_of(module: Any) -> Array:
-    """Of positions 0, 1, 2 … where it has them as a table, or by asking for them."""
+    """Returns the rows of positions 0, 1, 2 … from its table, or by calling it."""
     if hasattr(module, "create_weight"):
         return to_array(module.create_weight())
     if isinstance(module, torch.nn.Embedding):  # filled by the model that it is part of
@@ -503,7 +503,7 @@ ELSEWHERE = re.compile(
     r"|XLNetModel)$"  # relative_sinusoid_test.py
     r"|^sinusoids$"  # sinusoidal_peers_test.py
 )
-# What fills a module's table at initialisation, as the module itself does.
+# Base classes that fill a module's table at initialisation, as the module itself does.
 COPIES = re.compile(r"PreTrainedModel$")
 # Waves of sound, activations, and a duration.
 NO_POSITIONS = re.compile(r"Snake|ISTFTHead$|sinc_filter|^GradiumPhononTTSModel$")

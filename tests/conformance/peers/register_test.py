@@ -254,7 +254,7 @@ def rotary_model(model_type: str) -> Holder:
 
 
 def rows_by(module: Any, x: torch.Tensor) -> list[torch.Tensor]:
-    """What a module makes of positions, those that differ between its axes among them."""
+    """Returns a module's rows of positions, including those that differ between its axes."""
     ids = torch.tensor([[0, 1, 5, 63], [40, 8, 9, 17]])
     asked = [ids.t()] if module.rope_type == "axial" else [ids, -ids]
     if hasattr(module, "mrope_section"):
@@ -377,7 +377,7 @@ def test_mpt_ignores_what_is_ignored(fields: Any) -> None:
     assert_same_bits(*outputs)
 
 
-# What one reader takes and the other does not is read in two ways.
+# Files that only one of the two readers accepts, or that they read differently.
 FILES = {
     "plain": '{"model_type": "bert", "x": 1}',
     "NaN": '{"model_type": "bert", "x": NaN}',

@@ -12,7 +12,7 @@ from bits import Array
 
 
 class Filter(NamedTuple):
-    """A torch.nn.functional.interpolate but for its sizes."""
+    """Arguments of torch.nn.functional.interpolate except for its sizes."""
 
     cubic: bool = False
     align_corners: bool = False
@@ -40,7 +40,7 @@ class Filter(NamedTuple):
 
     @cache  # noqa: B019
     def weights(self, n: int, m: int, row: int, given: float | None = None) -> dict[int, Fraction]:
-        """Of n rows those that row `row` of m depends on."""
+        """Returns the rows of n that row `row` of m depends on."""
         step = self.step(n, m, given)
         corners = self.align_corners and not self.antialias
         x = step * row if corners else (row + Fraction(1, 2)) * step - Fraction(1, 2)
@@ -93,7 +93,7 @@ def filter_of(resample: Any) -> Filter:
 
 
 def grid_of(resample: Any, target: Sequence[int], rows: int) -> Grid:
-    """Of a message, whose source may be all rows."""
+    """Returns the grid of a message, whose source may be all rows."""
     steps = list(resample.step) or [None] * len(target)
     return Grid(list(resample.source) or [rows], target, steps)
 

@@ -33,7 +33,7 @@ AXES = [
 ]
 
 
-# Of a configuration that several modules of its file would take.
+# Modules of configurations that several modules of their file accept.
 MODULES = dict.fromkeys(
     ("Qwen3OmniMoeTalkerCodePredictorConfig", "Qwen3OmniMoeCode2WavConfig"),
     "Qwen3OmniMoeRotaryEmbedding",
@@ -144,7 +144,7 @@ def module_of(rope: Rope) -> Any:
 
 
 def inv_freq_of(rope: Rope, module: Any) -> Array:
-    """Those that the module has now: dynamic ones change with what it is asked."""
+    """Returns the module's current frequencies: dynamic ones change with its inputs."""
     inv_freq = getattr(module, f"{rope.layer}_inv_freq" if rope.layer else "inv_freq")
     return to_array(inv_freq).astype(np.float64)
 
@@ -169,14 +169,14 @@ def is_axial(words: Words) -> bool:
 
 
 def words_of(rope: Rope) -> Words:
-    """What the configuration says, word by word."""
+    """Returns the rope parameters of the configuration."""
     words = {"head_dim": head_dim_of(rope.config, rope.layer), **rope.words}
     words.pop("type", None)
     return words
 
 
 def relative_bound(rope: Rope) -> float:
-    """Of float32 powers, quotients and blends: see rotary_test.py."""
+    """Bounds the error of float32 powers, quotients and blends: see rotary_test.py."""
     return float((math.log(rope.words["rope_theta"]) + 16) * 2.0**-23)
 
 

@@ -129,7 +129,7 @@ def module_of(
 
 
 def float32_factor(module: Any) -> float:
-    """What torch multiplies cosines and sines by."""
+    """Returns the factor by which torch multiplies cosines and sines."""
     return float(np.float32(module.attention_scaling))
 
 

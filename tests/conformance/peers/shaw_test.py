@@ -40,7 +40,7 @@ def seamless_m4t_v2(left: int, right: int) -> torch.nn.Module:
 
 
 def vectors_of(attention: torch.nn.Module, length: int) -> Array:
-    """What the module itself looks up in its embedding while it attends."""
+    """Returns the vectors that the module looks up in its embedding while it attends."""
     seen: list[torch.Tensor] = []
     embedding = attention.distance_embedding
     hook = embedding.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
@@ -109,7 +109,7 @@ def test_heads_with_vectors_of_their_own(client: attnbias.Client) -> None:
 
 
 def test_indices_pick_the_vectors(client: attnbias.Client) -> None:
-    """What training gathers with: the indices, without a table."""
+    """Training gathers with the indices, without a table."""
     table = np.random.default_rng(3).standard_normal((12, 4), np.float32)
     extent: Any = {"query_length": 20, "key_length": 33, "alignment": "end"}
     indices = client.get(attnbias.Shaw(left=8, right=3), **extent, values="buckets")

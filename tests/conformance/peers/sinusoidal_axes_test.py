@@ -49,7 +49,7 @@ FRACTIONS: dict[str, dict[str, float]] = {
     "sam3_tracker_video": {},
 }
 OF_IMAGES = re.compile(r"\w*(SinePosition|PositionEmbeddingSine)")
-# Those whose rows and columns count from 0, and as they are.
+# Modules whose rows and columns count from 0, unscaled.
 COUNTS = [
     "rt_detr",
     "rt_detr_v2",

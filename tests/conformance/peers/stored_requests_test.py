@@ -42,7 +42,7 @@ from tests.support.ways import Part, array_of
 
 SAMPLES = 8
 REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
-# Axes of a part beside those of heads and columns.
+# Axes of a part except for those of heads and columns.
 AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2}
 
 
@@ -90,7 +90,7 @@ class Answer:
         if not own:
             return self._table(table, self._at(row), column)
         axis, extent = int(own), self.spec.table
-        # Of any other axis the position is another.
+        # Other axes have other positions.
         position = (extent.grid_offset or [0] * len(extent.grid))[axis] + row
         positions = [position + (other != axis) for other in range(len(extent.grid))]
         columns = [n for n, each in enumerate(self._column_axes) if each == axis]
@@ -177,7 +177,7 @@ class Answer:
 
 
 def offset_of(extent: Any) -> int:
-    """Of queries, counted from keys."""
+    """Returns the offset of queries, counted from keys."""
     if extent.WhichOneof("origin") == "query_offset":
         return int(extent.query_offset)
     ends = enum(extent, "alignment", "START") == "END"
@@ -185,7 +185,7 @@ def offset_of(extent: Any) -> int:
 
 
 def fill_of(owner: Any, data_type: str) -> float:
-    """What a mask's or a direction's hidden elements become."""
+    """Returns the value of the elements that a mask or a direction hides."""
     if owner.fill_lowest:
         return float(ml_dtypes.finfo(NUMPY_TYPES[data_type]).min)
     value = default(owner, "fill_value", -math.inf)
@@ -320,7 +320,7 @@ class Logits:
         return seen[enum(self.spec, "direction", "")]
 
     def element(self, row: Any, h: int, query: int, column: int) -> mpf | None:
-        """Of a query counted from 0; None for a key that is not seen."""
+        """Returns the element of a query counted from 0; None for a key that is not seen."""
         i = query + self.offset
         if self.term == "shaw_values":
             seen = [j for j in range(self.spec.key_length) if self.is_seen(i, j)]

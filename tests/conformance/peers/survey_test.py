@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every request of docs/survey.md against the own code of diffusers, timm and torchvision.
+"""Every request of docs/survey.md against the code of diffusers, timm and torchvision.
 
 A case runs a peer twice: as it stands, and with float64 in the place of float32, which leaves only
 the formula to be compared.
@@ -105,8 +105,8 @@ def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
     """Sines and cosines at positions up to `reach`, for frequencies up to 1.
 
     An angle is made in at most 8 operations of half an epsilon each. An exponent's rounding grows
-    with x = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. Where frequencies
-    rise with the exponent, it is as many half epsilons as their greatest logarithm, `growth`.
+    with x = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. If frequencies rise
+    with the exponent, it is as many half epsilons as their greatest logarithm, `growth`.
     """
     return Peer(result, names, 1 + (4 + growth / 2) * reach)
 

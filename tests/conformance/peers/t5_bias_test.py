@@ -112,7 +112,7 @@ def test_rows_of_a_cached_decode(client: attnbias.Client, is_decoder: bool) -> N
 
 
 def test_generation_with_a_cache(client: attnbias.Client) -> None:
-    """What the attention layer itself adds, token by token, out of one tensor fetched before."""
+    """Compares with the numbers that the attention layer adds, token by token, from one tensor."""
     attention = t5_attention(4, is_decoder=True)
     whole = client.get(encoding_of(attention), query_length=150, key_length=150)
     cache = DynamicCache()

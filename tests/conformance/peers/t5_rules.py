@@ -31,7 +31,7 @@ def causal_configurations() -> Iterator[tuple[int, int]]:
 def torch_buckets(
     relative: Positions, *, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Buckets:
-    """What transformers itself computes on a CPU; relative is key minus query."""
+    """Returns transformers' buckets on a CPU; relative is key minus query."""
     buckets = T5Attention._relative_position_bucket(
         torch.from_numpy(relative), bidirectional, num_buckets, max_distance
     )

@@ -20,7 +20,7 @@ TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = (("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-01"), ("tracestate", "a=1,b=2"))
 NOT_SAMPLED = (("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-00"),)
 PHASES = ("plan", "wait", "compute", "write")
-WARNING = "warning spans are dropped, "
+WARNING = "warning spans are being dropped, "
 LATE = "600000"  # milliseconds; longer than a test may take
 
 

@@ -23,7 +23,7 @@ RECOVERY_SECONDS = 10
 
 HEALTH = "/grpc.health.v1.Health/Check"
 
-_LIFE_SECONDS = 120  # of a load that nobody stops
+_LIFE_SECONDS = 120  # of a load that is not stopped
 _STILL_SECONDS = 0.3
 _LOOKS = 10
 _IDLE_SHARE = 0.05  # of one processor
@@ -57,7 +57,7 @@ class Attack:
 
 
 def computes(*processes: "subprocess.Popen[str]") -> bool:
-    """Whether they take processor time, or wait for a processor, seen for a moment."""
+    """Reports whether they use or wait for a processor, by a short observation."""
     began, used = time.monotonic(), _used(processes)
     waits = False
     for _ in range(_LOOKS):
@@ -72,7 +72,7 @@ def _used(processes: "tuple[subprocess.Popen[str], ...]") -> float:
 
 
 def _is_runnable(process: "subprocess.Popen[str]") -> bool:
-    """Whether a thread of it runs or would like to: on a busy machine it may not come to it."""
+    """Reports whether a thread of it runs or waits for a processor, as on a busy machine."""
     for stat in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # the thread has ended
             if stat.read_text().rpartition(") ")[2][0] in "RD":
@@ -93,7 +93,7 @@ def small_table(n: int) -> bytes:
 
 
 def is_well(server: Server) -> bool:
-    """Whether it answers a small call soon, after whatever it went through."""
+    """Reports whether it answers a small call soon."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     with contextlib.suppress(ConnectionError):  # it is gone
         while (left := deadline - time.monotonic()) > 0:

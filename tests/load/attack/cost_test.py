@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What costs the server most for each byte of a request, looked for in every encoding."""
+"""Searches every encoding for the requests that cost the server most per byte."""
 
 import itertools
 import random
@@ -81,7 +81,8 @@ class Search:
         self.tried += 1
 
     def _cost_of(self, spec: Any) -> Cost:
-        """Of a call until its first message or its end, and of what is done after that."""
+        """Returns the cost of a call until its first message or its end, and of the work after
+        that."""
         body = request(spec, self._path.rpartition("/")[2])
         connection = http2.Connection(self._address, http2.DEFAULT_WINDOW)
         before = self._cpu_seconds_at_rest()

@@ -2,7 +2,7 @@
 """Loads that a hostile or careless client puts on a server, each an entry of a table.
 
 `python -m tests.load.attack.load NAME HOST:PORT SECONDS` puts one on a server and keeps it there:
-from a process of its own, so that it takes nothing from those who measure.
+from a process of its own, so that it takes nothing from the measuring process.
 """
 
 import functools
@@ -39,7 +39,7 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls that are alike but for their number."""
+    """Calls that are alike except for their number."""
 
     what: str
     path: str
@@ -130,7 +130,7 @@ class Flood:
 
 
 def say_begun() -> None:
-    """To whoever started this; loads take a while to make."""
+    """Notifies the parent process; loads take a while to make."""
     print("begun", flush=True)
 
 
@@ -314,7 +314,7 @@ def endless_headers() -> Iterable[bytes]:
 
 
 def continued(field: bytes, block: bytes) -> Iterable[bytes]:
-    """A call with a header field of its own, whose headers go on and on."""
+    """A call with a header field of its own, whose headers never end."""
     yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + field)
     yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, block), 200)
 
@@ -326,7 +326,7 @@ NEWEST = bytes([0x80 | 62])
 def header_references() -> Iterable[bytes]:
     """Header fields of a byte each that refer to one of 4 KB."""
     name, value = b"x", b"v" * 3900
-    # Literal with incremental indexing; a length of 127 and more goes on in groups of 7 bits.
+    # Literal with incremental indexing; a length of 127 and more continues in groups of 7 bits.
     length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
     return continued(bytes([0x40, len(name)]) + name + length + value, NEWEST * 16000)
 
@@ -373,7 +373,7 @@ priorities = partial(frames, http2.PRIORITY, struct.pack(">IB", 0, 16))
 
 
 def together(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
-    """So many calls, all at once."""
+    """Makes this many calls, all at once."""
     return Calls(what, path, body, at_once=number, count=number, **how)
 
 
@@ -383,7 +383,7 @@ def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how
 
 
 def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
-    """So many at any time, each on a connection of its own."""
+    """Keeps this many calls open, each on a connection of its own."""
     return Calls(what, path, body, at_once=number, connections=number)
 
 

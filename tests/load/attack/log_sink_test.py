@@ -30,7 +30,7 @@ def full_device() -> Iterator[int]:
 
 @contextlib.contextmanager
 def stuck_pipe() -> Iterator[int]:
-    """Full after some lines, and nobody reads it."""
+    """Yields a pipe that is full after some lines and never read."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     try:
@@ -64,7 +64,7 @@ def slow_pipe() -> Iterator[int]:
 
 @contextlib.contextmanager
 def closed_pipe() -> Iterator[int]:
-    """Whose reader is gone."""
+    """Yields a pipe whose reader is gone."""
     reader, writer = os.pipe()
     os.close(reader)
     try:

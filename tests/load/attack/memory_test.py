@@ -71,7 +71,7 @@ def test_memory(name: str, threads: int, figures: Figures) -> None:
 
 
 def test_one_after_another(figures: Figures) -> None:
-    """What one load has taken goes back before the next."""
+    """The memory of one load is released before the next."""
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(control_groups.limited_memory(SMALL_CONTAINER))
         flags = ("--threads=1", f"--memory-budget={BUDGET}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An outage meets each client in the middle of a call, which ends well without its caller's help.
+"""An outage meets each client during a call, which succeeds without its caller's help.
 
-All outages go on at once: a client mostly waits.
+All outages run concurrently: a client mostly waits.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ RECOVERY_SECONDS = 20
 GIVEN_UP_SECONDS = 15
 """From a peer's silence to the end of its connection."""
 TIMEOUT = 90
-SLACK_SECONDS = 30  # for a process to begin and end, beside its call
+SLACK_SECONDS = 30  # for a process to begin and end, in addition to its call
 
 UNDISTURBED_SECONDS = 45
 """What a stream would take by the link, so that none ends before its outage."""
@@ -172,7 +172,7 @@ OUTAGES = {
 
 @dataclass(frozen=True)
 class End:
-    """What became of a client, and when."""
+    """The outcome of a client, and its time."""
 
     at: float
     error: str
@@ -232,7 +232,7 @@ Matrix = dict[tuple[str, float], Future[dict[str, tuple[float, str]]]]
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     for example in (cpp_example, go_example):
-        undisturbed(example)  # before so much else goes on
+        undisturbed(example)  # before other processes run
     cells = list(itertools.product(OUTAGES, SECONDS))
     with toxiproxy() as proxy, ThreadPoolExecutor(len(cells)) as pool:
         yield {

@@ -19,7 +19,7 @@ PATIENCE = 2
 
 
 def _cached(diagonals: int) -> bytes:
-    """A request of so many numbers of four bytes."""
+    """Returns a request of this many numbers of four bytes."""
     return request(alibi(1, diagonals, 1))
 
 

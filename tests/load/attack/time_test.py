@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks for little is answered soon, whatever others ask; what nobody wants any more ends."""
+"""Small requests are answered soon, whatever others ask; cancelled work ends."""
 
 import contextlib
 import os

@@ -24,7 +24,7 @@ ON_DEVICE = "--backend=cuda"
 
 
 def need_device() -> None:
-    """Ends the program where there is no device."""
+    """Ends the program without a device."""
     asked = subprocess.run(
         [binary("cuda_bench"), "--benchmark_list_tests"],
         stdout=subprocess.DEVNULL,

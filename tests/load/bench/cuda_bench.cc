@@ -28,7 +28,7 @@ T Need(absl::StatusOr<T> result) {
   std::exit(1);
 }
 
-// What `work` puts on the stream, many times over.
+// Times the work that `work` puts on the stream, many times over.
 template <typename Work>
 void Measure(benchmark::State& state, Stream& stream, int64_t bytes, Work work) {
   for (auto _ : state) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a unary call costs at the least: answers every method with the same
-// bytes, through the interfaces of gRPC that the server itself uses, and does
-// nothing else. Says "listening on HOST:PORT"; ends with its standard input.
+// Measures the least cost of a unary call: answers every method with the same bytes, through the
+// interfaces of gRPC that the server itself uses, and does nothing else. Prints "listening on
+// HOST:PORT"; ends with its standard input.
 //
 //   empty_server RESPONSE_BYTES
 #include <grpcpp/generic/async_generic_service.h>

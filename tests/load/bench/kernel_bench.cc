@@ -24,7 +24,7 @@ constexpr int64_t kLength = 4096;
 // Not 0: some processors do not write zeros over zeros to memory.
 constexpr int kFill = 0x5A;
 
-// Touched by whoever asks first, before any measurement. Large enough for the
+// Touched on first use, before any measurement. Large enough for the
 // dense bias of F32.
 AlignedBuffer& Destination() {
   static AlignedBuffer buffer = [] {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tensor nobody has asked for before costs by its length, one encoding a structure."""
+"""Cost of a tensor that is not cached by its length, for one encoding per structure."""
 
 import itertools
 import statistics

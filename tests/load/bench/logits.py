@@ -89,7 +89,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def memory_row(repetitions: int) -> Row:
-    """Of a fresh server, from its first small answer to the highest it reaches."""
+    """Measures the memory of a new server, from its first small answer to its peak."""
     growths = []
     for _ in range(repetitions):
         with server() as running, attnbias.Client(running.address) as client:

@@ -45,7 +45,7 @@ class Row:
 
 
 def timed(work: Callable[[], object]) -> Round:
-    """A round of a function; what it returns is let go after the clock has stopped.
+    """A round of a function; its result is released after the clock has stopped.
 
     No garbage is collected during a round, as with timeit, nor just before it: with torch loaded
     that takes 0.2 s, after which the processor's caches hold none of the work."""
@@ -63,7 +63,7 @@ def timed(work: Callable[[], object]) -> Round:
 
 
 def by_turns(rounds: Mapping[str, Round], repetitions: int) -> dict[str, list[float]]:
-    """A warm-up of each, then so many rounds of each in turn, so that all meet the same machine."""
+    """Runs a warm-up of each, then the repetitions in turn, so that all meet the same machine."""
     for run in rounds.values():
         run()
     samples: dict[str, list[float]] = {name: [] for name in rounds}
@@ -83,7 +83,7 @@ def compare(
     num_bytes: int | None = None,
     notes: str = "",
 ) -> Row:
-    """The medians of two samples of seconds; as rates where num_bytes says of what."""
+    """The medians of two samples of seconds; as rates if num_bytes is given."""
     if num_bytes is not None:
         rates = ([num_bytes / seconds / 1e9 for seconds in side] for side in (ours, theirs))
         return compare_rates(what, against, *rates, goal=goal, notes=notes)

@@ -31,7 +31,7 @@ from tests.load.bench.measure import Row
 from tests.support.server import Server
 
 GIB = 1 << 30
-# Where a model alone would take the machine's memory, it is stopped.
+# A model that alone would take the machine's memory is stopped.
 MOST_BYTES = 17 * GIB
 LENGTHS = [2048, 4096, 8192, 16384, 32768]
 
@@ -65,12 +65,12 @@ def image(length: int) -> Inputs:
 
 
 def sequences(length: int) -> Inputs:
-    """Of a decoder, beside a short one of its encoder."""
+    """Returns inputs of a decoder, with a short one of its encoder."""
     return tokens(16) | {"decoder_input_ids": tokens(length)["input_ids"]}
 
 
 def next_token(inputs: Inputs, answer: Any) -> Inputs:
-    """Of a decoder with a cache, which grows in place."""
+    """Returns the next inputs of a decoder with a cache, which grows in place."""
     decoded = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
     following = {decoded: inputs[decoded][:, -1:], "past_key_values": answer.past_key_values}
     if decoded != "input_ids":
@@ -96,12 +96,12 @@ CASES = {
     ),
     "BLOOM (2 layers, 8 heads), decoding": Case(bloom, tokens, "flex", LENGTHS[:2], new_tokens=64),
 }
-# What was promised of one of these: its memory, where transformers' own takes more than that.
+# The goal for one of these is its memory, at a length for which transformers' own takes more.
 JUDGED, LARGEST, OWN_IS_ABOVE = (T5_ENCODER, 16384), 4 * GIB, 16 * GIB
 
 
 class Run(NamedTuple):
-    """What one process took; seconds of the first call have what is compiled for it."""
+    """Time and memory of one process; seconds of the first call include compilation."""
 
     peak_bytes: float
     first_seconds: float

@@ -2,7 +2,7 @@
 """Triton's client in a process of its own: `WAY ADDRESS`.
 
 The ways are `infer` and `stream` of this project's server, `computed` and `ready` of Triton. For
-each line that it is given it fetches 128 MiB and says how many seconds that took.
+each line of input it fetches 128 MiB and prints the seconds that it took.
 """
 
 import contextlib

@@ -16,14 +16,14 @@ GET_TENSOR = "/attnbias.v1.AttentionBiasService/GetTensor"
 
 
 def binary(name: str) -> str:
-    """A program beside the server's binary."""
+    """Returns the path of a program in the folder of the server's binary."""
     return str(Path(os.environ["ATTNBIAS_SERVER_BINARY"]).with_name(name))
 
 
 @contextlib.contextmanager
 def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
-    """A program, one of this folder's where it is no path, that runs a round for each line it is
-    given."""
+    """Runs a program, one of this folder's if it is not a path, that runs a round for each line of
+    input."""
     command = [program if "/" in program else binary(program), *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -24,7 +24,7 @@ OVER_ONE_STREAM, OVER_FLIGHT = 3.0, 2.0
 
 
 class Processes:
-    """How busy those who share a work are with it, in each round of it."""
+    """CPU time of the processes that share a work, in each round of it."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
@@ -51,7 +51,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     def measure(
         ours: str, theirs: str | None, busy: Processes
     ) -> tuple[dict[str, list[float]], int]:
-        """Seconds with several streams, with one and, where it says of whom, of Flight."""
+        """Returns seconds with several streams, with one and, if given, of Flight."""
         best = 0
         with attnbias.Client(ours, streams=STREAMS) as several, attnbias.Client(ours) as one:
             rounds: dict[str, Callable[[], object]] = {
@@ -100,7 +100,7 @@ def row(
 
 
 def busy_row(where: str, busy: Processes) -> Row:
-    """What the rates above may be limited by."""
+    """Reports what may limit the rates above."""
     cores = os.cpu_count() or 1
     # The first round of all was a warm-up.
     used = ", ".join(

@@ -86,7 +86,7 @@ def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
 
 
 def draw_curves(path: Path, curves: Curves, unit: str) -> None:
-    """Seconds by length, of all that `curves` has beside "length"."""
+    """Draws seconds by length, for everything in `curves` except "length"."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, seconds in curves.items():

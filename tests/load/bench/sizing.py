@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's answers cost it in CPU time, in plaintext and over TLS: for who sizes one."""
+"""CPU time of a server's answers, in plaintext and over TLS, for sizing servers."""
 
 import contextlib
 import statistics
@@ -61,7 +61,7 @@ def over_tls(folder: Path) -> Iterator[tuple[Server, attnbias.Tls]]:
 
 
 def cpu_of(running: Server, work: Callable[[], object]) -> Callable[[], float]:
-    """A round that says how much CPU time the server has used for it."""
+    """Returns a round that reports the CPU time that the server has used for it."""
 
     def run() -> float:
         before = running.metrics()["process_cpu_seconds_total"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moving bytes over loopback TCP costs at the least: one process sends
+// Measures the least cost of moving bytes over loopback TCP: one process sends
 // from one warm megabyte with plain blocking calls, this one receives into one
 // buffer. No framing, no checksum. Each round prints its seconds.
 //

@@ -75,7 +75,7 @@ def do_get_into(location: str, out: np.ndarray) -> tuple[Callable[[], None], int
 
 
 def memory_row(repetitions: int) -> Row:
-    """Of a fresh server, from its first small answers to the highest it reaches."""
+    """Measures the memory of a new server, from its first small answers to its peak."""
     growths = []
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
     for _ in range(repetitions):
@@ -98,5 +98,5 @@ def memory_row(repetitions: int) -> Row:
 
 
 def forget_peak(pid: int) -> None:
-    """Makes VmHWM begin anew."""
+    """Resets VmHWM."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")

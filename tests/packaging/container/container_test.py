@@ -22,7 +22,7 @@ from tests.support.certificates import Authority
 from tests.support.image import ROOT, Buildah, buildah_in, output, root_mount
 from tests.support.server_process import running_server
 
-# Of the Dockerfile; none for the default.
+# Target of the Dockerfile; none for the default.
 TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
 # As Debian names it; none for this machine's.
 ARCHITECTURE = os.environ.get("ATTNBIAS_IMAGE_ARCHITECTURE")

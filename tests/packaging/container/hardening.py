@@ -12,7 +12,7 @@ FEW_LANDING_PADS = 100
 
 
 def lacks(program: pathlib.Path) -> list[str]:
-    """What is not there, in words."""
+    """Returns the names of the measures that a program lacks."""
     text = subprocess.run(
         ["readelf", "--wide", "--segments", "--dynamic", "--dyn-syms", program],
         check=True,

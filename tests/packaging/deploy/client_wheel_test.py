@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python client's package as far as it can be told without a network."""
+"""Properties of the Python client's package that need no network."""
 
 import pathlib
 import shutil

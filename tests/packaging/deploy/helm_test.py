@@ -37,7 +37,7 @@ from tests.support.server import run_server
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
-# Where the server's writable and readable folders are in its pod.
+# Paths of the server's writable and readable folders in its pod.
 SOCKET = "/run/attnbias"
 
 # Values that turn on one feature each.
@@ -143,7 +143,7 @@ placement:
       labelSelector: {matchLabels: {team: models}}
   priorityClassName: high
 """)
-# What does not go together: of each line, one side.
+# Values that exclude each other: one side of each line.
 ALTERNATIVES = [
     ({"tables of a claim"}, {"tables of a config map"}),
     ({"tls of a secret", "client certificates"}, {"tls of cert-manager"}),
@@ -401,7 +401,7 @@ def test_flags_that_follow_from_values_are_the_servers() -> None:
 
 
 def flags_of(case: str) -> list[str]:
-    """Those that the server of the default values has not."""
+    """Returns the flags that the default values do not set."""
     always = server_of(made("nothing"))["args"]
     return [flag for flag in server_of(made(case))["args"] if flag not in always]
 
@@ -639,7 +639,7 @@ def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
     assert "localhost:50051" in notes("nothing")
     assert "unix:" not in notes("nothing")
     assert "unix:/run/attnbias/attnbias.sock" in notes("socket")
-    assert "WARNING: callers' tokens come in plaintext" in notes("tokens")
+    assert "WARNING: callers' tokens are sent in plaintext" in notes("tokens")
     assert "WARNING" not in notes("nothing")
     assert "9464, path /metrics" in notes("nothing")
     assert "Callers need" not in notes("nothing")
@@ -650,7 +650,7 @@ def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
     assert "attnbias-tls" in notes("tls of cert-manager")
 
 
-# Values that the schema refuses, and what it says of them.
+# Values that the schema refuses, and its messages.
 REFUSED: list[tuple[Values, str]] = [
     ({"replicas": 3}, "replicas"),
     ({"resources": {"limit": {}}}, "limit"),

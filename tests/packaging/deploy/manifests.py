@@ -20,7 +20,7 @@ VERSION = os.environ["KUBERNETES"]
 
 Resource = dict[str, Any]
 Values = dict[str, Any]
-# What Pod Security has against each of some templates of pods.
+# Reasons for which Pod Security rejects each of some templates of pods.
 Reasons = Callable[[Iterable[Resource]], list[list[str]]]
 
 

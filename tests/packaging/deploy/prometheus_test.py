@@ -26,9 +26,9 @@ WATCH = PAGE.with_name("watch.md")
 PAGE_URL = "https://github.com/attnbias/attnbias/blob/main/docs/operations/runbook.md"
 
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-# What Prometheus adds to the series of a target.
+# Labels that Prometheus adds to the series of a target.
 TARGET_LABELS = {"namespace": "n", "job": "j", "instance": "i"}
-# What Grafana puts in the place of variables, with all chosen.
+# Values that Grafana puts in the place of variables, with all chosen.
 VARIABLES = {"__rate_interval": "5m"} | dict.fromkeys(
     ["namespace", "job", "instance", "method"], ".*"
 )
@@ -45,7 +45,7 @@ def expression_of(target: dict[str, Any]) -> str:
     return re.sub(r"\$(\w+)", lambda name: VARIABLES[name[1]], target["expr"])
 
 
-# What Envoy has, tests/packaging/envoy looks at.
+# tests/packaging/envoy checks Envoy's metrics.
 OF_EDGE = "envoy_"
 EDGE_EXPRESSIONS = [rule["expr"] for rule in ALERTS if OF_EDGE in rule["expr"]]
 EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in ALERTS if OF_EDGE not in rule["expr"]] + [
@@ -81,14 +81,14 @@ def labels_of(series: str) -> Sample:
 
 
 def nodes(expression: Any, kind: type) -> Iterator[Any]:
-    """Those of an expression that are of that kind."""
+    """Yields the nodes of an expression that are of that kind."""
     found: list[Any] = []
     promql_parser.walk(expression, found.append)
     return (node for node in found if isinstance(node, kind))
 
 
 def unknown(expression: str, samples: list[Sample]) -> list[str]:
-    """What an expression names and no sample has: metrics, labels, their values."""
+    """Returns names in an expression that no sample has: metrics, labels, their values."""
     parsed = promql_parser.parse(expression)
     selectors = list(nodes(parsed, promql_parser.VectorSelector))
     assert selectors

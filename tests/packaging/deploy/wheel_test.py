@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel of the server as far as it can be told without building the server.
+"""Properties of the server's wheel that need no build of the server.
 
 Two programs that every machine has stand for those of the package.
 """
@@ -131,13 +131,13 @@ def test_no_python_is_left_between(site: pathlib.Path) -> None:
     """The script's process is the program, and ignores no signal that others do not."""
     said = run(site, "attnbias", "/proc/self/comm", "/proc/self/status").stdout
     assert said.startswith("attnbias\n")
-    # What runs these tests may have been told to ignore some, as a shell's background jobs are.
+    # The parent process may ignore some, as a shell's background jobs do.
     other = subprocess.run(["/bin/cat", "/proc/self/status"], check=True, stdout=subprocess.PIPE)
     assert ignored_signals(said) == ignored_signals(other.stdout.decode())
 
 
 def test_commands_of_the_client_are_the_clients(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Where it is not installed, the program says what is lacking."""
+    """If it is not installed, the program names what is missing."""
     without = run(site, "attnbias", "cache", "/etc/hostname")
     assert without.stdout == pathlib.Path("/etc/hostname").read_text()
     both = pathlib.Path(shutil.copytree(site, tmp_path / "site"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls through Envoy: what comes back, from which replica, and what outlives its end."""
+"""Calls through Envoy: the answers, the replica, and what outlives its end."""
 
 import re
 import signal
@@ -212,7 +212,7 @@ def test_what_calls_end_with_ejects_no_replica(start_edge: StartEdge) -> None:
 
 
 def test_calls_that_are_not_read_hold_up_no_others(start_edge: StartEdge) -> None:
-    """Of the same client, which has one connection to each replica."""
+    """All calls are of one client, which has one connection to each replica."""
     edge = start_edge()
     with edge.stub() as stub:
         unread = [stub.stream(LARGE) for _ in range(20)]

@@ -57,7 +57,8 @@ class Replicas:
 class Edge:
     """Envoy, until the `with` block ends.
 
-    What is deployed is changed only in its ports, in who says where replicas are, and by `change`.
+    The deployed configuration is changed only in its ports, in the discovery of replicas, and by
+    `change`.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Edge:
         return tls(self._authority.sign("edge", alternatives="DNS:localhost,IP:127.0.0.1"))
 
     def stub(self) -> Stub:
-        """Calls that nobody but Envoy tries again."""
+        """Returns a stub whose calls only Envoy retries."""
         trusted = grpc.ssl_channel_credentials(self._authority.certificate.read_bytes())
         return Stub(self.address, trusted)
 
@@ -185,7 +186,7 @@ class Edge:
 
 
 def ask_metrics(edge: Edge, path: str) -> str:
-    """Of the listener for Prometheus and probes."""
+    """Returns an answer of the listener for Prometheus and probes."""
     with urllib.request.urlopen(f"http://{edge.metrics_address}/{path}") as response:
         return str(response.read().decode())
 
@@ -196,7 +197,7 @@ def deployed_config() -> Config:
 
 
 def socket_address(config: Config, cluster: str) -> Config:
-    """Of the one endpoint of a cluster."""
+    """Returns the address of the one endpoint of a cluster."""
     endpoint = cluster_of(config, cluster)["load_assignment"]["endpoints"][0]["lb_endpoints"][0]
     address: Config = endpoint["endpoint"]["address"]["socket_address"]
     return address

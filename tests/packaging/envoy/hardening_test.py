@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hostile clients do, and that Envoy ends it while another client's calls go on."""
+"""Envoy ends the abuse of hostile clients while another client's calls continue."""
 
 import contextlib
 import pathlib
@@ -188,7 +188,7 @@ def test_connections_beyond_the_limit_are_closed(start_edge: StartEdge) -> None:
 
         eventually(are_closed, "those beyond the limit closed")
         assert stub.check() == "SERVING"
-        # Whoever watches still can.
+        # Monitoring still works.
         assert "envoy_server_live" in ask_metrics(edge, "stats/prometheus")
 
 

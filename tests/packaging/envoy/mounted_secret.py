@@ -11,7 +11,7 @@ Files = Mapping[str, pathlib.Path]
 
 
 def tls(pair: Pair) -> Files:
-    """What a Secret of type kubernetes.io/tls has."""
+    """Returns the files of a Secret of type kubernetes.io/tls."""
     return {"tls.crt": pair.certificate, "tls.key": pair.key}
 
 

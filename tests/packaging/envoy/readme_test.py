@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What deploy/envoy/README.md says is done as it stands, on a machine's own addresses and ports.
+"""Follows deploy/envoy/README.md to the letter, on a machine's own addresses and ports.
 
 The machine is a namespace: it has no other network, and a copy of /etc/hosts.
 """
@@ -87,7 +87,7 @@ exec 3>&1 >log 2>&1
 
 
 def in_shell(block: Block) -> str:
-    """What prints to 3 what the page shows."""
+    """Returns a command that prints to 3 what the page shows."""
     code = block.code
     if block.language == "python":
         code = f"{sys.executable} -W error - <<'END_OF_PYTHON'\n{code}END_OF_PYTHON\n"

@@ -27,7 +27,7 @@ ip link set lo up
 ip link add nodes type bridge
 ip address add {ADDRESS}/24 dev nodes
 ip link set nodes up
-# What kube-proxy gives another address has to be on its way somewhere.
+# Packets that kube-proxy redirects need a route beforehand.
 ip route add {SERVICES} dev nodes src {ADDRESS}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 """
@@ -105,7 +105,7 @@ class Cluster:
         return path
 
     def _start_control(self) -> None:
-        """One token may do everything; who serves it is not asked for."""
+        """One token may do everything; the server is not verified."""
         token = secrets.token_hex(16)
         key = self._folder / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)

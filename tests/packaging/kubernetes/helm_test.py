@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Helm installs of the chart: ready when Helm says so; tables and certificates that change in
-ConfigMaps and Secrets are taken over without a failed call."""
+"""Releases of the chart are ready when Helm reports it; tables and certificates that change in
+ConfigMaps and Secrets are reloaded without a failed call."""
 
 import pathlib
 import ssl
@@ -73,7 +73,7 @@ def test_a_table_changes_in_its_config_map(
     replicas = [attnbias.Client(f"{pod.address}:50051") for pod in service.settle()]
 
     def first_numbers() -> set[float]:
-        """Of the table that each replica has."""
+        """Returns the first numbers of the table of each replica."""
         t5 = attnbias.T5(num_heads=HEADS, num_buckets=32, bidirectional=True, table="t5:weight")
         return {
             float(one.get(t5, query_length=1, key_length=1).dense()[0, 0, 0]) for one in replicas

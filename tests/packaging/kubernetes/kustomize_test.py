@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kubectl apply -k deploy/kubernetes` makes: it is ready soon, and no change to it, loss of a
+"""The result of `kubectl apply -k deploy/kubernetes` is ready soon, and no change to it, loss of a
 part or attack fails a call."""
 
 import os
@@ -61,7 +61,7 @@ def test_both_services_answer(service: Service, figures: Figures) -> None:
 
 
 def shares(pods: list[Pod]) -> list[float]:
-    """Of the calls that were answered until now."""
+    """Returns each pod's share of the calls that were answered until now."""
     return [pod.streams() for pod in pods]
 
 

@@ -35,9 +35,9 @@ clean() {
 # As the first process of its namespace: it reaps what containers leave behind.
 inside() {
   local folder setting names
-  # The kubelet wants mounts that containers share; these are shared by nobody else.
+  # The kubelet wants mounts that containers share; these are shared with no other machine.
   mount --make-rshared /
-  # What is written there, whatever programs are told, ends with this run, too.
+  # Files written there end with this run, too, whatever the flags of programs.
   for folder in /run /var/lib /var/log; do
     mount -t tmpfs tmpfs "$folder"
   done

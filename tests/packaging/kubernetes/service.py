@@ -60,7 +60,7 @@ class Pod:
         )
 
     def pid(self) -> int:
-        """Of its server."""
+        """Process ID of its server."""
         [found] = [
             path.parent
             for path in pathlib.Path("/proc").glob("[0-9]*/comm")
@@ -101,7 +101,7 @@ def _links(*prefix: str) -> list[dict[str, Any]]:
 
 
 class Service:
-    """What a namespace has of it. The namespace takes pods of the profile "restricted" only."""
+    """The service in a namespace that admits pods of the profile "restricted" only."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
@@ -120,7 +120,7 @@ class Service:
         return f"dns:///{service}.{self.namespace}:50051"
 
     def pods(self) -> list[Pod]:
-        """Those that are not to end."""
+        """Returns the pods that are not terminating."""
         selector = "--selector=app.kubernetes.io/name=attnbias"
         found = self.cluster.read("pods", f"--namespace={self.namespace}", selector)["items"]
         return [Pod.of(one) for one in found if "deletionTimestamp" not in one["metadata"]]
@@ -133,7 +133,7 @@ class Service:
         return [pod for pod in self.pods() if pod.ready]
 
     def addresses(self) -> list[str]:
-        """Those that the headless Service gives to clients."""
+        """Returns the addresses that the headless Service gives to clients."""
         selector = f"--selector=kubernetes.io/service-name={HEADLESS}"
         slices = self.cluster.read("endpointslices", f"--namespace={self.namespace}", selector)
         return [
@@ -150,7 +150,7 @@ class Service:
         self.kubectl("scale", "deployment/attnbias", f"--replicas={replicas}")
 
     def settle(self, replicas: int = 2) -> list[Pod]:
-        """Its pods, once there are so many, all ready, and those before have gone."""
+        """Returns its pods once all replicas are ready and earlier pods are gone."""
         self.scale(replicas)
         self.rolled_out()
         seconds_until(lambda: len(self.addresses()) == replicas, f"{replicas} replicas ready")

@@ -30,7 +30,7 @@ Place = tuple[str, str]
 PLACES: list[Place] = sorted(
     {(path.parent.name, path.stem.rpartition("_")[2]) for path in BUILT.glob("*/*.deb")}
 )
-# What the tests take, beside what the packages depend on.
+# Packages that the tests need in addition to the dependencies of the packages.
 TOOLS = ("systemd-sysv", "g++", "cmake", "make", "pkg-config")
 APT_GET = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
 UNIT = "attnbias-server.service"
@@ -39,7 +39,7 @@ ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", 
 # In tenths, how exposed systemd may find the unit: what it is now.
 MOST_EXPOSED = 16
 SECONDS = 60
-# Where a machine keeps what changes by itself.
+# Folders whose content changes by itself.
 PASSING = (
     *("/dev", "/proc", "/sys", "/run", "/tmp"),
     *("/var/cache", "/var/log", "/var/lib/dpkg", "/var/lib/systemd/timers"),
@@ -103,7 +103,7 @@ class Machine:
         return self.output("bash", "-euc", script, "bash", *arguments)
 
     def state(self) -> set[str]:
-        """Every file, and every line of who is on the machine."""
+        """Returns every file, and every line of the lists of users and groups."""
         passing = " -o ".join(f"-path {path}" for path in PASSING)
         found = self.shell(rf"find / -xdev \( {passing} \) -prune -o -print")
         who = self.shell("cat /etc/passwd /etc/group /etc/shadow /etc/gshadow")
@@ -137,7 +137,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
     nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"]
     nspawn += ["--console=read-only", "--boot", f"--directory={folder}"]
     nspawn += [f"--bind-ro={path}" for path in (BUILT, EXAMPLE.parent, CONSUMER)]
-    # What its systemd asks for, whatever control groups there are here.
+    # Its systemd needs this, whatever control groups are here.
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     with subprocess.Popen(nspawn, env=environment, stdin=subprocess.DEVNULL) as container:
         try:
@@ -197,7 +197,7 @@ def test_members_of_its_group_reach_its_socket_and_others_do_not(served: Machine
 
 
 def test_nobody_reaches_it_from_elsewhere(served: Machine) -> None:
-    """Before somebody has changed its flags."""
+    """Checks the default flags."""
     listening = served.output("cat", "/proc/net/tcp", "/proc/net/tcp6")
     addresses = re.findall(r"^ *\d+: (\w+:\w+) 0+:0000 0A ", listening, re.MULTILINE)
     assert addresses == [f"0100007F:{9464:04X}"]
@@ -270,7 +270,7 @@ def test_manual(installed: Machine) -> None:
 def test_completion(installed: Machine, typed: str, completed: set[str]) -> None:
     script = """
         source /usr/share/bash-completion/completions/attnbias
-        compopt() { :; }  # works only where a person types
+        compopt() { :; }  # works only in an interactive shell
         COMP_WORDS=(attnbias "$@") COMP_CWORD=$#
         _attnbias
         printf '%s\\n' "${COMPREPLY[@]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody does first after `pip install 'attnbias[server]'`; runs where that was done."""
+"""Follows a user's first steps after `pip install 'attnbias[server]'`, in that environment."""
 
 import importlib.metadata
 import pathlib
@@ -9,13 +9,13 @@ import sys
 import tempfile
 
 import numpy as np
-from server_process import ServerProcess  # lies beside it there
+from server_process import ServerProcess  # is in its folder there
 
 import attnbias
 import attnbias_server
 
 SCRIPTS = pathlib.Path(sys.executable).parent
-# What manylinux takes for granted; all else has to come with the package.
+# Libraries that manylinux requires of a machine; the package has to contain all others.
 OF_THE_MACHINE = re.compile(r"(ld-linux-.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|z))\.so.*")
 
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever an accelerator makes has the CPU's bits, and where it gives up the
-// CPU goes on. The lines that run on the CPU here are those that a device runs;
-// where there is a device, it runs them too.
+// An accelerator's results have the CPU's bits, and the CPU continues if it fails. The lines that
+// run on the CPU here are those that a device runs; if a device exists, it runs them too.
 #include "core/kernel/cuda/accelerator.h"
 
 #include <cmath>

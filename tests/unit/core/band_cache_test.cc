@@ -89,7 +89,7 @@ class Result {
   Gate arrived_;
 };
 
-// Of entries whose key is a letter.
+// Size of entries whose key is a letter.
 const int64_t kEntry = BandCache::EntryBytes("a");
 
 class BandCacheTest : public ::testing::Test {
@@ -108,7 +108,7 @@ class BandCacheTest : public ::testing::Test {
     return band.value_or(nullptr);
   }
 
-  // The thread that delivered a band lets go of it a moment later; until then
+  // The thread that delivered a band releases it a moment later; until then
   // it counts as in use.
   static void WaitForHolders(const BandPtr& band, long holders) {
     while (band.use_count() > holders) std::this_thread::yield();
@@ -213,7 +213,7 @@ TEST_F(BandCacheTest, WhoHasHalfGetsNoMoreWhileAnotherWaits) {
   const Caller third("third");
   {
     const auto most = *cache_.Reserve(5500, large);
-    EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "nobody waits";
+    EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "no caller waits";
     EXPECT_THAT(cache_.Reserve(1000, large), Not(IsOk()));
     EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "who has half does not wait for itself";
     EXPECT_THAT(cache_.Reserve(1000, small), Not(IsOk()));
@@ -266,13 +266,12 @@ TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
     // For any of its callers.
     const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
     EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kResourceExhausted,
-                                  HasSubstr("the 2000 bytes of memory that this caller "
-                                            "may have are in use")));
+                                  HasSubstr("this caller's memory limit of 2000 bytes is in use")));
     EXPECT_EQ(ReasonOf(refusal), kCallerLimit);
     EXPECT_THAT(cache_.Reserve(1, *other), IsOk());
   }
   EXPECT_THAT(cache_.Reserve(2001, *caller),
-              IsInvalidWith("want at most 2000, all that this caller"));
+              IsInvalidWith("want at most 2000, the limit of this caller"));
   EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
 }
 

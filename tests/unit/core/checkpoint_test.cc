@@ -154,7 +154,7 @@ TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
   EXPECT_THAT(Load(), IsInvalidWith("got a folder, want a regular file"));
 }
 
-// Who fills the folder does not choose what else the server reads.
+// The content of the folder must not select other files that the server reads.
 TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
   const std::filesystem::path model = folder_ / "model";
   const std::string tensor = "encoder.block.0" + kBias;
@@ -693,7 +693,7 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
          "index 2");
   expect(R"({"model_type":"swinv2","window_size":8589934592})",
          {Tensor(mlp + "0.weight", {512, 3})},
-         "got shape [512, 3], want [512, 2]; config.json: says nothing of it");
+         "got shape [512, 3], want [512, 2]; config.json: does not state it");
   const std::vector<F32Tensor> bert = {Tensor("embeddings.position_embeddings.weight", {9, 4})};
   const std::string sizes = R"("max_position_embeddings":9,"hidden_size":4)";
   expect(R"({"model_type":"bert","position_embedding_type":7,)" + sizes + "}", bert,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request of positional logits must not be.
+// Requests for positional logits that are refused.
 #include <functional>
 #include <utility>
 

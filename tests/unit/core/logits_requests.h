@@ -114,7 +114,7 @@ inline v1::SinusoidalDistances TransformerXl(int dim, int64_t width,
   return term;
 }
 
-// Of grids [height, width]; tables of `rows` rows each.
+// Makes a request over grids [height, width]; tables have `rows` rows each.
 inline v1::LogitsSpec Grids(std::array<int, 2> queries, std::array<int, 2> keys,
                             std::array<int64_t, 2> rows, DataType type = DataType::kF32) {
   v1::LogitsSpec spec = Base(queries[0] * queries[1], keys[0] * keys[1], 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positional logits against the definition: a vector gathered for every pair of
-// query and key, and a sum in long double. Whatever memory held before must not
-// show, so all of it holds NaN.
+// query and key, and a sum in long double. Uninitialized memory must not show, so all of it holds
+// NaN.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -105,8 +105,8 @@ long double Stretched(const Table& table, int64_t row, int64_t length, int64_t k
   return (1 - part) * table.At(below, k) + part * table.At(above, k);
 }
 
-// What the places of a query and a key on one axis have. The sides are those
-// where exact numbers and float32 lead to one row.
+// Returns the term of the places of a query and a key on one axis. The sides are those where exact
+// numbers and float32 lead to one row.
 long double OnAxis(const Table& table, int64_t query, int64_t key, int64_t queries, int64_t keys,
                    int64_t k) {
   const int64_t longer = std::max(queries, keys);
@@ -706,7 +706,7 @@ TEST_F(LogitsTest, CancelledBeforeItBegins) {
   const auto caller = std::make_shared<Caller>();
   caller->Cancel();
   EXPECT_THAT(Create(*PlanOf(spec), Resources(), caller),
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("waits")));
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("cancelled")));
 }
 
 TEST_F(LogitsTest, NoRoomForVectors) {

@@ -19,7 +19,7 @@ struct Identity {
   std::string key;
 };
 
-// What `write` writes to a BIO.
+// Returns the text that `write` writes to a BIO.
 inline std::string Written(const std::function<int(BIO*)>& write) {
   const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new(BIO_s_mem()), &BIO_free);
   write(bio.get());
@@ -40,7 +40,7 @@ class Authority {
 
   std::string pem() const { return PemOf(certificate_.get()); }
 
-  // Of the common name `name`, good for the hosts `names`, as
+  // Makes an identity with the common name `name`, valid for the hosts `names`, as
   // "DNS:localhost,IP:127.0.0.1".
   Identity Sign(const std::string& name,
                 const std::string& names = "DNS:localhost,IP:127.0.0.1") const {

@@ -116,7 +116,8 @@ TEST(ReadChunk, RefusesEveryTruncation) {
   }
 }
 
-// Outside the header a bit may make the header a field that nobody knows.
+// Outside the header a bit may make the checksum an unknown field: the
+// header is then as it was sent.
 TEST(ReadChunk, RefusesEveryFlippedBitOfAHeader) {
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   v1::StreamTensorResponse message;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the C++ client offers beyond the other clients. tests/clients puts it in
+// Features that only the C++ client has. tests/clients puts it in
 // front of a server that misbehaves in every way.
 #include "attnbias/client.h"
 
@@ -293,7 +293,7 @@ TEST_F(ClientTest, AnotherPolicyCanBeAskedFor) {
   }
 }
 
-// Those of the Python client, which its tests hold too.
+// The defaults are those of the Python client, which its tests check too.
 TEST(Client, HasTheDefaultsOfAllClients) {
   const ClientOptions options;
   EXPECT_EQ(options.timeout, absl::Seconds(300));

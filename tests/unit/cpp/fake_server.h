@@ -112,7 +112,7 @@ struct FakeStream {
   }
 };
 
-// How a call said who makes it, and the connection that it came over.
+// The identity that a call stated, and its connection.
 struct Caller {
   std::string authorization;
   std::string certificate_name;  // the common name
@@ -260,7 +260,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return grpc::Status::OK;
   }
 
-  // Of all calls so far, in order.
+  // Returns the callers of all calls so far, in order.
   std::vector<Caller> callers() const {
     const std::lock_guard lock(mutex_);
     return callers_;

@@ -122,7 +122,7 @@ TEST(DrawText, Has256ColorsFromDarkToLight) {
   EXPECT_THAT(DrawText(map, screen), HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
   EXPECT_THAT(DrawText(map, screen), HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
   EXPECT_THAT(DrawText(map, screen), Not(HasSubstr(";2;")));
-  // Of the 6 x 6 x 6 colours from 16 on.
+  // Levels of the 6 x 6 x 6 colours from 16 on.
   constexpr uint8_t kLevels[] = {0, 95, 135, 175, 215, 255};
   map.rows = {7};
   map.pixels = {.rows = 1, .columns = 3};

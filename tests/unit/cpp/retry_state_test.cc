@@ -18,7 +18,7 @@ CallEnd EndWithRetryInfo(StatusCode code, int64_t seconds) {
   return {.status = WithDetail(code, "no", info), .pushback = std::nullopt};
 }
 
-// With all the time that there is.
+// Returns the next delay without a deadline.
 std::optional<absl::Duration> Next(RetryState& retry, const CallEnd& end) {
   return retry.NextDelay(end, absl::InfiniteDuration());
 }

@@ -23,8 +23,8 @@ struct Unreached {
 
 class UnreachedServer : public testing::TestWithParam<Unreached> {};
 
-// As gRPC 1.51 says it of a closed port, of Python's http.server, of the port
-// of metrics, of openssl's s_server and of a name that nobody has.
+// Messages of gRPC 1.51 for a closed port, for Python's http.server, for the port of metrics, for
+// openssl's s_server and for an unknown name.
 TEST_P(UnreachedServer, SaysWhatToTry) {
   const auto [says, told] = GetParam();
   EXPECT_EQ(Told(says), std::string(told) + " (" + says + ")");

@@ -32,8 +32,8 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Of a server with a certificate; of its clients' too where `clients` may have
-// signed them.
+// Returns the credentials of a server with a certificate; it requires certificates of the
+// authorities `clients`, if given.
 std::shared_ptr<grpc::ServerCredentials> Tls(const Identity& identity,
                                              const std::string& clients = "") {
   grpc::SslServerCredentialsOptions options(
@@ -59,7 +59,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     }
   }
 
-  // As whoever renews it does: at once.
+  // Replaces a file atomically, as renewals do.
   void Replace(const std::string& name, const std::string& text) const {
     std::ofstream(Path("new"), std::ios::binary) << text;
     std::filesystem::rename(Path("new"), Path(name));
@@ -76,7 +76,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     return *Client::Create(options);
   }
 
-  // What a call fails with that is made once.
+  // Returns the error of a call without retries.
   static std::string Failure(ClientOptions options) {
     options.max_attempts = 1;
     options.timeout = absl::Seconds(20);
@@ -183,7 +183,7 @@ TEST_F(SecurityTest, ATokenFileIsReadAgainWhenItChanges) {
   EXPECT_EQ(authorization(), "Bearer first");
   Replace("token", "later");
   EXPECT_EQ(authorization(), "Bearer later");
-  // What is no token changes nothing.
+  // An invalid token changes nothing.
   Replace("token", "");
   EXPECT_EQ(authorization(), "Bearer later");
   std::filesystem::remove(Path("token"));
@@ -259,15 +259,15 @@ TEST_F(SecurityTest, WhoIsNotKnownHearsWhatToTry) {
   const std::string target = server.target();
   EXPECT_EQ(message({.target = target}, grpc::StatusCode::UNAUTHENTICATED),
             target +
-                " wants to know who calls: set token_file, or "
+                " requires authentication: set token_file, or "
                 "tls.cert_file and tls.key_file (no)");
   EXPECT_EQ(message({.target = target, .token = "abc"}, grpc::StatusCode::UNAUTHENTICATED),
             target +
-                " does not know this token: is it of this server, and still "
+                " rejected this token: is it for this server, and still "
                 "valid? (no)");
   EXPECT_EQ(message({.target = target}, grpc::StatusCode::PERMISSION_DENIED),
             target +
-                " does not let this caller do it: ask those who run it, or "
+                " denied permission: ask its operator, or "
                 "call with another token or certificate (no)");
 }
 
@@ -306,10 +306,10 @@ TEST_F(SecurityTest, NamesTheOptionThatIsWrong) {
                   "\", want the PEM file, not encrypted, of the key of \"" + cert + "\"");
   }
   EXPECT_EQ(message({.tls = TlsOptions{.cert_file = cert}}),
-            "tls.cert_file: got \"" + cert + "\", want tls.key_file beside it");
+            "tls.cert_file: got \"" + cert + "\", want tls.key_file with it");
   setenv("ATTNBIAS_CLIENT_TLS_KEY", key.c_str(), 1);
-  EXPECT_EQ(message({}), "ATTNBIAS_CLIENT_TLS_KEY: got \"" + key +
-                             "\", want ATTNBIAS_CLIENT_TLS_CERT beside it");
+  EXPECT_EQ(message({}),
+            "ATTNBIAS_CLIENT_TLS_KEY: got \"" + key + "\", want ATTNBIAS_CLIENT_TLS_CERT with it");
   setenv("ATTNBIAS_CLIENT_TLS", "yes", 1);
   EXPECT_EQ(message({}), "ATTNBIAS_CLIENT_TLS: got \"yes\", want 1 or 0");
 
@@ -323,16 +323,16 @@ TEST_F(SecurityTest, NamesTheOptionThatIsWrong) {
                                   "\", which does not hold a token; want visible characters of "
                                   "ASCII, without spaces");
   options.token = "abc";
-  EXPECT_EQ(message(options), "token: got one beside token_file, want one of the two");
+  EXPECT_EQ(message(options), "token: got one together with token_file, want one of the two");
   options = plain;
   options.token = "two words";
   EXPECT_EQ(message(options),
-            "token: got text that is no token; want visible characters of "
+            "token: got text that is not a token; want visible characters of "
             "ASCII, without spaces");
   options.token = "abc";
   options.metadata = {{"authorization", "Bearer abc"}};
   EXPECT_EQ(message(options),
-            "token: got one beside \"authorization\" in metadata, want one of "
+            "token: got one together with \"authorization\" in metadata, want one of "
             "the two");
 }
 

@@ -96,7 +96,7 @@ TEST_F(TableFileTest, ReadsNpyOfVersion2) {
   EXPECT_EQ(table->data(), data);
 }
 
-// The order of the keys is nobody's promise.
+// The order of the keys is unspecified.
 TEST_F(TableFileTest, ReadsNpyKeysInAnyOrder) {
   const auto table = ReadTableFile(
       Write("t.npy", Npy("{'shape': (2,), 'fortran_order': False, 'descr': '<f2'}", "abcd")));

@@ -375,7 +375,7 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_EQ(std::filesystem::file_size(path), 128u + 96u);
   std::filesystem::remove(path);
   EXPECT_EQ(Get("--json --out -"), 2);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: got it beside --out -"));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: got it together with --out -"));
 }
 
 // Renames a terminal's window, begins a line of its own, and turns it around.

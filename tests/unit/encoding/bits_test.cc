@@ -12,7 +12,7 @@
 namespace attnbias::bits_test {
 namespace {
 
-// Coordinates of an encoding, seen from `query` where there are pairs.
+// Coordinates of an encoding, seen from `query` for pairs.
 struct Case {
   v1::TensorSpec spec;
   Range span;

@@ -106,7 +106,7 @@ TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
 TEST(DebertaBuckets, ReachTheFarthestDistances) {
   constexpr int64_t kFarthest = int64_t{1} << 42;
   EXPECT_EQ(Buckets(4096, 2050, kExact, 1).BucketOf(kFarthest), 90105402);
-  // What float32 leaves of it: transformers says the same.
+  // The result of float32, which transformers has too.
   EXPECT_EQ(Buckets(4096, 2050, kFloat32Log, 1).BucketOf(kFarthest), 90105400);
 }
 

@@ -10,7 +10,7 @@ namespace attnbias::elementary_test {
 namespace {
 
 constexpr int kSamples = 200000;
-// Of those that a nearest number is compared with, at 160 bits: the hardest
+// Number of roundings, compared with the nearest number at 160 bits: the hardest
 // double to round needs some 120.
 constexpr int kRoundings = 60000;
 constexpr int kPrecision = 160;

@@ -150,7 +150,7 @@ TEST(GridRelative, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
   }
 }
 
-// Where a token stands on an axis of a grid, whose last axis moves fastest.
+// Returns the place of a token on an axis of a grid, whose last axis moves fastest.
 int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
   for (size_t later = sides.size() - 1; later > axis; --later) {
     token /= sides[later];
@@ -158,7 +158,7 @@ int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
   return token % sides[axis];
 }
 
-// dense[h, i, j] of numbers in compact form, as the contract says it.
+// dense[h, i, j] of numbers in compact form, as the contract defines it.
 double FromCompact(const std::vector<double>& numbers, const Grid& grid,
                    const std::vector<int64_t>& strides, bool has_border, int64_t h, int64_t i,
                    int64_t j) {

@@ -19,7 +19,7 @@ std::vector<int64_t> Listed(const IndexMap& map) {
   return list;
 }
 
-// What RunOf and step() say of an index map is what its integers show.
+// Checks RunOf and step() of an index map against its integers.
 void ExpectConsistent(const IndexMap& map) {
   const std::vector<int64_t> list = Listed(map);
   for (int64_t begin = 0; begin < map.size(); ++begin) {

@@ -115,7 +115,7 @@ TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
   }
 }
 
-// Of any signs and sizes, also such that the greater ones cancel.
+// Covers all signs and sizes, also such that the greater ones cancel.
 TEST(SinCosOf, KeepsItsBoundAtASum) {
   std::mt19937_64 random(6);
   TwoPi two_pi;

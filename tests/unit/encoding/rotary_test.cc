@@ -642,7 +642,7 @@ TEST(RotaryAtReals, HasThePositionOfEachAxis) {
       ->prepare_reals({DataType::kF64}, positions)
       ->Fill({{0, 2}, {0, 3}}, got.data(), 3 * 12 * sizeof(double));
   const Parts plain(Rotary("head_dim: 6 axes {" + frequencies + "}"), DataType::kF64);
-  // Of the second axis these are twice x.
+  // On the second axis these are twice x.
   const Parts half(Rotary("head_dim: 6 axes {scale: 0.5" + frequencies + "}"), DataType::kF64);
   for (const int64_t lane : {kCos, kSin}) {
     for (int64_t row = 0; row < 3; ++row) {

@@ -109,7 +109,7 @@ TEST(RoundSum, SeesWhatLiesBelowTheLastBit) {
   EXPECT_EQ(ElementAt(DataType::kBF16, out), 1 + 0x2p-7);
 }
 
-// Whatever TryRound vouches for, both ends of the interval round to.
+// Both ends of the interval round to every result of TryRound.
 TEST(TryRound, VouchesOnlyForWhatBothEndsRoundTo) {
   std::mt19937_64 random(2);
   Number end;

@@ -224,7 +224,7 @@ TEST(SinusoidalRounding, IsCorrectForSamplesOfLargeTables) {
   }
 }
 
-// Where two fused multiplications in doubles round wrongly.
+// Two fused multiplications in doubles round these wrongly.
 TEST(SinusoidalRounding, IsCorrectAtKnownWorstCases) {
   const SinusoidTable spec = {.dim = 128};
   ExpectRounded(spec, {4524508, 4524509}, {10, 11});

@@ -87,7 +87,7 @@ TEST(T5Buckets, RulesDifferWhereTorchDiffersFromAlgebra) {
   EXPECT_EQ(Bucket({24, 889, false, v1::BUCKET_RULE_FLOAT32_LOG}, -621), 23);
 }
 
-// Whether distance n lies in bucket m + k or later, by integers alone.
+// True if distance n lies in bucket m + k or later, by integers alone.
 bool Reaches(int64_t n, int64_t m, int64_t s, int64_t max_distance, int64_t k) {
   mpz_t left, right, factor;
   mpz_inits(left, right, factor, nullptr);

@@ -117,7 +117,7 @@ TEST(Tupe, ABorderHoldsNoMaskButARowWithoutHiddenKeysNeedsNone) {
   EXPECT_THAT(engine.MakePlan(With(masked, "pair {queries {begin: 5 end: 6}}")), IsOk());
 }
 
-// What docs/numerics.md says, in plain loops.
+// The definition in docs/numerics.md, in plain loops.
 class AbsoluteOracle {
  public:
   explicit AbsoluteOracle(const v1::Tupe& spec) : spec_(spec) {

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 
 struct Vectors {
   v1::TensorSpec encoding;
-  int64_t heads;  // 1 where there is no axis of them
+  int64_t heads;  // 1 without an axis of them
   int64_t dim;
 };
 

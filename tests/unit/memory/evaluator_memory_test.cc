@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encodings say of their evaluators' memory, against what these take. A
-// program of its own, for it counts all that operator new and MPFR hand out.
+// Compares the memory that encodings state for their evaluators with measurements. Runs as a
+// program of its own, because it counts every allocation of operator new and MPFR.
 #include <gmp.h>
 #include <malloc.h>
 
@@ -28,7 +28,7 @@ namespace {
 std::atomic<int64_t> used_bytes = 0;
 std::atomic<int64_t> peak_bytes = 0;
 
-// What malloc takes for it.
+// Returns the size of the block in malloc.
 int64_t SizeOfBlock(void* block) {
   return static_cast<int64_t>(malloc_usable_size(block) + sizeof(size_t));
 }
@@ -114,8 +114,7 @@ std::vector<v1::TensorSpec> Sinusoids() {
   });
 }
 
-// What an encoding says grows with head_dim, so that the greatest need not be
-// in each.
+// The stated memory grows with head_dim, so that the greatest need not be in each.
 std::vector<v1::TensorSpec> Rotations() {
   std::vector<v1::TensorSpec> specs = Specs({
       "rotary {head_dim: 65536}",
@@ -247,7 +246,7 @@ std::vector<v1::TensorSpec> Tupes() {
   return {buckets, TupeOf(kMaxNetworkNumbers / 32, 32), TupeOf(70, 1024), TupeOf(2, 2048)};
 }
 
-// What preparing an evaluator, and one Fill by it, take at the most.
+// Returns the peak memory of preparing an evaluator and of one Fill by it.
 int64_t PeakOf(const Encoding& encoding, DataType type) {
   constexpr int64_t kMostNumbers = int64_t{1} << 18;
   const Range domain = encoding.domain;
@@ -337,7 +336,7 @@ INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators, ::testing::ValuesIn
 INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
                          ::testing::Values(Extremes{"Others", Others}), kNameOf);
 
-// Those that take longest; that they end early shows in what they take.
+// Covers those that take longest; their memory shows that they end early.
 TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   Caller caller;
   caller.Cancel();

@@ -65,8 +65,8 @@ v1::TensorHeader SomeHeader() {
   return header;
 }
 
-// Of a header and the checksum of its bytes as they stand in `message`, which
-// are what SerializeAsString gives: the server writes them with the same code.
+// Returns a header and the checksum of its bytes in `message`, which are those of
+// SerializeAsString: the server writes them with the same code.
 template <typename Message>
 void ExpectChecksum(const Message& message) {
   const std::string header = message.header().SerializeAsString();

@@ -50,7 +50,7 @@ TEST_F(ListTablesTest, PagesFollowOneAnother) {
   EXPECT_THAT(Names(second), ElementsAre("c", "d"));
   EXPECT_EQ(second.next_page_token(), "");
   EXPECT_EQ(Page(*tables, 4, "").next_page_token(), "");
-  // What was mounted between two pages neither repeats nor hides others.
+  // A table mounted between two pages neither repeats nor hides others.
   EXPECT_THAT(Names(Page(*Mount({"aa", "c"}), 2, first.next_page_token())), ElementsAre("c"));
   EXPECT_THAT(Names(Page(TableSet(), 0, first.next_page_token())), ElementsAre());
 }

@@ -17,7 +17,7 @@ namespace {
 
 const int64_t kMachine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
 
-// Hierarchies as files: what the process is in, and what its groups say.
+// Hierarchies as files: the groups of the process, and their limits.
 struct Tree {
   std::string name;
   std::string own;

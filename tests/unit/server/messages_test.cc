@@ -25,7 +25,7 @@ int64_t SizeOfMessage(const v1::GetTensorRequest& request) {
   return SizeOfBytes(request.SerializeAsString());
 }
 
-// Whatever it is, the message takes no more.
+// Checks that the message takes at most its bound.
 void ExpectBound(const v1::GetTensorRequest& request) {
   EXPECT_GE(SizeOfMessage(request), static_cast<int64_t>(request.SpaceUsedLong()))
       << request.ByteSizeLong() << " bytes";

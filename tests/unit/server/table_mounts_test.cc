@@ -115,7 +115,7 @@ TEST_F(TableMountsTest, LinksInsideTheFolderAreFollowedOthersAreNot) {
                                                       HasSubstr("b.safetensors: got a link to "),
                                                       HasSubstr("want a file inside "))));
   EXPECT_THAT(Names(), ElementsAre("a:w"));
-  // Nobody but the operator gives this flag.
+  // Only the operator sets this flag.
   EXPECT_THAT(Load({.tables = {"b=" + (mount / "b.safetensors:w").string()}}), IsOk());
 }
 

@@ -60,7 +60,7 @@ class TensorServiceTest : public ServiceHarness {
     return reader->Finish();
   }
 
-  // Of calls that were in the phase.
+  // Returns the number of calls that were in the phase.
   std::string PhaseCount(const std::string& method, const std::string& phase) {
     const std::string text = metrics_.Text();
     const std::string name =
@@ -82,7 +82,7 @@ class TensorServiceTest : public ServiceHarness {
 
 constexpr int kAll = 1 << 30;
 
-// Go's longest timeout is later than a clock in nanoseconds can say.
+// Go's longest timeout is later than a clock in nanoseconds can hold.
 TEST_F(TensorServiceTest, DeadlinesCenturiesAheadHaveNotPassed) {
   for (const int64_t hours : {int64_t{1}, int64_t{2'100'000}}) {
     grpc::ClientContext context;

@@ -16,7 +16,7 @@ namespace {
 
 CallerPtr Of(const std::string& client) { return std::make_shared<Caller>(client); }
 
-// Keeps the only thread of a pool until it is let go.
+// Keeps the only thread of a pool until released.
 class Busy {
  public:
   explicit Busy(WorkerPool* pool) {
@@ -35,7 +35,7 @@ class Busy {
 
 class OneThread : public ::testing::Test {
  protected:
-  // Adds a task that says that it ran.
+  // Adds a task that records that it ran.
   void Add(const CallerPtr& caller, char name) {
     pool_.Schedule(caller, [this, name] { order_ += name; });
   }
@@ -119,7 +119,7 @@ TEST(WorkerPool, WhatCannotBeCutHoldsUpNobody) {
   pool.Shutdown();
 }
 
-// What takes long and yields lets what came after it run first.
+// A long task that yields lets later tasks run first.
 TEST(WorkerPool, BlockingTasksShareTimeWhenTheyYield) {
   WorkerPool pool(1);
   std::atomic<bool> ran = false;

@@ -10,7 +10,7 @@
 
 namespace attnbias {
 
-// What `begin(done)` gives to `done`, on any thread.
+// Returns what `begin(done)` passes to `done`, on any thread.
 template <typename Result>
 Result Await(absl::FunctionRef<void(absl::AnyInvocable<void(Result)>)> begin) {
   std::promise<Result> promise;

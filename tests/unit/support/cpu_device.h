@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Device without a device: kernels run on the CPU, over every block and
-// thread of their launch and with every index checked, and nothing of a stream
-// is done before somebody waits for it.
+// thread of their launch and with every index checked, and the work of a stream is done only when
+// it is waited for.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace attnbias {
 
-// What a CpuDevice has done, and when it fails.
+// Record of a CpuDevice's work, and the point at which it fails.
 struct CpuDeviceLog {
   std::atomic<int64_t> launches{0};
   std::atomic<int64_t> allocated_bytes{0};
@@ -106,7 +106,7 @@ class CpuStream final : public Stream {
     tasks_.push_back(std::move(task));
     return absl::OkStatus();
   }
-  // As on a device, an error shows when somebody waits.
+  // As on a device, an error shows in the next wait.
   template <typename Launched>
   absl::Status LaunchLater(const Launched& launch) {
     return Later([this, launch] {

@@ -62,7 +62,7 @@ FilledNumbers Filled(const Encoding& encoding, Range span, DataType type,
   return filled;
 }
 
-// What makes the numbers, as bytes.
+// Returns the numbers as bytes.
 template <typename Encoding>
 std::string IdentityOf(const Encoding& encoding, const std::string& output = "") {
   return MakeWith(encoding, output)->identity;

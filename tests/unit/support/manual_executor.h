@@ -23,7 +23,7 @@ class ManualExecutor final : public Executor {
 
   // Runs the task that has waited longest; false if there is none.
   bool RunOne() { return RunOneOf(tasks_); }
-  // The same for those that cannot be cut.
+  // The same for non-preemptible tasks.
   bool RunOneBlocking() { return RunOneOf(blocking_); }
   void RunAll() {
     while (RunOne() || RunOneBlocking()) {

@@ -23,7 +23,7 @@ MATCHER(IsOk, "is OK") {
   return GetStatus(arg).ok();
 }
 
-// Of this code, with a message that matches `message`.
+// Matches a status of this code with a message that matches `message`.
 MATCHER_P2(StatusIs, code, message, "is the expected error") {
   *result_listener << GetStatus(arg).ToString();
   return GetStatus(arg).code() == code &&
@@ -31,7 +31,7 @@ MATCHER_P2(StatusIs, code, message, "is the expected error") {
                                      result_listener);
 }
 
-// Of this code, whatever the message.
+// Matches a status of this code, whatever the message.
 MATCHER_P(StatusIs, code, "is the expected error") {
   *result_listener << GetStatus(arg).ToString();
   return GetStatus(arg).code() == code;

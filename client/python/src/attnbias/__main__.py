@@ -107,20 +107,20 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _add_security(export: argparse.ArgumentParser) -> None:
     """Adds the security flags of ``attnbias``, the command-line tool."""
-    variable = "by default what ATTNBIAS_CLIENT_{} says".format
+    variable = "by default the value of ATTNBIAS_CLIENT_{}".format
     export.add_argument(
         "--tls",
         action="store_true",
-        help="TLS, trusting the authorities that the system trusts; " + variable("TLS"),
+        help="TLS with the authorities that the system trusts; " + variable("TLS"),
     )
     for name, kind, what in (
-        ("ca", "FILE", "TLS, trusting the authorities in a PEM file"),
-        ("cert", "FILE", "TLS, showing the certificate in a PEM file"),
+        ("ca", "FILE", "TLS with the authorities in a PEM file"),
+        ("cert", "FILE", "TLS with the client certificate in a PEM file"),
         ("key", "FILE", "the private key of that certificate, a PEM file"),
         (
             "server-name",
             "NAME",
-            "TLS, with a server whose certificate has this name, not the target's",
+            "TLS with this name in the server's certificate instead of the target's",
         ),
     ):
         default = variable(f"TLS_{name.upper().replace('-', '_')}")
@@ -129,7 +129,7 @@ def _add_security(export: argparse.ArgumentParser) -> None:
         "--token-file",
         metavar="FILE",
         type=Path,
-        help="a file with a bearer token, which says who calls; " + variable("TOKEN_FILE"),
+        help="a file with a bearer token that identifies the caller; " + variable("TOKEN_FILE"),
     )
 
 

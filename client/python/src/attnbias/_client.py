@@ -148,7 +148,7 @@ class BaseClient:
             raise TypeError(f"{cannot} credentials: make one in each process, or pass tls=")
         if isinstance(self._token, str) and self._token:
             raise TypeError(
-                f"{cannot} a token, which whoever has the pickle could read: pass its file as "
+                f"{cannot} a token, which anyone with the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
             )
         return {
@@ -387,7 +387,7 @@ class BaseClient:
                 continue
             except CallFailed as failed:
                 raise failed.error from None
-            raise UnavailableError("the server no longer says whether it is serving")
+            raise UnavailableError("the server no longer reports whether it is serving")
 
     def _options(
         self, out: Any, progress: bool | None, timeout: float | None, calls: Calls | None = None
@@ -427,7 +427,7 @@ class Client(BaseClient):
     Args:
         target: "host", "host:port" or any gRPC target; the default port is 50051. None is the
             environment variable ``ATTNBIAS_SERVER``, else this machine.
-        timeout: seconds that a call may take, retries included; None is no limit.
+        timeout: seconds that a call may take, retries included; None means no limit.
         connect_timeout: seconds in which a call has to connect if the client was never connected.
             After them, a closed port, an unknown name, another protocol or a wrong certificate is
             an UnavailableError with the reason. After the first connection only the timeout bounds
@@ -454,10 +454,10 @@ class Client(BaseClient):
             fetched in ranges. One stream receives at most a window of 16 MiB per round trip:
             0.2 GB/s at 80 ms. So more streams pay off over long round trips, not on one machine.
         cache: a folder that caches fetched tensors, as "~/.cache/attnbias". Processes that request
-            a cached tensor map it from there, without a call; arrays are then read-only. None is
-            the environment variable ``ATTNBIAS_CACHE_DIR``; "" is no cache.
+            a cached tensor map it from there, without a call; arrays are then read-only. None means
+            the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
         cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors. None
-            is no limit.
+        means no limit.
         offline: True never calls a server: a tensor that is not cached is a NotFoundError, and a
             call that needs a server an UnavailableError.
 

@@ -53,8 +53,8 @@ class Error(Exception):
 
     Attributes:
         code: the gRPC status code.
-        message: what the server (or, for local failures, this package) said, with control
-            characters escaped.
+        message: text of the server (or, for local failures, of this package), with control
+        characters escaped.
         details: the status's ``google.rpc`` detail messages, decoded, with control characters
             escaped.
     """
@@ -109,9 +109,9 @@ class Error(Exception):
 
     @property
     def retry_delay(self) -> float | None:
-        """Seconds after which the server wants to be asked again.
+        """Seconds after which the server asks for a retry.
 
-        Infinite if it does not want to be, None if it did not say.
+        Infinite if it asks for none, None if it does not state a delay.
         """
         if self._pushback is not None:
             return self._pushback

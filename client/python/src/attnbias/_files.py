@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes payloads and structures as .npy and .safetensors files.
 
-docs/protocol.md says what the metadata of a .safetensors file are.
+docs/protocol.md documents the metadata of a .safetensors file.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _load_safetensors(path: Path) -> Loaded:
     if len(arrays) == 1:
         (array,) = arrays.values()
         return array
-    raise ValueError(f"its tensors {', '.join(arrays)} are no answer of attnbias")
+    raise ValueError(f"its tensors {', '.join(arrays)} are not an answer of attnbias")
 
 
 def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:

@@ -75,7 +75,7 @@ class LocalServer(forks.Forkable):
         for name in ("credentials", "tls", "token"):
             if options.get(name):
                 raise TypeError(f"{name}: got some, want none: the socket is in plaintext")
-        options |= {"tls": False, "token": ""}  # whatever the environment says
+        options |= {"tls": False, "token": ""}  # whatever the environment sets
         if options.get("offline"):
             raise ValueError(
                 "offline: got True, want False: the server is asked whether it is ready"

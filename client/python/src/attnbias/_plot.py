@@ -2,7 +2,7 @@
 """Pictures of tensors. matplotlib is imported only when something is drawn.
 
 A picture has some hundred pixels a side, and only their numbers are read: the dense tensor of a
-structure never exists, however long it is. A structure itself says how it is drawn: see
+structure never exists, however long it is. A structure determines how it is drawn: see
 ``Structure._heat_maps`` and ``Structure._curve``.
 """
 

@@ -29,8 +29,8 @@ const definitions = protoLoader.loadSync(
 );
 const { attnbias, grpc: { health } } = grpc.loadPackageDefinition(definitions);
 
-// With this, gRPC tries again by itself. It waits as long as the server's status tells, and only
-// where that tells nothing as long as the policy says.
+// With this, gRPC tries again by itself. It waits for the delay in the server's status, and without
+// one for that of the policy.
 const serviceConfig = {
   methodConfig: [{
     name: [{ service: 'attnbias.v1.AttentionBiasService' }],
@@ -105,7 +105,7 @@ function bucket(relative) {
   return (relative > 0 ? 16 : 0) + (distance < 8 ? distance : Math.min(15, log));
 }
 
-// The payload of a stream, checked as it comes.
+// Reads the payload of a stream and checks each chunk.
 async function read(stream) {
   let header = null;
   let payload = null;
@@ -155,7 +155,7 @@ async function checkT5(service) {
   }
 }
 
-// What a status carries beside code and message, by the names of its messages.
+// Returns the details of a status by the names of their messages.
 function details(error) {
   const [bytes] = error.metadata.get('grpc-status-details-bin');
   if (!bytes) return {};

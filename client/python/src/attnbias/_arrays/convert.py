@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays to torch and back, bfloat16 included; structures as pytrees of JAX.
 
-Imports torch only where it is used, and JAX never.
+Imports torch only when it is used, and JAX never.
 """
 
 from __future__ import annotations

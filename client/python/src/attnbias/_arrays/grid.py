@@ -40,7 +40,7 @@ class BlockToeplitz(GatheredStructure):
             token, what it gets from every other, and what it gives itself.
         grid: sides of the grid, as (height, width).
         query_stride: stride of the queries on each axis: with n, every n-th token is a query.
-        queries: the queries (begin, end) that are its rows; all, but for a window.
+        queries: the queries (begin, end) that are its rows; all, except in a window.
         keys: the tokens (begin, end) that are its columns.
     """
 
@@ -198,8 +198,8 @@ class BorderedToeplitz(GatheredStructure):
         """Wraps a Toeplitz and its border; copies nothing.
 
         Raises:
-            ValueError: the border does not fit the diagonals, the class token is no
-                query or key of them, or they are of vectors.
+            ValueError: the border does not fit the diagonals, the class token is neither a query
+            nor a key of them, or they are of vectors.
         """
         if toeplitz.vectors:
             raise ValueError("toeplitz: got one of vectors, want one of numbers")

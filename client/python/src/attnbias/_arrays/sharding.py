@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sharded tensors of torch and JAX: the boxes that a process holds, and their assembly.
 
-Imports torch and JAX only where they are used.
+Imports torch and JAX only when they are used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def to_sharding(
     names = {"device_mesh": device_mesh, "sharding": sharding, "out": out}
     named = [name for name, value in names.items() if value is not None]
     if len(named) > 1:
-        raise ValueError(f"{named[1]}: given beside {named[0]}, want one of the two")
+        raise ValueError(f"{named[1]}: given together with {named[0]}, want one of the two")
     if sharding is not None:
         return _OnJax(sharding)
     if device_mesh is not None:

@@ -566,8 +566,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         if copy is False:
             if dtype != self.dtype or not self._is_strided:
                 raise ValueError(
-                    f"copy: got False, but a {type(self).__name__} of {self.dtype} is no array of "
-                    f"{dtype} without a copy"
+                    f"copy: got False, but a {type(self).__name__} of {self.dtype} is not an array "
+                    f"of {dtype} without a copy"
                 )
             return self.view()
         self._check_implicit(dtype)
@@ -579,7 +579,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         for value in (*inputs, *out):
             if is_torch_tensor(value):
                 raise TypeError(
-                    f"{ufunc.__name__}: got a torch.Tensor beside a {type(self).__name__}; "
+                    f"{ufunc.__name__}: got a torch.Tensor and a {type(self).__name__}; "
                     "want both in torch (bias.to_torch(device)) or both in numpy"
                 )
             if _has_rules_of_its_own(value):
@@ -753,7 +753,7 @@ class GatheredStructure(Structure):
 
 def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
     if not isinstance(heads, (bool, np.bool_)):
-        raise TypeError(f"heads: got {heads!r}, want True or False: rank says which heads")
+        raise TypeError(f"heads: got {heads!r}, want True or False: rank selects the heads")
     layouts: dict[str, Layout | None] = {
         "heads": "contiguous" if heads else None,
         "queries": queries,
@@ -831,7 +831,7 @@ class RingShard(GatheredStructure):
 
         Raises:
             IndexError: there are no indices, or some are not inside the structure.
-            TypeError: whole is no structure, or indices are no integers.
+            TypeError: whole is not a structure, or indices are not integers.
         """
         require_instance(whole, Structure, "whole", "a Toeplitz or another structure")
         queries, keys = whole._indices()

@@ -38,7 +38,8 @@ class Toeplitz(Structure):
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
-        mask: what was hidden, by numbers that are among the diagonals; None where nothing was asked
+        mask: what was hidden, by numbers that are among the diagonals; None if nothing was
+        requested
             to be.
     """
 
@@ -158,7 +159,7 @@ class Toeplitz(Structure):
 
     def _seen_on(self, device: Device) -> Mod:
         mask = self.mask
-        assert mask is not None  # who asks has seen to it
+        assert mask is not None  # callers have checked
         first = place_on(device, self.first_relative_position + self.query_length - 1)
         return lambda query, key: mask.visible(key - query + first)
 

@@ -78,7 +78,7 @@ class Cache:
 
     Args:
         folder: path, which need not exist; "~" is the home.
-        max_bytes: maximum bytes of its tensors; None is no limit.
+        max_bytes: maximum bytes of its tensors; None means no limit.
 
     Raises:
         ValueError: folder is a file, or a folder that belongs to another user or that other users
@@ -361,7 +361,7 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
         path = Path(folder).expanduser().absolute()
     except RuntimeError as error:
         raise ValueError(
-            f"{name}: got {str(folder)!r}, where ~ is nobody's; want a path"
+            f"{name}: got {str(folder)!r}, where ~ names no user; want a path"
         ) from error
     if os.path.isfile(path):  # Path's own raises where it may not look
         raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")
@@ -370,7 +370,7 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
             pass
     except UnsafeError as error:
         raise ValueError(f"{name}: {error}") from None
-    except OSError:  # it is not there yet, or cannot be read: the calls go on without it
+    except OSError:  # missing or unreadable: calls continue without it
         pass
     return path
 
@@ -418,7 +418,7 @@ class Draft(forks.Forkable):
         """Releases the lock; removes a draft that did not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
-        if self._lock is None:  # in a child of the one who has the right
+        if self._lock is None:  # in a child of the process that holds the lock
             return
         with contextlib.suppress(OSError):
             if _is_at(self._lock, self._drafts, self.key):
@@ -554,7 +554,7 @@ def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
 def _head_of(payload: Payload, metadata: dict[str, str]) -> bytes:
     """Returns the bytes before the payload in its file.
 
-    safetensors' own writer would sort the tensors; so the payload is what came, in one piece.
+    safetensors' own writer would sort the tensors; so the payload is kept as received.
     """
     header = payload.header.SerializeToString()
     kind = tensor_pb2.DataType.DESCRIPTOR

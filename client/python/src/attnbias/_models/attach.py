@@ -92,14 +92,14 @@ def attach(
         model(tokens)
 
     What the model needs is fetched here, once, and compared with what the model has: docs/models.md
-    states how near it has to be. Learned tables of biases stay the model's own: the
-    server says which of their rows belong where. Learned tables of positions are the server's, if
-    it has the very same numbers. The model can be trained, moved, cast and saved.
+    states how near it has to be. Learned tables of biases stay the model's own: the server provides
+    the index of the row at each place. Learned tables of positions are the server's, if it has the
+    very same numbers. The model can be trained, moved, cast and saved.
 
     Args:
-        model: of a family in docs/models.md, which says what is replaced: T5, BLOOM, Llama, Swin
+        model: of a family in docs/models.md, which lists what is replaced: T5, BLOOM, Llama, Swin
             and others.
-        client: asked here, and not needed afterwards, but for a rope_type "dynamic".
+        client: asked here, and not needed afterwards, except for a rope_type "dynamic".
         max_length: the most tokens, those of a cache included, that the model is going to see.
         attention: what attention runs with from now on: "eager", "sdpa" or "flex"; None is what
             the model has. "flex" is torch's FlexAttention, which reads a bias in its compact form:
@@ -147,7 +147,9 @@ def _attached(
     with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
         sites = list(family.sites(AttachContext(model, max_length, chosen, client)))
     if not sites:
-        raise ValueError(f"model: got a {type(model).__name__} without positions that a server has")
+        raise ValueError(
+            f"model: got a {type(model).__name__} without positions that a server can provide"
+        )
     requests = {
         id(site.request): site.request
         for site in sites

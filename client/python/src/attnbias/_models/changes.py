@@ -34,7 +34,7 @@ class Changes:
     def set_method(self, module: nn.Module, name: str, function: Callable[..., Any]) -> None:
         """Sets a method of an instance; a copy of the module has its own.
 
-        The method is no MethodType, which pickle would look up by the function's name in the
+        The method is not a MethodType, which pickle would look up by the function's name in the
         module. A forward goes below that of accelerate, which moves weights and inputs.
         """
         is_hooked = name == "forward" and _BELOW_HOOK in vars(module)

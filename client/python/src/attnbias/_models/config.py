@@ -43,17 +43,17 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
 
     Places are those under which a server mounts the tables of a checkpoint (docs/encodings/
     checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``.
-    Beside them there are ``rotary``, or ``rotary.full_attention`` where layers differ; ``decoder``
+    Other places are ``rotary``, or ``rotary.full_attention`` if layers differ; ``decoder``
     of ALiBi; and ``text.`` or ``vision.`` in front in a model of both.
 
-    Encodings have all that a configuration says. Complete them by ``dataclasses.replace`` with
-    what it does not say, or make a new ``DetrSinusoidal``:
+    Encodings have all that a configuration states. Complete them by ``dataclasses.replace`` with
+    what it does not state, or make a new ``DetrSinusoidal``:
 
     - ``table``, or the ``layers`` of SwinV2, which are in the checkpoint;
     - ``sequence_length`` of the ``dynamic`` or the ``longrope`` of a Rotary, until then None;
     - ``height`` and ``width`` of DETR's sinusoids, the rows and columns of its feature map.
 
-    The table of model types in docs/models.md says which are known, and where positions are
+    The table of model types in docs/models.md lists those known, and where positions are
     counted otherwise than from 0. Fields that the model's code ignores are ignored with a warning.
 
     Args:
@@ -66,7 +66,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
         TypeError: config is none of these.
         ValueError: a field bears on positions and is not understood, a model_type is not known,
             servers mount no checkpoints of it, or the file is not a regular one.
-        OSError: there is no such file; the error says what is in the folder.
+        OSError: the file does not exist; the error lists what is in the folder.
     """
     require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
     if checkpoint == "":
@@ -126,7 +126,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(_no_config(path)) from None
     try:
         values = json.loads(text)
-        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+        json.dumps(values, ensure_ascii=False).encode()  # rejects halves of surrogate pairs
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields of a model's configuration, read with type checks.
 
-Whatever is wrong with one is a ValueError that names it, what came and what was wanted.
+An invalid field raises a ValueError that names it, the value received and the values accepted.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ConfigFields:
     def require(self, name: str, only: Any) -> None:
         """Refuses any value but the one that the model's code uses."""
         if self.is_set(name) and self.get(name) != only:
-            self.refuse(name, f"{only!r}, with which the model's code computes whatever this says")
+            self.refuse(name, f"{only!r}, the only value that the model's code uses")
 
     def ignore(self, name: str, instead: Any = None) -> None:
         """Accepts a field that the model's code does not read.

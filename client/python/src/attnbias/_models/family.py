@@ -61,7 +61,7 @@ class Site:
         replace: puts what was fetched in its place, by ``Changes`` of the module. None leaves the
             module as it is.
         spared_bytes: see ``Replacement``.
-        compare: the module's numbers beside those fetched; None where it has no numbers.
+        compare: the module's numbers and those fetched; None if it has no numbers.
         reason: why the module is left as it is.
     """
 

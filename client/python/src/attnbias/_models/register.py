@@ -10,7 +10,7 @@ tests compare them with its classes.
 - ``tables`` are the tensors of checkpoints that hold positions, by the name that a row's ``tables``
   gives: see core/mount/checkpoint_rules.h.
 - ``shapes`` are the lengths of these tensors' axes, from the configuration's fields. Terms are
-  computed from left to right; those that are no fields are in core/mount/checkpoint_rules.cc.
+  computed from left to right; those that are not fields are in core/mount/checkpoint_rules.cc.
 - ``unserved`` lists the model types that are known to have nothing that is served, by the reason.
 """
 
@@ -37,14 +37,14 @@ class Model:
 
     Attributes:
         rule: names the function of places.py that makes its encodings.
-        arguments: those of that function, beside the configuration.
+        arguments: those of that function after the configuration.
         defaults: what its fields are that a configuration leaves out, of those that are read.
         only: fields that its code does not read, with the value that it computes with; another
             value is refused, since weights go with it.
         ignored: the same, where nothing goes with another value: it is accepted with a warning.
         unused: fields whose names speak of positions, but change nothing.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
-        flat: the part whose fields stand beside the parts, where it has no configuration: older
+        flat: the part whose fields are next to the parts, if it has no configuration: older
             files have them so.
         note: for readers of docs/models.md.
         tables: names the tensors that servers mount; None where they mount no checkpoints of it.

@@ -122,9 +122,9 @@ class RotaryModel:
     """How a model's code interprets its rope fields.
 
     Attributes:
-        head_dim: the field that says how many columns of a head there are for positions.
-        hidden_size: the field with the columns of all heads, where it has no head_dim.
-        rope_theta: the field that says so where the words do not.
+        head_dim: the field with the number of columns of a head for positions.
+        hidden_size: the field with the columns of all heads, if it has no head_dim.
+        rope_theta: the field that holds it if the rope parameters do not.
         partial_rotary_factor: the same.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: of its columns.
@@ -136,7 +136,7 @@ class RotaryModel:
             only to the first.
         reads: words of its own, which no encoding has.
         mrope_interleaved: whether pairs are dealt out to the axes in turn, if there are several.
-        mrope_section: pairs of each axis if the words do not say.
+        mrope_section: pairs of each axis if the rope parameters lack them.
     """
 
     head_dim: str = "head_dim"
@@ -185,7 +185,7 @@ def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encodin
     """Returns the encoding at ``rotary``, or that of each layer type at ``rotary.TYPE``."""
     old, new = (config.has(name) for name in ("rope_scaling", "rope_parameters"))
     if old and new:
-        config.refuse("rope_scaling", "none beside rope_parameters")
+        config.refuse("rope_scaling", "none in addition to rope_parameters")
     rope = config.part("rope_scaling" if old else "rope_parameters")
     if not model.layer_types:
         config.get("original_max_position_embeddings")  # which not every rope_type has
@@ -215,7 +215,7 @@ def _rotary(
         "layout": model.layout,
     }
     if model.layer_types and "truncate" in takes:
-        takes.remove("truncate")  # its code looks for it beside the layers' words, in vain
+        takes.remove("truncate")  # its code looks for it next to the layers' fields, in vain
     for word in (*needs, *filter(rope.is_set, takes)):
         words[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
     if any(each.name == "original_max_position_embeddings" for each in own):
@@ -243,7 +243,7 @@ def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
     name = "rope_type" if rope.is_set("rope_type") else "type"
     if not rope.is_set(name):
         return model.default_type
-    rope.is_set("type")  # the old name may stand beside the new one
+    rope.is_set("type")  # both the old and the new name may be set
     word = rope.choice(name, [*_ROPE_TYPES, *model.renamed_types])
     word = model.renamed_types.get(word, word)
     return model.default_type if word == "default" else word

@@ -72,7 +72,7 @@ class TableInfo:
     """A learned table that a server has mounted.
 
     Attributes:
-        name: what an encoding's ``table`` may say; the TableInfo itself does too, by its digest.
+        name: a value for an encoding's ``table``; the TableInfo itself is one too, by its digest.
         sha256: the same numbers on any server: ``table="sha256:" + sha256``.
         source: the file and tensor that the numbers came from.
         encoding: for a table out of a checkpoint, where its use is known: the encoding that uses
@@ -159,7 +159,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
         if oneof is not None and is_choice:
             other = message.WhichOneof(oneof.name)
             if other is not None:
-                raise ValueError(f"{path}{name}: given beside {other}, want one of the two")
+                raise ValueError(f"{path}{name}: given together with {other}, want one of the two")
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
             layout = given.get(f"{name}_layout")
             getattr(message, name).CopyFrom(to_table_ref(value, layout, f"{path}{name}"))
@@ -174,7 +174,7 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
         into.CopyFrom(_to_range(value, name))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR and is_repeated(field):
         is_nested = False
-        with suppress(LookupError, TypeError):  # of what is no sequence, which _to_list refuses
+        with suppress(LookupError, TypeError):  # not a sequence; _to_list refuses it
             is_nested = np.ndim(value[0]) > 0
         into.extend(_to_list(ids, name) for ids in (value if is_nested else [value]))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR:
@@ -296,7 +296,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def has_vectors(self) -> bool:
-        """Whether pairs have vectors, in a last axis of columns, unless ``values="buckets"``."""
+        """True if pairs have vectors, in a last axis of columns, unless ``values="buckets"``."""
         given = (getattr(self, name) is not None for name in self._columns)
         return self.extent == "pair" and any(given)
 

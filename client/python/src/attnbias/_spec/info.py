@@ -126,7 +126,7 @@ def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
     try:
         encoding = from_spec(table.spec)
     except (TypeError, ValueError) as error:
-        raise DataLossError(f"table {name} has a spec that is none: {error}") from None
+        raise DataLossError(f"table {name} has an invalid spec: {error}") from None
     return TableInfo(
         name=table.name,
         sha256=table.sha256,

@@ -224,7 +224,7 @@ class LogitsRequest:
         if rows.ndim != _AXES:
             raise ValueError(f"rows: got shape {rows.shape}, want [heads, queries, width]")
         if self.query_length is not None:
-            raise TypeError("query_length: given beside rows, want it only where rows is None")
+            raise TypeError("query_length: given with rows, want it only if rows is None")
         return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
 
     def to_spec(self, rows: npt.NDArray[Any]) -> logits_pb2.LogitsSpec:

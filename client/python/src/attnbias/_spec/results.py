@@ -86,7 +86,7 @@ def _to_part(
         class_tokens = {"class_query": _class_token(queries), "class_key": _class_token(keys)}
         return BorderedToeplitz(toeplitz, border, **class_tokens)
     if border is not None:
-        raise DataLossError(f"header: a border beside form {part.form}")
+        raise DataLossError(f"header: a border with form {part.form}")
     if part.form == "key_row":
         return KeyRow(array, query_length=len(axes_of(info.resolved_spec)[0]))
     return array

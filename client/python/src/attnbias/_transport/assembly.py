@@ -3,7 +3,7 @@
 
 All messages have these fields under the same numbers, as StreamTensorResponse, so one reader serves
 them. A generated parser would copy ``data`` into a bytes object of its own. Here it stays a view of
-the received message until it is copied once, into its place. Checksums need the bytes as they came,
+the received message until it is copied once, into its place. Checksums need the bytes as received,
 which a parsed header no longer has. Nothing is written that was not checked first.
 """
 
@@ -28,7 +28,7 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _REQUEST_CRC32C, _DATA = 1, 2, 3, 5, 6, 16
 _MAX_VARINT_BYTES = 10
-_MORE = 0x80  # the bit of a varint's byte that says another follows
+_MORE = 0x80  # the bit of a varint's byte if another follows
 
 
 class Chunk(NamedTuple):

@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 # gRPC's status if a write failed because the server had ended the call. It often replaces the
 # status that the server sent: https://github.com/grpc/grpc/issues/36066
 _LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
-_LOST: Final = "the server ended the call; what it said was lost"
+_LOST: Final = "the server ended the call; its message was lost"
 _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
 
 
@@ -62,7 +62,7 @@ class AsyncConnection(forks.Forkable):
         with forks.lock:
             forks.require_usable()
             self._enter()
-            if self.endpoint.renew():  # calls under way go on over the channel that they have
+            if self.endpoint.renew():  # open calls stay on their channel
                 self._channels, self._methods = {}, {}
             if index not in self._channels:
                 self._channels[index] = self.endpoint.open_async(spare=index > 0)
@@ -184,6 +184,6 @@ class AsyncCalls:
             raise CallFailed(failure) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or not task.cancelling():  # so it is gRPC that says it
+            if task is None or not task.cancelling():  # so gRPC raised it
                 self._connection.require_open()
             raise

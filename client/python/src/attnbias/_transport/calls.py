@@ -86,7 +86,7 @@ class Calls(Protocol):
 
     @property
     def has_reached(self) -> bool:
-        """Whether the client has had a connection to its server."""
+        """True once the client has had a connection to its server."""
         ...
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:

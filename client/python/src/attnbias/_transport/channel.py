@@ -226,7 +226,7 @@ def endpoint_to(
     if credentials is None:
         security = certificates_from(tls)
     elif tls is not None:
-        raise ValueError(f"tls: got {tls} beside credentials; want one of the two")
+        raise ValueError(f"tls: got {tls} and credentials; want one of the two")
     require_instance(options, Mapping, "channel_options", "a dict, or None")
     metadata = _pairs(metadata)
     sent = token_from(token, metadata)

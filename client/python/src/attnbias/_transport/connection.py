@@ -225,7 +225,7 @@ class CallGroup:
             failure = from_rpc_error(error, self.endpoint)
             self._connection.has_reached |= tells_of_a_connection(failure)
             raise CallFailed(failure) from None
-        except ValueError:  # how gRPC says that the channel is closed
+        except ValueError:  # gRPC raises it if the channel is closed
             self._require_wanted()
             if self._connection.was_interrupted(channel):
                 raise CallInterrupted from None

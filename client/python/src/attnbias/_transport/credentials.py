@@ -31,8 +31,8 @@ _log: Final = logging.getLogger("attnbias")
 class FileWatcher(Generic[_Value]):
     """The content of files, read again when one of them changes.
 
-    A ValueError of ``read`` says what is wrong with them. The first reading raises it; later ones
-    log it, and the earlier value stays.
+    A ValueError of ``read`` describes what is wrong with them. The first reading raises it; later
+    ones log it, and the earlier value stays.
     """
 
     def __init__(self, files: Sequence[Path], read: Callable[[], _Value]) -> None:
@@ -50,7 +50,7 @@ class FileWatcher(Generic[_Value]):
         try:
             value = self._read()
         except ValueError as error:
-            _log.warning("%s; what was read before is used on", error)
+            _log.warning("%s; the previous content stays in use", error)
             return False
         changed = value != self.value
         self.value = value
@@ -132,7 +132,7 @@ class Certificates:
 
     @property
     def has_own(self) -> bool:
-        """Whether the client has its own certificate."""
+        """True if the client has its own certificate."""
         return "cert" in self._files
 
     def renew(self) -> bool:
@@ -225,7 +225,7 @@ class Token:
         self.name = name
         if isinstance(token, str):
             self._held = FileWatcher(
-                [], lambda: _checked(token, f"{name}: got text that is no token")
+                [], lambda: _checked(token, f"{name}: got text that is not a token")
             )
         else:
             file = Path(token).expanduser()
@@ -252,7 +252,7 @@ def token_from(
 ) -> Token | None:
     """Returns the token of a client's ``token``; None for no token.
 
-    None reads the environment, unless the metadata state who calls; "" is no token.
+    None reads the environment, unless the metadata identify the caller; "" means no token.
     """
     want = "the token as a str, or its file as a pathlib.Path"
     require_instance(token, (str, os.PathLike, type(None)), "token", want)
@@ -265,5 +265,7 @@ def token_from(
     if not token:
         return None
     if is_said:
-        raise ValueError(f"token: got one beside {_HEADER!r} in metadata; want one of the two")
+        raise ValueError(
+            f"token: got one together with {_HEADER!r} in metadata; want one of the two"
+        )
     return Token(token, "token")

@@ -4,9 +4,9 @@
 A fork copies gRPC's locks, memory and sockets but not its threads. A call in the child would hang,
 or take bytes that its parent waits for. gRPC ends its threads when its last channel is closed. So
 channels are closed just before a fork, and opened again by the next call in either process; calls
-in flight are interrupted, and go on over the new channel where they were. The channel of an event
-loop cannot be closed from outside: the child of a process that has one is told not to make calls.
-So is the child of a process whose gRPC was told to ignore forks.
+in flight are interrupted, and resume over the new channel. The channel of an event
+loop cannot be closed from outside: the child of a process that has one must not make calls. Neither
+must the child of a process whose gRPC ignores forks.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Retry:
                 continue
             except CallFailed as failed:
                 failure = failed.error
-            await self.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
+            await self.wait_after(failure)  # not inside except: gRPC's traceback adds nothing
 
     async def wait_after(self, error: Error) -> None:
         """Waits for the next attempt; raises ``error`` if another would be useless."""
@@ -114,7 +114,7 @@ class Retry:
     async def _left(self, error: Error) -> float | None:
         """Returns the seconds for further attempts; None without a limit.
 
-        Raises ``error`` where none are left: it says why, the deadline only when.
+        Raises ``error`` if none are left: it has the cause, which the deadline lacks.
         """
         calls, patience = self._options.calls, None
         if error.unreached and not calls.has_reached:

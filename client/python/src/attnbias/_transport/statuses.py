@@ -50,7 +50,7 @@ _UNREACHED: Final = re.compile(
     r"(?:; last error: (?P<last>.*))?|errors resolving|DNS resolution failed",
     re.DOTALL,
 )
-"""How gRPC says that there is no connection, and why there is none to the last address."""
+"""Matches gRPC's message without a connection, and the reason for the last address."""
 
 _NOT_FOUND: Final = "^errors resolving|^DNS"
 _WHY_UNREACHED: Final = {
@@ -79,12 +79,11 @@ _WHY_UNREACHED: Final = {
 _CLOSED: Final = "over TLS: is it starting or stopping, "
 _CERTIFICATE: Final = "tls=attnbias.Tls(cert=FILE, key=FILE)"
 _WHO_CALLS: Final = (
-    "{target} wants to know who calls: pass token=pathlib.Path(FILE), or " + _CERTIFICATE
+    "{target} requires authentication: pass token=pathlib.Path(FILE), or " + _CERTIFICATE
 )
-_NOT_THIS_TOKEN: Final = "{target} does not know this token: is it of this server, and still valid?"
+_NOT_THIS_TOKEN: Final = "{target} rejected this token: is it for this server, and still valid?"
 _NOT_THIS_CALLER: Final = (
-    "{target} does not let this caller do it: ask those who run it, or call with another token or "
-    "certificate"
+    "{target} denied permission: ask its operator, or call with another token or certificate"
 )
 _TOO_LARGE: Final = (
     "too large a message; if it is the request, have the server mount its tables (--tables)"
@@ -159,7 +158,7 @@ def _filled(advice: str, endpoint: Endpoint) -> str:
 def _pushback(error: Any) -> float | None:
     """Returns the retry delay of gRPC's own trailer, in seconds.
 
-    What is no number of them forbids another attempt, as gRPC has it.
+    Any other value forbids another attempt, as in gRPC.
     """
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-retry-pushback-ms":

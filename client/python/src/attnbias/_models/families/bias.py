@@ -61,7 +61,7 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
 def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
     """Pads a tensor that FlexAttention reads by batch and key on a CPU; others stay as they are.
 
-    Where a program is for tensors of any shape, torch 2.15 mixes up the names of their sizes with
+    If a program is for tensors of any shape, torch 2.15 mixes up the names of their sizes with
     those of its own (cpp_flex_attention_template.py), and the C++ compiler refuses it. So programs
     are for one shape each, and shapes are few: the last axis is a power of two.
     """

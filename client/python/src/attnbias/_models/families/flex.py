@@ -96,7 +96,7 @@ def attend(
         bias = None if position_bias is None else dense(position_bias, queries, keys)
         options |= {"scaling": scaling, "position_bias": bias}
         if queries >= LEAST_QUERIES:
-            options["is_causal"] = False  # ``mask`` has said what is
+            options["is_causal"] = False  # ``mask`` determines it
         output: torch.Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **options
         )[0]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnbias._models.changes import Changes
     from attnbias._models.compare import Pair
 
-_BUCKETS: Final = 32  # whatever the configuration says
+_BUCKETS: Final = 32  # whatever the configuration has
 _MAX_DISTANCE: Final = 128
 
 

@@ -329,7 +329,7 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
     if fractions.numel():
         raise ValueError(
             f"position_ids: got {float(fractions[0])}, want whole numbers: the model was attached "
-            "to a table with a row for each; detach() it for what lies between"
+            "to a table with a row for each; detach() it for values in between"
         )
     first, last = (int(position) for position in torch.aminmax(position_ids))
     if first < least:

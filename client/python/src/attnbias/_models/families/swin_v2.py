@@ -60,7 +60,7 @@ def _pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
         own = 16 * network.forward(coordinates.double()).sigmoid()
         sizes = coordinates.double().abs() @ hidden.weight.abs().t() @ output.weight.abs().t()
     digits = torch.finfo(coordinates.dtype).eps / 2 + _COORDINATE_ULPS * ULP
-    # A sigmoid is no steeper than 1/4.
+    # The slope of a sigmoid is at most 1/4.
     bound = (4 * digits * sizes + _FLOAT64).cpu()
     served = to_torch(answer.block).flip(-2, -1).movedim(0, -1)
     height, width, _ = served.shape

@@ -45,8 +45,8 @@ import java.util.zip.CRC32C;
  * of call answers, and throws where one is wrong. Arguments: HOST:PORT CA_FILE TOKEN_FILE.
  */
 public final class Smoke {
-  // With this, gRPC tries again by itself. It waits as long as the server's status tells, and only
-  // where that tells nothing as long as the policy says.
+  // With this, gRPC tries again by itself. It waits for the delay in the server's status, and
+  // without one for that of the policy.
   private static final Map<String, ?> SERVICE_CONFIG =
       Map.of("methodConfig", List.of(Map.of(
           "name", List.of(Map.of("service", AttentionBiasServiceGrpc.SERVICE_NAME)),
