@@ -1013,13 +1013,19 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
+def is_shared(message: Any) -> bool:
+    """Returns whether a message is a field of several messages, and so has its own table."""
+    return message.name in SHARED
+
+
 def values_of(field: Any) -> str:
     """Returns the values of a field, for a page."""
     if is_table(field):
         return f"`[{rule_of(field).shape}]`"
     if field.message_type is not None:
         if is_nested(field):
-            return ", ".join(["the fields below", *filter(None, [bounds_of(field)])])
+            fields = link_to(field.message_type) if is_shared(field.message_type) else "the fields below"
+        return ", ".join([fields, *filter(None, [bounds_of(field)])])
         return "numbers" if field.message_type.name == "DoubleList" else f"as `{field.name}`"
     if field.enum_type is not None:
         return ", ".join(f"`{word}`" for word in words_of(field.enum_type))
