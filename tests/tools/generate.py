@@ -206,6 +206,8 @@ func (p {name}) Encoding() *attnbiaspb.TensorSpec_{kind} {{
 
 # Classes whose spelling does not follow from their message's.
 NAMES = {"Alibi": "ALiBi"}
+# Messages that are fields of several encodings, by the page of docs/encodings with their fields.
+SHARED = {"Axis": "sinusoidal.md", "Ladder": "sinusoidal.md", "Resample": "learned.md"}
 ARRAY = "npt.NDArray[Any]"
 RESULTS = {
     "TOEPLITZ": "Toeplitz",
@@ -1013,19 +1015,15 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
-def is_shared(message: Any) -> bool:
-    """Returns whether a message is a field of several messages, and so has its own table."""
-    return message.name in SHARED
-
-
 def values_of(field: Any) -> str:
     """Returns the values of a field, for a page."""
     if is_table(field):
         return f"`[{rule_of(field).shape}]`"
     if field.message_type is not None:
         if is_nested(field):
-            fields = link_to(field.message_type) if is_shared(field.message_type) else "the fields below"
-        return ", ".join([fields, *filter(None, [bounds_of(field)])])
+            name = field.message_type.name
+            fields = f"[`{name}`]({SHARED[name]}#fields)" if name in SHARED else "the fields below"
+            return ", ".join([fields, *filter(None, [bounds_of(field)])])
         return "numbers" if field.message_type.name == "DoubleList" else f"as `{field.name}`"
     if field.enum_type is not None:
         return ", ".join(f"`{word}`" for word in words_of(field.enum_type))
@@ -1054,7 +1052,7 @@ def field_rows(message: Any, prefix: str = "", optional: str = "") -> list[str]:
     rows = []
     for field in message.fields:
         rows.append(field_row(field, prefix, optional))
-        if is_nested(field):
+        if is_nested(field) and field.message_type.name not in SHARED:
             name = f"{prefix}{field.name}.{'N.' * field.is_repeated}"
             own = "" if is_required(field) else f"{prefix}{field.name}"
             rows += field_rows(field.message_type, name, own)
@@ -1137,7 +1135,9 @@ def field_tables(page: Path) -> str:
     tables = {
         field.message_type: field_table(field.name, field.message_type) for field in fields[::-1]
     }
-    return "\n\n".join(list(tables.values())[::-1])
+    shared = [message_of(name) for name, home in SHARED.items() if home == page.name]
+    own = [field_table(message.name, message) for message in shared]
+    return "\n\n".join(list(tables.values())[::-1] + own)
 
 
 def page_parts() -> dict[str, str]:
