@@ -74,12 +74,6 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_by_another_name],
         "ProphetNet": [t5_family_test.test_prophetnet],
         "CPM-Ant": [t5_family_test.test_cpm_ant],
-        "`max_exact = num_buckets // 2`, after the direction has taken half of the buckets": [
-            golden_test.test_where_t5_s_buckets_begin
-        ],
-        '"all distances from max_distance on share a bucket"': [
-            golden_test.test_where_t5_s_buckets_begin
-        ],
     },
     "ALiBi": {
         "`SYMMETRIC`": [alibi_test.test_x_transformers],
