@@ -988,20 +988,10 @@ def presets_in_go() -> str:
 
 
 def preset_table() -> str:
-    rows = [["preset", "tool name", "description", "request"]]
+    rows = [["preset", "tool name", "description", "encoding"]]
     for preset in read_presets():
-        constants = [f"`{path}` `{value}`" for path, value in constants_of(preset.constants)]
-        constants = [re.sub(" `(True)?`$", "", each) for each in constants]
-        request = f"`{preset.encoding}`{' with ' * bool(constants)}{', '.join(constants)}"
-        for each in preset.arguments:
-            names = [
-                f"`{path}`" + (f" (unless `{unless}`)" if unless else "")
-                for path, unless in each.paths
-            ]
-            if names != [f"`{each.name}`"]:
-                request += f"; `{each.name}` sets {' and '.join(names)}"
-        title = preset.title.rstrip(".")
-        rows.append([f"`{preset.name}`", f"`{preset.tool_name}`", title, request])
+        names = [f"`{name}`" for name in (preset.name, preset.tool_name, preset.encoding)]
+        rows.append([*names[:2], preset.title.rstrip("."), names[2]])
     return table_of(rows)
 
 
