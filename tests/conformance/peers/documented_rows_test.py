@@ -22,7 +22,6 @@ import relative_sinusoid_test
 import rotary_test
 import shaw_test
 import sinusoidal_axes_test
-import sinusoidal_golden_test
 import sinusoidal_peers_test
 import sinusoidal_rounding_test
 import survey_test
@@ -144,10 +143,6 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases],
         "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor],
         "`ladder.frequencies`": [sinusoidal_axes_test.test_real_numbers],
-        "the exponent is 2i/d with i the channel": [sinusoidal_golden_test.test_worked_example],
-        "the inner product of two sinusoids falls as they move apart": [
-            sinusoidal_golden_test.test_products_do_not_fall_with_the_distance
-        ],
     },
     "Axes": {
         **{
