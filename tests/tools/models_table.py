@@ -2,6 +2,7 @@
 """The table of model types in docs/models.md, from the register."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,6 @@ def table() -> str:
         "",
         "All others are refused, for one of these reasons:",
         "",
-        *(f"- {why}" for why in register["unserved"]),
+        *(textwrap.fill(f"- {why}", 100, subsequent_indent="  ") for why in register["unserved"]),
     ]
     return "\n".join(lines)
