@@ -211,10 +211,7 @@ BITS: dict[str, list[Any]] = {
 # Tables of contents and of shapes, which no request follows from.
 CONTENTS = {
     "Encodings",
-    "Fields",
     "Presets",
-    "Relative biases",
-    "Sinusoids of relative positions",
     "Windows, masks and types",
 }
 
