@@ -986,20 +986,10 @@ def presets_in_go() -> str:
 
 
 def preset_table() -> str:
-    rows = [["preset", "tool name", "description", "request"]]
+    rows = [["preset", "tool name", "description", "encoding"]]
     for preset in read_presets():
-        constants = [f"`{path}` `{value}`" for path, value in constants_of(preset.constants)]
-        constants = [re.sub(" `(True)?`$", "", each) for each in constants]
-        request = f"`{preset.encoding}`{' with ' * bool(constants)}{', '.join(constants)}"
-        for each in preset.arguments:
-            names = [
-                f"`{path}`" + (f" (unless `{unless}`)" if unless else "")
-                for path, unless in each.paths
-            ]
-            if names != [f"`{each.name}`"]:
-                request += f"; `{each.name}` sets {' and '.join(names)}"
-        title = preset.title.rstrip(".")
-        rows.append([f"`{preset.name}`", f"`{preset.tool_name}`", title, request])
+        names = [f"`{name}`" for name in (preset.name, preset.tool_name, preset.encoding)]
+        rows.append([*names[:2], preset.title.rstrip("."), names[2]])
     return table_of(rows)
 
 
@@ -1011,48 +1001,6 @@ def formatted(text: str) -> str:
 
 def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
-
-
-def values_of(field: Any) -> str:
-    """Returns the values of a field, for a page."""
-    if is_table(field):
-        return f"`[{rule_of(field).shape}]`"
-    if field.message_type is not None:
-        if is_nested(field):
-            return ", ".join(["the fields below", *filter(None, [bounds_of(field)])])
-        return "numbers" if field.message_type.name == "DoubleList" else f"as `{field.name}`"
-    if field.enum_type is not None:
-        return ", ".join(f"`{word}`" for word in words_of(field.enum_type))
-    kinds = {field.CPPTYPE_DOUBLE: "number", field.CPPTYPE_BOOL: "bool"}
-    kind = kinds.get(field.cpp_type, "integer") + ("s" if field.is_repeated else "")
-    return re.sub(", in", " in", ", ".join(filter(None, (kind, bounds_of(field)))), count=1)
-
-
-def field_row(field: Any, prefix: str = "", optional: str = "") -> str:
-    """Returns the row of a field, which may be that of an optional message."""
-    default = default_of(field) or ("false" if attribute(field).endswith("False") else "")
-    default = giver_of(field) or (f"`{default}`" if default else "")
-    required = f"required with `{optional}`" if optional else "required"
-    default = required if is_required(field) else default
-    meaning = " ".join([comment_of(field.containing_type, field), *conditions_of(field)])
-    cells = (f"`{prefix}{field.name}`", values_of(field), default, meaning)
-    return f"| {' | '.join(map(cell, cells))} |"
-
-
-def field_table(name: str, message: Any) -> str:
-    rows = [f"| `{name}` | values | default | |", "|---|---|---|---|"]
-    return "\n".join([*rows, *field_rows(message)])
-
-
-def field_rows(message: Any, prefix: str = "", optional: str = "") -> list[str]:
-    rows = []
-    for field in message.fields:
-        rows.append(field_row(field, prefix, optional))
-        if is_nested(field):
-            name = f"{prefix}{field.name}.{'N.' * field.is_repeated}"
-            own = "" if is_required(field) else f"{prefix}{field.name}"
-            rows += field_rows(field.message_type, name, own)
-    return rows
 
 
 def value_table(enum: Any) -> str:
@@ -1103,35 +1051,26 @@ def index_table() -> str:
 
 
 def sections() -> dict[str, tuple[Path, str]]:
-    """Maps encodings and terms to their pages, and to their headings as links have them.
+    """Maps encodings to their pages, and to their headings as links have them.
 
-    A paragraph or a row of a table there begins with the name, in a page with a part "fields".
+    A paragraph there begins with the name.
     """
     found: dict[str, tuple[Path, str]] = {}
     for page in PAGES:
-        prose, *fields = re.split(r"<!-- generated: fields -->", page.read_text(encoding="utf-8"))
-        for field in encodings() + terms() if fields else []:
-            if begins := re.search(rf"^(?:\| )?`{field.name}`", prose, re.MULTILINE):
-                above = prose[: begins.start()]
+        text = page.read_text(encoding="utf-8")
+        for field in encodings() if page.parent.name == "encodings" else []:
+            if begins := re.search(rf"^`{field.name}`", text, re.MULTILINE):
+                above = text[: begins.start()]
                 level, title = re.findall(r"^(#+) (.*)$", above, re.MULTILINE)[-1]
                 anchor = re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
                 found[field.name] = page, "" if level == "#" else f"#{anchor}"
-    missing = [f"`{field.name}`" for field in encodings() + terms() if field.name not in found]
+    missing = [f"`{field.name}`" for field in encodings() if field.name not in found]
     if missing:
-        sys.exit(f"no page with fields has a paragraph that begins with {', '.join(missing)}")
+        sys.exit(f"no page has a paragraph that begins with {', '.join(missing)}")
     return found
 
 
 SECTIONS = sections()
-
-
-def field_tables(page: Path) -> str:
-    """Returns the tables of fields of what a page describes; one for all that share a message."""
-    fields = [field for field in encodings() + terms() if SECTIONS[field.name][0] == page]
-    tables = {
-        field.message_type: field_table(field.name, field.message_type) for field in fields[::-1]
-    }
-    return "\n\n".join(list(tables.values())[::-1])
 
 
 def page_parts() -> dict[str, str]:
@@ -1144,8 +1083,7 @@ def with_parts(page: Path, parts: dict[str, str]) -> str:
     """Returns the page with its generated parts renewed."""
 
     def part(found: re.Match[str]) -> str:
-        made = field_tables(page) if found[1] == "fields" else parts[found[1]]
-        return f"<!-- generated: {found[1]} -->\n\n{made}\n\n<!-- end -->"
+        return f"<!-- generated: {found[1]} -->\n\n{parts[found[1]]}\n\n<!-- end -->"
 
     text = page.read_text(encoding="utf-8")
     return re.sub(r"<!-- generated: ([\w ]+) -->\n.*?<!-- end -->", part, text, flags=re.DOTALL)

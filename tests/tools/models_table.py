@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of model types in docs/models.md, from the register."""
+"""The table of model types in docs/models.md, from the register."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ ROOT = Path(__file__).parents[2]
 REGISTER = ROOT / "client/python/src/attnbias/_models/models.json"
 
 
-def encodings(row: dict[str, Any]) -> str:
-    """Returns the encodings that from_config gives for a rule, or for the parts."""
-    cell = f"`{row['rule']}`" if "rule" in row else f"those of {', '.join(row['parts'])}"
+def attach(row: dict[str, Any]) -> str:
+    """Returns the module that replaces the positions, or why there is none; and the row's note."""
+    cell = row.get("attach") or f"no: {row['unattached']}"
     return "; ".join(filter(None, (cell, row.get("note"))))
 
 
@@ -20,20 +21,19 @@ def named(names: list[str]) -> str:
 
 
 def table() -> str:
-    """Model types of which all four know the same are one row."""
+    """Returns a row for all model types that are treated alike, and the reasons of the others."""
     register = json.loads(REGISTER.read_text(encoding="utf-8"))
-    rows: dict[tuple[str, str, str], list[str]] = {}
+    rows: dict[tuple[str, str], list[str]] = {}
     for name, row in register["models"].items():
-        attach = row.get("attach") or f"no: {row['unattached']}"
-        known = encodings(row), "tables" if "tables" in row else "", attach
+        known = attach(row), "tables" if "tables" in row else ""
         rows.setdefault(known, []).append(name)
     lines = [
-        "| `from_config`, `export` | `--checkpoint` | `attach` | model types |",
-        "|---|---|---|---|",
+        "| `attach` | `--checkpoint` | model types |",
+        "|---|---|---|",
         *(f"| {' | '.join(known)} | {named(names)} |" for known, names in sorted(rows.items())),
         "",
-        "| not served, since | model types |",
-        "|---|---|",
-        *(f"| {why} | {named(names)} |" for why, names in register["unserved"].items()),
+        "All others are refused, for one of these reasons:",
+        "",
+        *(textwrap.fill(f"- {why}", 100, subsequent_indent="  ") for why in register["unserved"]),
     ]
     return "\n".join(lines)

@@ -35,11 +35,15 @@ constexpr int64_t kMaxSummands = int64_t{1} << 20;
 constexpr int64_t kMaxStretchedSummandsAtOnce = int64_t{1} << 15;
 constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 
-// docs/numerics.md derives the next three: bounds of the error of a weight, and of each product and
-// sum, relative to the magnitudes of the table's numbers; and the precision of an exact sum of
-// doubles times a scale, for weights of one bit.
+// Bounds of the error of a product of two weights, and of each product and sum, relative to the
+// magnitudes of the table's numbers. A weight is a polynomial in n / e, the distance of two rows by
+// the filter's unit, both below 2^100. In double-double, n / e has an error of 2^-100, a weight of
+// 2^-97, and a weight divided by the sum of weights of 2^-90: weights add up to at least 0.06 of
+// the filter's unit, and their magnitudes to less than 3.5 times that.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
+// Precision of an exact sum of doubles times a scale, for weights of one bit: 2098 exponents of
+// F64, 53 bits of the scale, and those of the count.
 constexpr int kSumPrecision = 2200;
 
 // Returns whether arithmetic on double-doubles keeps its bounds for `value`.

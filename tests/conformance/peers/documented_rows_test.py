@@ -22,7 +22,6 @@ import relative_sinusoid_test
 import rotary_test
 import shaw_test
 import sinusoidal_axes_test
-import sinusoidal_golden_test
 import sinusoidal_peers_test
 import sinusoidal_rounding_test
 import survey_test
@@ -74,12 +73,6 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_by_another_name],
         "ProphetNet": [t5_family_test.test_prophetnet],
         "CPM-Ant": [t5_family_test.test_cpm_ant],
-        "`max_exact = num_buckets // 2`, after the direction has taken half of the buckets": [
-            golden_test.test_where_t5_s_buckets_begin
-        ],
-        '"all distances from max_distance on share a bucket"': [
-            golden_test.test_where_t5_s_buckets_begin
-        ],
     },
     "ALiBi": {
         "`SYMMETRIC`": [alibi_test.test_x_transformers],
@@ -150,10 +143,6 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases],
         "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor],
         "`ladder.frequencies`": [sinusoidal_axes_test.test_real_numbers],
-        "the exponent is 2i/d with i the channel": [sinusoidal_golden_test.test_worked_example],
-        "the inner product of two sinusoids falls as they move apart": [
-            sinusoidal_golden_test.test_products_do_not_fall_with_the_distance
-        ],
     },
     "Axes": {
         **{
@@ -222,10 +211,7 @@ BITS: dict[str, list[Any]] = {
 # Tables of contents and of shapes, which no request follows from.
 CONTENTS = {
     "Encodings",
-    "Fields",
     "Presets",
-    "Relative biases",
-    "Sinusoids of relative positions",
     "Windows, masks and types",
 }
 

@@ -108,7 +108,7 @@ ADVICE = {
 
 @pytest.mark.parametrize("name", SINUSOIDAL)
 def test_sinusoidal(client: attnbias.Client, name: str) -> None:
-    _, _, ask = ADVICE.get(MODULES[name].__name__, ("", "", ""))
+    _, ask = ADVICE.get(MODULES[name].__name__, ("", ""))
     columns = "COSINES_SINES" if "COSINES_SINES" in ask else "SINES_COSINES"
     want = rows_of(make(MODULES[name]))
     # fairseq's have zeros for padding.

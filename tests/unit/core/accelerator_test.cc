@@ -239,7 +239,7 @@ TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
   EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
 }
 
-// Positions whose elements two doubles round wrongly (docs/numerics.md).
+// Positions whose elements two doubles round wrongly.
 TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
   const SinusoidAxis axis = AxisOfBase(10000, 128, v1::COLUMNS_INTERLEAVED);
   const SinusoidRows rows = RowsOf(axis, axis.columns, 1);
