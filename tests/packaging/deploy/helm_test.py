@@ -759,7 +759,8 @@ def test_a_repository_may_have_a_port() -> None:
 
 
 def test_the_least_grace_period_is_that_of_the_servers_drain() -> None:
-    seconds = re.findall(r"--drain-(?:notice|grace) DURATION=(\d+)s", run_server("--help").stdout)
+    usage = run_server("--help").stdout
+    seconds = re.findall(r"--(?:shutdown-delay|drain-grace) DURATION=(\d+)s", usage)
     assert sum(map(int, seconds)) == 35
     assert rendered({"terminationGracePeriodSeconds": 36})
 
@@ -768,6 +769,7 @@ def test_a_shorter_drain_may_have_a_shorter_grace_period() -> None:
     short = {"terminationGracePeriodSeconds": 10}
     assert rendered(short | {"extraFlags": ["--shutdown-delay=1s", "--drain-grace=5s"]})
     assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
+    assert rendered({"terminationGracePeriodSeconds": 33, "extraFlags": ["--shutdown-delay=0s"]})
 
 
 def test_the_schema_lists_every_value() -> None:

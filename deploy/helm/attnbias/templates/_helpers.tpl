@@ -255,7 +255,7 @@ policy: the value auth.policySecret
 {{- if and .grpcRoute.enabled (not .grpcRoute.parentRefs) -}}
 {{- fail "grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it" -}}
 {{- end -}}
-{{- $drains := regexMatch "--drain-|ATTNBIAS_DRAIN_" (toJson (list .extraFlags .extraEnv)) -}}
+{{- $drains := regexMatch "--(shutdown-delay|drain-grace)|ATTNBIAS_(SHUTDOWN_DELAY|DRAIN_GRACE)" (toJson (list .extraFlags .extraEnv)) -}}
 {{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}
 {{- fail (printf "terminationGracePeriodSeconds: got %d, want more than 35: a drain takes --shutdown-delay, 5 s, and --drain-grace, 30 s" (int .terminationGracePeriodSeconds)) -}}
 {{- end -}}
