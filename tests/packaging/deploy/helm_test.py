@@ -491,6 +491,38 @@ def test_spread_counts_this_release_unless_told_otherwise() -> None:
     assert host["labelSelector"] == {"matchLabels": {"team": "models"}}
 
 
+def test_values_reach_the_services_account_and_routes() -> None:
+    annotations = {"example.org/a": "b"}
+    service, headless = of_kind(made("load balancer"), "Service")
+    assert service["metadata"]["annotations"] == annotations
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert headless["spec"]["clusterIP"] == "None"
+
+    [account] = of_kind(made("an annotated service account"), "ServiceAccount")
+    assert account["metadata"]["annotations"] == annotations
+
+    [ingress] = of_kind(made("ingress"), "Ingress")
+    given = FEATURES["ingress"]["ingress"]
+    assert ingress["metadata"]["annotations"] == given["annotations"]
+    assert ingress["spec"]["ingressClassName"] == given["className"]
+    assert ingress["spec"]["tls"] == given["tls"]
+
+    [route] = of_kind(made("grpc route"), "GRPCRoute")
+    given = FEATURES["grpc route"]["grpcRoute"]
+    assert route["metadata"]["annotations"] == annotations
+    assert route["spec"]["parentRefs"] == given["parentRefs"]
+    assert route["spec"]["hostnames"] == given["hostnames"]
+    assert route["spec"]["rules"][0]["matches"] == given["matches"]
+
+
+def test_the_charts_page_in_a_catalogue_is_complete() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    icon = about["icon"].removeprefix("https://raw.githubusercontent.com/attnbias/attnbias/main/")
+    assert (ROOT / icon).is_file()
+    assert about["home"] in about["sources"]
+    assert [sorted(one) for one in about["maintainers"]] == [["name", "url"]]
+
+
 def test_an_ingress_has_all_paths_unless_told_otherwise() -> None:
     [ingress] = of_kind(made("ingress"), "Ingress")
     paths = {rule["host"]: rule["http"]["paths"][0]["path"] for rule in ingress["spec"]["rules"]}
