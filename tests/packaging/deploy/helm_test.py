@@ -42,6 +42,8 @@ PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # Where the server's writable and readable folders are in its pod.
 SOCKET = "/run/attnbias"
 
+CHECKPOINT_OF_A_REMOTE = "/var/lib/attnbias/remote/checkpoints/fetched"
+
 # Values that turn on one feature each.
 FEATURES: dict[str, Values] = yaml.safe_load("""
 names: {nameOverride: bias, fullnameOverride: bias-of-all}
@@ -54,10 +56,14 @@ resources:
 cuda: {cuda: {gpus: 1, minBytes: 16_777_216, runtimeClassName: nvidia}}
 tables of a claim: {tables: {persistentVolumeClaim: models, folder: t/small}}
 tables of a config map: {tables: {configMap: tables}}
+tables of a remote:
+  tables: {remote: "s3:models/tables"}
+  rclone: {configSecret: rclone, periodSeconds: 5}
 checkpoints:
   checkpoints:
     - {name: t5-small, persistentVolumeClaim: models, folder: t5/small}
     - {name: bert, persistentVolumeClaim: bert}
+    - {name: fetched, remote: ":http,url='https://example.org':t5 small"}
 precompute: {precompute: [{alibi: {num_heads: 8}, pair: {query_length: 4096, key_length: 4096}}]}
 tls of a secret: {tls: {secret: certificate}}
 tls of cert-manager:
@@ -147,7 +153,11 @@ placement:
 """)
 # What does not go together: of each line, one side.
 ALTERNATIVES = [
-    ({"tables of a claim"}, {"tables of a config map"}),
+    (
+        {"tables of a claim", "tables of a config map"},
+        {"tables of a claim", "tables of a remote"},
+        {"tables of a config map", "tables of a remote"},
+    ),
     ({"tls of a secret", "client certificates"}, {"tls of cert-manager"}),
     ({"autoscaling"}, {"daemon set", "socket"}),
     ({"a budget of those that stay"}, {"no budget"}),
@@ -259,7 +269,7 @@ def test_each_file_that_a_setting_names_is_mounted(case: str) -> None:
 def test_volumes_are_mounted_once(case: str) -> None:
     mounts = server_of(made(case))["volumeMounts"]
     volumes = [one["name"] for one in pod_of(made(case))["volumes"]]
-    assert [mount["name"] for mount in mounts] == volumes
+    assert [mount["name"] for mount in mounts] == [name for name in volumes if name != "rclone"]
     assert len({mount["mountPath"] for mount in mounts}) == len(mounts)
     writable = {"socket": SOCKET, "containers and volumes": "/scratch"}
     assert [one["mountPath"] for one in mounts if not one.get("readOnly")] == [
@@ -378,10 +388,15 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (settings / "tokens" / "tokens").write_text(f"trainer sha256:{64 * '0'}\n")
     (settings / "policy" / "policy.json").write_text('{"callers": {"trainer": {"methods": ["*"]}}}')
     (data / "tables" / "t" / "small").mkdir(parents=True)
+    (data / "remote" / "tables").mkdir(parents=True)
     (root / "run" / "attnbias").mkdir(parents=True)
     bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    for name in ("t5-small/t5/small", "bert"):
-        checkpoint = data / "checkpoints" / name
+    for name in (
+        "checkpoints/t5-small/t5/small",
+        "checkpoints/bert",
+        "remote/checkpoints/fetched",
+    ):
+        checkpoint = data / name
         checkpoint.mkdir(parents=True)
         (checkpoint / "config.json").write_text('{"model_type": "t5", "num_heads": 2}')
         tables = {f"{side}.{bias}": np.zeros((32, 2), "f4") for side in ("encoder", "decoder")}
@@ -597,12 +612,37 @@ def test_an_ingress_has_all_paths_unless_told_otherwise() -> None:
 def test_tables_and_checkpoints() -> None:
     assert further_settings("tables of a claim") == {"tables": "/var/lib/attnbias/tables/t/small"}
     assert further_settings("tables of a config map") == {"tables": "/var/lib/attnbias/tables"}
+    assert further_settings("tables of a remote") == {"tables": "/var/lib/attnbias/remote/tables"}
     assert further_settings("checkpoints") == {
         "checkpoint": [
             "t5-small=/var/lib/attnbias/checkpoints/t5-small/t5/small",
             "bert=/var/lib/attnbias/checkpoints/bert",
+            "fetched=/var/lib/attnbias/remote/checkpoints/fetched",
         ]
     }
+
+
+def test_remotes_are_fetched_before_the_server_starts_and_kept_current() -> None:
+    one, three = pod_of(made("tables of a remote")), pod_of(made("checkpoints"))
+    for pod, pairs in (
+        (one, ["s3:models/tables", "/var/lib/attnbias/remote/tables"]),
+        (three, [":http,url='https://example.org':t5 small", CHECKPOINT_OF_A_REMOTE]),
+    ):
+        [fetch] = pod["initContainers"]
+        server, refresh = pod["containers"]
+        assert server["name"] == "attnbias"
+        assert fetch["args"] == refresh["args"] == pairs
+        assert fetch["image"] == refresh["image"] == "rclone/rclone:1.75.2"
+        assert fetch["securityContext"] == refresh["securityContext"] == server["securityContext"]
+    variables = {"name": "RCLONE_CONFIG", "value": "/etc/rclone/rclone.conf"}
+    for container in (one["initContainers"][0], one["containers"][1]):
+        assert container["env"] == [variables]
+        assert {"name": "rclone", "mountPath": "/etc/rclone", "readOnly": True} in (
+            container["volumeMounts"]
+        )
+    assert {"name": "rclone", "secret": {"secretName": "rclone"}} in one["volumes"]
+    assert "while sleep 5 &" in one["containers"][1]["command"][2]
+    assert "env" not in three["containers"][1]
 
 
 def test_precompute_is_a_file() -> None:
@@ -652,6 +692,21 @@ def test_a_network_policy_lets_nobody_else_in_and_nothing_out() -> None:
     ]
     [closed] = of_kind(rendered({"networkPolicy": {"enabled": True}}), "NetworkPolicy")
     assert closed["spec"]["egress"] == []
+
+
+def test_a_network_policy_lets_rclone_out() -> None:
+    own = {"ports": [{"port": 9000}], "to": [{"podSelector": {}}]}
+    policy = {"networkPolicy": {"enabled": True, "egress": [own]}}
+    [open_] = of_kind(rendered(merged(policy, FEATURES["tables of a remote"])), "NetworkPolicy")
+    first, second = open_["spec"]["egress"]
+    assert first == own
+    assert [(one["protocol"], one["port"]) for one in second["ports"]] == [
+        ("UDP", 53),
+        ("TCP", 53),
+        ("TCP", 443),
+    ]
+    [closed] = of_kind(rendered(policy), "NetworkPolicy")
+    assert closed["spec"]["egress"] == [own]
 
 
 def test_a_socket_beside_the_port() -> None:
@@ -781,6 +836,11 @@ REFUSED: list[tuple[Values, str]] = [
     ({"tables": {"persistentVolumeClaim": "Models"}}, "/tables/persistentVolumeClaim"),
     ({"checkpoints": [{"name": "a"}]}, "/checkpoints/0"),
     ({"checkpoints": [{"name": "a/b", "persistentVolumeClaim": "c"}]}, "/checkpoints/0/name"),
+    ({"checkpoints": [{"name": "a", "remote": "s3:b", "folder": "c"}]}, "/checkpoints/0"),
+    ({"checkpoints": [{"name": "a", "remote": ""}]}, "/checkpoints/0/remote"),
+    ({"tables": {"remote": "models/tables"}}, "/tables/remote"),
+    ({"tables": {"remote": "--config=:a"}}, "/tables/remote"),
+    ({"rclone": {"periodSeconds": 0}}, "/rclone/periodSeconds"),
     ({"precompute": "specs.json"}, "/precompute"),
     ({"tls": {"certManager": {"issuer": "a", "kind": "issuer"}}}, "/tls/certManager/kind"),
     ({"auth": {"tokens": "secret"}}, "tokens"),
@@ -819,6 +879,8 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
   - 'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag'
 - - {tables: {configMap: a, persistentVolumeClaim: b}}
   - 'tables.configMap: got "a" beside tables.persistentVolumeClaim, want one of them'
+- - {tables: {configMap: a, remote: "s3:b"}}
+  - 'tables.remote: got "s3:b" beside tables.configMap or tables.persistentVolumeClaim, want one'
 - - {tables: {persistentVolumeClaim: a, folder: it's}}
   - 'tables: got "/var/lib/attnbias/tables/it''s", want a value without '' and #'
 - - {extraFlags: ["--table=a=/b#c"]}
@@ -915,6 +977,6 @@ def test_every_value_is_described() -> None:
 
 def test_what_the_page_shows_is_accepted() -> None:
     shown = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    assert len(shown) == 7
+    assert len(shown) == 8
     for block in shown:
         assert rendered(yaml.safe_load(block)) != made("nothing")

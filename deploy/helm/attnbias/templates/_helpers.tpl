@@ -173,15 +173,33 @@ app.kubernetes.io/instance: {{ .Release.Name }}
     tables: {{ clean (printf "/var/lib/attnbias/tables/%s" $.Values.tables.folder) | quote }}
 {{- end }}
 {{- range $index, $checkpoint := .Values.checkpoints }}
-{{- $path := printf "/var/lib/attnbias/checkpoints/%s" .name }}
+{{- with .persistentVolumeClaim }}
+{{- $path := printf "/var/lib/attnbias/checkpoints/%s" $checkpoint.name }}
 - name: checkpoint-{{ $index }}
   path: {{ $path }}
   volume:
     persistentVolumeClaim:
-      claimName: {{ .persistentVolumeClaim }}
+      claimName: {{ . }}
       readOnly: true
   settings:
-    checkpoint: [{{ printf "%s=%s" .name (clean (printf "%s/%s" $path (.folder | default ""))) | quote }}]
+    checkpoint: [{{ printf "%s=%s" $checkpoint.name (clean (printf "%s/%s" $path ($checkpoint.folder | default ""))) | quote }}]
+{{- end }}
+{{- end }}
+{{- if include "attnbias.remotes" . }}
+- name: remote
+  path: /var/lib/attnbias/remote
+  volume:
+    emptyDir: {}
+  settings:
+    {{- if .Values.tables.remote }}
+    tables: /var/lib/attnbias/remote/tables
+    {{- end }}
+    checkpoint:
+      {{- range .Values.checkpoints }}
+      {{- if .remote }}
+      - {{ .name }}=/var/lib/attnbias/remote/checkpoints/{{ .name }}
+      {{- end }}
+      {{- end }}
 {{- end }}
 {{- with .Values.socket.hostPath }}
 - name: socket
@@ -239,6 +257,66 @@ precompute.json: {{ toJson . | quote }}
 {{- end }}
 {{- end -}}
 
+{{/* What rclone copies, and where to: a list of pairs. */}}
+{{- define "attnbias.remotes" -}}
+{{- with .Values.tables.remote }}
+- {{ quote . }}
+- /var/lib/attnbias/remote/tables
+{{- end }}
+{{- range .Values.checkpoints }}
+{{- if .remote }}
+- {{ quote .remote }}
+- /var/lib/attnbias/remote/checkpoints/{{ .name }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A container that runs `copy REMOTE FOLDER ...` in a script. rclone gives a file its name when it
+is whole. A failure for one folder does not keep it from the others. */}}
+{{- define "attnbias.rclone" -}}
+{{- $script := .script -}}
+name: {{ .name }}
+{{- with .context }}
+image: {{ printf "%s:%s" .Values.rclone.image.repository .Values.rclone.image.tag | quote }}
+imagePullPolicy: {{ .Values.rclone.image.pullPolicy }}
+command:
+  - sh
+  - -c
+  - |
+    copy() {
+      status=0
+      while [ $# -gt 0 ]; do
+        rclone sync --include '/*.{json,safetensors}' --delete-excluded "$1" "$2" || status=$?
+        shift 2
+      done
+      return $status
+    }
+    {{- $script | nindent 4 }}
+  - rclone
+args:
+  {{- include "attnbias.remotes" . | trim | nindent 2 }}
+{{- with .Values.rclone.configSecret }}
+env:
+  - name: RCLONE_CONFIG
+    value: /etc/rclone/rclone.conf
+{{- end }}
+resources:
+  {{- toYaml .Values.rclone.resources | nindent 2 }}
+{{- with .Values.securityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  - name: remote
+    mountPath: /var/lib/attnbias/remote
+  {{- if .Values.rclone.configSecret }}
+  - name: rclone
+    mountPath: /etc/rclone
+    readOnly: true
+  {{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Flags that extraFlags may not have, and what is wanted instead. */}}
 {{- define "attnbias.flagsOfTheChart" -}}
 config: no such flag, the chart renders the file
@@ -267,6 +345,9 @@ policy: the value auth.policySecret
 {{- end -}}
 {{- if and .tables.configMap .tables.persistentVolumeClaim -}}
 {{- fail (printf "tables.configMap: got %q beside tables.persistentVolumeClaim, want one of them" .tables.configMap) -}}
+{{- end -}}
+{{- if and .tables.remote (or .tables.configMap .tables.persistentVolumeClaim) -}}
+{{- fail (printf "tables.remote: got %q beside tables.configMap or tables.persistentVolumeClaim, want one of them" .tables.remote) -}}
 {{- end -}}
 {{- if and .tables.folder (not .tables.persistentVolumeClaim) -}}
 {{- fail (printf "tables.folder: got %q, want tables.persistentVolumeClaim beside it" .tables.folder) -}}
