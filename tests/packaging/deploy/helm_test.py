@@ -24,12 +24,14 @@ from tests.packaging.deploy.manifests import (
     Resource,
     Values,
     documents,
+    files_of,
     helm,
     kubeconform,
     of_kind,
     pod_of,
     rendered,
     server_of,
+    settings_of,
     workload,
 )
 from tests.support.certificates import Authority
@@ -39,6 +41,8 @@ PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # Paths of the server's writable and readable folders in its pod.
 SOCKET = "/run/attnbias"
+
+CHECKPOINT_OF_A_REMOTE = "/var/lib/attnbias/remote/checkpoints/fetched"
 
 # Values that turn on one feature each.
 FEATURES: dict[str, Values] = yaml.safe_load("""
@@ -52,10 +56,14 @@ resources:
 cuda: {cuda: {gpus: 1, minBytes: 16_777_216, runtimeClassName: nvidia}}
 tables of a claim: {tables: {persistentVolumeClaim: models, folder: t/small}}
 tables of a config map: {tables: {configMap: tables}}
+tables of a remote:
+  tables: {remote: "s3:models/tables"}
+  rclone: {configSecret: rclone, periodSeconds: 5}
 checkpoints:
   checkpoints:
     - {name: t5-small, persistentVolumeClaim: models, folder: t5/small}
     - {name: bert, persistentVolumeClaim: bert}
+    - {name: fetched, remote: ":http,url='https://example.org':t5 small"}
 precompute: {precompute: [{alibi: {num_heads: 8}, pair: {query_length: 4096, key_length: 4096}}]}
 tls of a secret: {tls: {secret: certificate}}
 tls of cert-manager:
@@ -115,7 +123,7 @@ probes:
 no surge: {maxSurge: 0, minReadySeconds: 0}
 slow ends: {terminationGracePeriodSeconds: 600}
 flags and environment:
-  extraFlags: [--log-format=json, --tables-poll=1m]
+  extraFlags: [--log-format=json, --tables-poll=1m, --oip=false, --reflection]
   extraEnv: [{name: ATTNBIAS_LOG_LEVEL, value: warning}]
 containers and volumes:
   extraVolumes: [{name: scratch, emptyDir: {}}]
@@ -145,7 +153,11 @@ placement:
 """)
 # Values that exclude each other: one side of each line.
 ALTERNATIVES = [
-    ({"tables of a claim"}, {"tables of a config map"}),
+    (
+        {"tables of a claim", "tables of a config map"},
+        {"tables of a claim", "tables of a remote"},
+        {"tables of a config map", "tables of a remote"},
+    ),
     ({"tls of a secret", "client certificates"}, {"tls of cert-manager"}),
     ({"autoscaling"}, {"daemon set", "socket"}),
     ({"a budget of those that stay"}, {"no budget"}),
@@ -242,11 +254,12 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
 
 
 @each_case
-def test_each_file_that_a_flag_names_is_mounted(case: str) -> None:
+def test_each_file_that_a_setting_names_is_mounted(case: str) -> None:
     server = server_of(made(case))
-    mounts = [mount["mountPath"] for mount in server.get("volumeMounts", [])]
+    mounts = [mount["mountPath"] for mount in server["volumeMounts"]]
     used = {"/scratch"} & set(mounts)
-    for path in re.findall(r"[=:](/[^:\n]*)", "\n".join(server.get("args", []))):
+    settings = "\n".join([*server["args"], *itertools.chain(*all_settings(made(case)).values())])
+    for path in re.findall(r"(?:^|[=:])(/[^:\n]*)", settings, re.MULTILINE):
         [mount] = [mount for mount in mounts if path == mount or path.startswith(mount + "/")]
         used.add(mount)
     assert used == set(mounts)
@@ -254,14 +267,22 @@ def test_each_file_that_a_flag_names_is_mounted(case: str) -> None:
 
 @each_case
 def test_volumes_are_mounted_once(case: str) -> None:
-    mounts = server_of(made(case)).get("volumeMounts", [])
-    volumes = pod_of(made(case)).get("volumes", [])
-    assert [mount["name"] for mount in mounts] == [volume["name"] for volume in volumes]
+    mounts = server_of(made(case))["volumeMounts"]
+    volumes = [one["name"] for one in pod_of(made(case))["volumes"]]
+    assert [mount["name"] for mount in mounts] == [name for name in volumes if name != "rclone"]
     assert len({mount["mountPath"] for mount in mounts}) == len(mounts)
     writable = {"socket": SOCKET, "containers and volumes": "/scratch"}
     assert [one["mountPath"] for one in mounts if not one.get("readOnly")] == [
         path for feature, path in writable.items() if feature in CASES[case]
     ]
+
+
+@each_case
+def test_each_mount_of_a_container_has_a_volume(case: str) -> None:
+    pod = pod_of(made(case))
+    volumes = {one["name"] for one in pod["volumes"]}
+    containers = [*pod.get("initContainers", []), *pod["containers"]]
+    assert {mount["name"] for one in containers for mount in one["volumeMounts"]} == volumes
 
 
 @each_case
@@ -332,10 +353,9 @@ def test_resources_find_each_other(case: str) -> None:
 
 @each_case
 def test_probes_reach_a_port_without_tls(case: str) -> None:
-    server = server_of(made(case))
-    tls = [flag for flag in server.get("args", []) if flag.startswith("--tls-cert=")]
-    listening = {50052} if tls else {50051}
-    assert ("--probe-listen=[::]:50052" in server.get("args", [])) == bool(tls)
+    server, settings = server_of(made(case)), settings_of(made(case))
+    listening = {50052} if "tls-cert" in settings else {50051}
+    assert settings.get("probe-listen") == ("[::]:50052" if "tls-cert" in settings else None)
     probes = [server[name]["grpc"] for name in PROBES if "grpc" in server.get(name, {})]
     assert len(probes) == (1 if "probes" in CASES[case] else 3)
     for probe in probes:
@@ -358,7 +378,7 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder in the place of the pod's /, with all that can be mounted there."""
     root = tmp_path_factory.mktemp("pod")
     settings, data = root / "etc" / "attnbias", root / "var" / "lib" / "attnbias"
-    for folder in ("tls", "tls-client-ca", "tokens", "policy", "precompute"):
+    for folder in ("tls", "tls-client-ca", "tokens", "policy", "config"):
         (settings / folder).mkdir(parents=True)
     authority = Authority(tmp_path_factory.mktemp("authority"))
     pair = authority.sign("server")
@@ -367,13 +387,16 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     authority.certificate.rename(settings / "tls-client-ca" / "ca.crt")
     (settings / "tokens" / "tokens").write_text(f"trainer sha256:{64 * '0'}\n")
     (settings / "policy" / "policy.json").write_text('{"callers": {"trainer": {"methods": ["*"]}}}')
-    [file] = of_kind(made("precompute"), "ConfigMap")
-    (settings / "precompute" / "precompute.json").write_text(file["data"]["precompute.json"])
     (data / "tables" / "t" / "small").mkdir(parents=True)
+    (data / "remote" / "tables").mkdir(parents=True)
     (root / "run" / "attnbias").mkdir(parents=True)
     bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    for name in ("t5-small/t5/small", "bert"):
-        checkpoint = data / "checkpoints" / name
+    for name in (
+        "checkpoints/t5-small/t5/small",
+        "checkpoints/bert",
+        "remote/checkpoints/fetched",
+    ):
+        checkpoint = data / name
         checkpoint.mkdir(parents=True)
         (checkpoint / "config.json").write_text('{"model_type": "t5", "num_heads": 2}')
         tables = {f"{side}.{bias}": np.zeros((32, 2), "f4") for side in ("encoder", "decoder")}
@@ -381,13 +404,64 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return root
 
 
-@each_case
-def test_the_server_takes_its_flags(case: str, pod_root: pathlib.Path) -> None:
-    server = server_of(made(case))
-    flags = [re.sub("(?<=[=:])/", f"{pod_root}/", flag) for flag in server.get("args", [])]
+def check_config(resources: list[Resource], pod_root: pathlib.Path) -> dict[str, str]:
+    """What the server's --check-config prints of the configuration, by the names of flags."""
+    for name, text in files_of(resources).items():
+        moved = re.sub(r"(?<=[=:'])/", f"{pod_root}/", text) if name.endswith(".toml") else text
+        (pod_root / "etc" / "attnbias" / "config" / name).write_text(moved)
+    server = server_of(resources)
+    flags = [flag.replace("=/", f"={pod_root}/") for flag in server["args"]]
     variables = {one["name"]: one["value"] for one in server.get("env", [])}
     said = run_server("--check-config", *flags, **variables)
     assert said.returncode == 0, said.stderr
+    printed = said.stdout.replace(f"{pod_root}/", "/")
+    return dict(line.split("=", 1) for line in printed.splitlines())
+
+
+@each_case
+def test_the_server_has_the_settings_of_its_file(case: str, pod_root: pathlib.Path) -> None:
+    effective = check_config(made(case), pod_root)
+    wanted = {name: ",".join(values) for name, values in all_settings(made(case)).items()}
+    assert {name: effective[name] for name in wanted} == wanted
+
+
+def test_folders_have_any_name_that_the_file_can_hold(pod_root: pathlib.Path) -> None:
+    folder = r'a "b"\c [d] \n = {e}; ${f}'
+    tables = pod_root / "var" / "lib" / "attnbias" / "tables" / folder
+    tables.mkdir()
+    checkpoint = pod_root / "var" / "lib" / "attnbias" / "checkpoints" / "bert"
+    (checkpoint / folder).symlink_to(checkpoint)
+    claim = {"persistentVolumeClaim": "models"}
+    found = rendered(
+        {
+            "tables": claim | {"folder": folder},
+            "checkpoints": [
+                claim | {"name": "bert", "folder": folder},
+                claim | {"name": "t5-small", "folder": "t5/small"},
+            ],
+        }
+    )
+    effective = check_config(found, pod_root)
+    assert effective["tables"] == f"/var/lib/attnbias/tables/{folder}"
+    first, _ = effective["checkpoint"].split(",")
+    assert first == f"bert=/var/lib/attnbias/checkpoints/bert/{folder}"
+
+
+def test_extra_flags_are_settings() -> None:
+    flags = ["--max-connection-age=1m", "--table=a=/a", "--oip", "--table=b=/b", "--log-format="]
+    assert settings_of(rendered({"extraFlags": flags})) == {
+        "max-connection-age": "1m",
+        "table": ["a=/a", "b=/b"],
+        "oip": "true",
+        "log-format": "",
+    }
+
+
+def test_flags_with_variables_of_the_pod_stay_flags() -> None:
+    flag = "--table=a=/$(POD_IP)"
+    found = rendered({"extraFlags": [flag]})
+    assert server_of(found)["args"] == ["--config=/etc/attnbias/config/attnbias.toml", flag]
+    assert settings_of(found) == settings_of(made("nothing"))
 
 
 def test_flags_that_follow_from_values_are_the_servers() -> None:
@@ -400,10 +474,16 @@ def test_flags_that_follow_from_values_are_the_servers() -> None:
     )
 
 
-def flags_of(case: str) -> list[str]:
-    """Returns the flags that the default values do not set."""
-    always = server_of(made("nothing"))["args"]
-    return [flag for flag in server_of(made(case))["args"] if flag not in always]
+def all_settings(resources: list[Resource]) -> dict[str, list[str]]:
+    """Returns the values of each flag."""
+    settings = settings_of(resources).items()
+    return {name: value if isinstance(value, list) else [value] for name, value in settings}
+
+
+def further_settings(case: str) -> dict[str, Any]:
+    """Returns the settings that the default values do not have."""
+    always = settings_of(made("nothing"))
+    return {name: one for name, one in settings_of(made(case)).items() if name not in always}
 
 
 def test_a_deployments_features() -> None:
@@ -414,7 +494,7 @@ def test_a_deployments_features() -> None:
 
     assert server_of(made("cuda"))["image"].endswith("-cuda")
     assert server_of(made("cuda"))["resources"]["limits"]["nvidia.com/gpu"] == 1
-    assert flags_of("cuda") == ["--cuda-min-bytes=16777216"]
+    assert further_settings("cuda") == {"cuda-min-bytes": "16777216"}
 
     assert "replicas" not in workload(made("autoscaling"))["spec"]
     [autoscaler] = of_kind(made("autoscaling"), "HorizontalPodAutoscaler")
@@ -469,7 +549,7 @@ def test_containers_stand_next_to_the_server() -> None:
     pod = pod_of(made("containers and volumes"))
     assert [one["name"] for one in pod["initContainers"]] == ["before"]
     assert [one["name"] for one in pod["containers"]] == ["attnbias", "beside"]
-    assert [one["name"] for one in pod["volumes"]] == ["scratch"]
+    assert [one["name"] for one in pod["volumes"]] == ["config", "scratch"]
 
 
 def test_security_contexts_are_the_users_on_top_of_the_charts() -> None:
@@ -491,6 +571,38 @@ def test_spread_counts_this_release_unless_told_otherwise() -> None:
     assert host["labelSelector"] == {"matchLabels": {"team": "models"}}
 
 
+def test_values_reach_the_services_account_and_routes() -> None:
+    annotations = {"example.org/a": "b"}
+    service, headless = of_kind(made("load balancer"), "Service")
+    assert service["metadata"]["annotations"] == annotations
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert headless["spec"]["clusterIP"] == "None"
+
+    [account] = of_kind(made("an annotated service account"), "ServiceAccount")
+    assert account["metadata"]["annotations"] == annotations
+
+    [ingress] = of_kind(made("ingress"), "Ingress")
+    given = FEATURES["ingress"]["ingress"]
+    assert ingress["metadata"]["annotations"] == given["annotations"]
+    assert ingress["spec"]["ingressClassName"] == given["className"]
+    assert ingress["spec"]["tls"] == given["tls"]
+
+    [route] = of_kind(made("grpc route"), "GRPCRoute")
+    given = FEATURES["grpc route"]["grpcRoute"]
+    assert route["metadata"]["annotations"] == annotations
+    assert route["spec"]["parentRefs"] == given["parentRefs"]
+    assert route["spec"]["hostnames"] == given["hostnames"]
+    assert route["spec"]["rules"][0]["matches"] == given["matches"]
+
+
+def test_the_charts_page_in_a_catalogue_is_complete() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    icon = about["icon"].removeprefix("https://raw.githubusercontent.com/attnbias/attnbias/main/")
+    assert (ROOT / icon).is_file()
+    assert about["home"] in about["sources"]
+    assert [sorted(one) for one in about["maintainers"]] == [["name", "url"]]
+
+
 def test_an_ingress_has_all_paths_unless_told_otherwise() -> None:
     [ingress] = of_kind(made("ingress"), "Ingress")
     paths = {rule["host"]: rule["http"]["paths"][0]["path"] for rule in ingress["spec"]["rules"]}
@@ -498,41 +610,74 @@ def test_an_ingress_has_all_paths_unless_told_otherwise() -> None:
 
 
 def test_tables_and_checkpoints() -> None:
-    assert flags_of("tables of a claim") == ["--tables=/var/lib/attnbias/tables/t/small"]
-    assert flags_of("tables of a config map") == ["--tables=/var/lib/attnbias/tables"]
-    assert flags_of("checkpoints") == [
-        "--checkpoint=t5-small=/var/lib/attnbias/checkpoints/t5-small/t5/small",
-        "--checkpoint=bert=/var/lib/attnbias/checkpoints/bert",
+    assert further_settings("tables of a claim") == {"tables": "/var/lib/attnbias/tables/t/small"}
+    assert further_settings("tables of a config map") == {"tables": "/var/lib/attnbias/tables"}
+    assert further_settings("tables of a remote") == {"tables": "/var/lib/attnbias/remote/tables"}
+    assert further_settings("checkpoints") == {
+        "checkpoint": [
+            "t5-small=/var/lib/attnbias/checkpoints/t5-small/t5/small",
+            "bert=/var/lib/attnbias/checkpoints/bert",
+            "fetched=/var/lib/attnbias/remote/checkpoints/fetched",
+        ]
+    }
+
+
+def test_remotes_are_fetched_before_the_server_starts_and_kept_current() -> None:
+    one, three = pod_of(made("tables of a remote")), pod_of(made("checkpoints"))
+    for pod, pairs in (
+        (one, ["s3:models/tables", "/var/lib/attnbias/remote/tables"]),
+        (three, [":http,url='https://example.org':t5 small", CHECKPOINT_OF_A_REMOTE]),
+    ):
+        [fetch] = pod["initContainers"]
+        server, refresh = pod["containers"]
+        assert server["name"] == "attnbias"
+        assert fetch["args"] == refresh["args"] == pairs
+        assert fetch["image"] == refresh["image"] == "rclone/rclone:1.75.2"
+        assert fetch["securityContext"] == refresh["securityContext"] == server["securityContext"]
+    variables = {"name": "RCLONE_CONFIG", "value": "/etc/rclone/rclone.conf"}
+    for container in (one["initContainers"][0], one["containers"][1]):
+        assert container["env"] == [variables]
+        assert {"name": "rclone", "mountPath": "/etc/rclone", "readOnly": True} in (
+            container["volumeMounts"]
+        )
+    assert {"name": "rclone", "secret": {"secretName": "rclone"}} in one["volumes"]
+    assert "while sleep 5 &" in one["containers"][1]["command"][2]
+    assert "env" not in three["containers"][1]
+
+
+def test_precompute_is_a_file() -> None:
+    file = files_of(made("precompute"))["precompute.json"]
+    assert json.loads(file) == FEATURES["precompute"]["precompute"]
+    assert further_settings("precompute") == {"precompute": "/etc/attnbias/config/precompute.json"}
+
+
+def test_a_changed_configuration_rolls_out() -> None:
+    def annotations(values: Values) -> dict[str, str]:
+        return dict(workload(rendered(values))["spec"]["template"]["metadata"]["annotations"])
+
+    spec = FEATURES["precompute"]["precompute"][0]
+    changes: list[Values] = [
+        {},
+        {"extraFlags": ["--log-format=json"]},
+        {"extraFlags": ["--log-format=text"]},
+        {"precompute": [spec]},
+        {"precompute": [spec | {"scale": 2}]},
     ]
-
-
-def test_precompute_is_a_file_whose_change_rolls_out() -> None:
-    [file] = of_kind(made("precompute"), "ConfigMap")
-    wanted = FEATURES["precompute"]["precompute"]
-    assert json.loads(file["data"]["precompute.json"]) == wanted
-    [volume] = pod_of(made("precompute"))["volumes"]
-    assert volume["configMap"]["name"] == file["metadata"]["name"]
-
-    def annotations(resources: list[Resource]) -> dict[str, str]:
-        return dict(workload(resources)["spec"]["template"]["metadata"]["annotations"])
-
-    other = rendered({"precompute": [wanted[0] | {"scale": 2}]})
-    assert annotations(other) != annotations(made("precompute"))
-    assert annotations(other).keys() == annotations(made("precompute")).keys()
+    sums = {annotations(change)["checksum/config"] for change in changes}
+    assert len(sums) == len(changes)
+    assert annotations({"replicaCount": 5}) == annotations({})
 
 
 def test_tls() -> None:
     [certificate] = of_kind(made("tls of cert-manager"), "Certificate")
-    [volume] = pod_of(made("tls of cert-manager"))["volumes"]
+    _, volume = pod_of(made("tls of cert-manager"))["volumes"]
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
     names = certificate["spec"]["dnsNames"]
     assert {"attnbias-headless", "localhost", "attnbias.example.org"} <= set(names)
     [service, _] = of_kind(made("tls of a secret"), "Service")
     assert service["spec"]["ports"][0]["appProtocol"] == "https"
-    assert (
-        "--tls-client-ca=/etc/attnbias/tls-client-ca/ca.crt"
-        in (server_of(made("client certificates"))["args"])
-    )
+    settings = settings_of(made("client certificates"))
+    assert settings["tls-client-ca"] == "/etc/attnbias/tls-client-ca/ca.crt"
 
 
 def test_a_network_policy_lets_nobody_else_in_and_nothing_out() -> None:
@@ -549,12 +694,26 @@ def test_a_network_policy_lets_nobody_else_in_and_nothing_out() -> None:
     assert closed["spec"]["egress"] == []
 
 
-def test_a_socket_beside_the_port() -> None:
-    assert flags_of("socket") == [
-        "--listen=[::]:50051",
-        f"--listen=unix:{SOCKET}/attnbias.sock",
-        "--socket-mode=0666",
+def test_a_network_policy_lets_rclone_out() -> None:
+    own = {"ports": [{"port": 9000}], "to": [{"podSelector": {}}]}
+    policy = {"networkPolicy": {"enabled": True, "egress": [own]}}
+    [open_] = of_kind(rendered(merged(policy, FEATURES["tables of a remote"])), "NetworkPolicy")
+    first, second = open_["spec"]["egress"]
+    assert first == own
+    assert [(one["protocol"], one["port"]) for one in second["ports"]] == [
+        ("UDP", 53),
+        ("TCP", 53),
+        ("TCP", 443),
     ]
+    [closed] = of_kind(rendered(policy), "NetworkPolicy")
+    assert closed["spec"]["egress"] == [own]
+
+
+def test_a_socket_beside_the_port() -> None:
+    assert further_settings("socket") == {
+        "listen": ["[::]:50051", f"unix:{SOCKET}/attnbias.sock"],
+        "socket-mode": "0666",
+    }
     [first] = pod_of(made("socket"))["initContainers"]
     assert first["command"] == ["chown", "65532:65532", SOCKET]
     user = pod_of(made("socket"))["securityContext"]
@@ -566,7 +725,9 @@ def test_a_socket_beside_the_port() -> None:
 
 def test_annotations_give_way_to_the_service_monitor_and_to_the_users() -> None:
     def annotations(case: str) -> dict[str, str]:
-        return dict(workload(made(case))["spec"]["template"]["metadata"].get("annotations", {}))
+        found = dict(workload(made(case))["spec"]["template"]["metadata"]["annotations"])
+        del found["checksum/config"]
+        return found
 
     assert annotations("service monitor") == {}
     assert annotations("placement") == {
@@ -585,7 +746,7 @@ def test_rules_and_dashboards_are_those_of_deploy() -> None:
 
     dashboards = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
     assert dashboards
-    [shown] = of_kind(made("dashboard"), "ConfigMap")
+    _, shown = of_kind(made("dashboard"), "ConfigMap")
     assert shown["data"] == {path.name: path.read_text() for path in dashboards}
     for path in dashboards:
         assert path.samefile(CHART / "files" / "dashboards" / path.name)
@@ -675,6 +836,11 @@ REFUSED: list[tuple[Values, str]] = [
     ({"tables": {"persistentVolumeClaim": "Models"}}, "/tables/persistentVolumeClaim"),
     ({"checkpoints": [{"name": "a"}]}, "/checkpoints/0"),
     ({"checkpoints": [{"name": "a/b", "persistentVolumeClaim": "c"}]}, "/checkpoints/0/name"),
+    ({"checkpoints": [{"name": "a", "remote": "s3:b", "folder": "c"}]}, "/checkpoints/0"),
+    ({"checkpoints": [{"name": "a", "remote": ""}]}, "/checkpoints/0/remote"),
+    ({"tables": {"remote": "models/tables"}}, "/tables/remote"),
+    ({"tables": {"remote": "--config=:a"}}, "/tables/remote"),
+    ({"rclone": {"periodSeconds": 0}}, "/rclone/periodSeconds"),
     ({"precompute": "specs.json"}, "/precompute"),
     ({"tls": {"certManager": {"issuer": "a", "kind": "issuer"}}}, "/tls/certManager/kind"),
     ({"auth": {"tokens": "secret"}}, "tokens"),
@@ -713,6 +879,16 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
   - 'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag'
 - - {tables: {configMap: a, persistentVolumeClaim: b}}
   - 'tables.configMap: got "a" beside tables.persistentVolumeClaim, want one of them'
+- - {tables: {configMap: a, remote: "s3:b"}}
+  - 'tables.remote: got "s3:b" beside tables.configMap or tables.persistentVolumeClaim, want one'
+- - {tables: {persistentVolumeClaim: a, folder: it's}}
+  - 'tables: got "/var/lib/attnbias/tables/it''s", want a value without '' and #'
+- - {extraFlags: ["--table=a=/b#c"]}
+  - 'table: got "a=/b#c", want a value without'
+- - {extraFlags: ['--table=a=\\']}
+  - 'table: got "a=\\\\", want a value without'
+- - {extraFlags: [--config=/a]}
+  - 'extraFlags: got "--config=/a", want no such flag, the chart renders the file'
 - - {tables: {folder: a}}
   - 'tables.folder: got "a", want tables.persistentVolumeClaim beside it'
 - - {tls: {secret: a, certManager: {issuer: b}}}
@@ -759,7 +935,8 @@ def test_a_repository_may_have_a_port() -> None:
 
 
 def test_the_least_grace_period_is_that_of_the_servers_drain() -> None:
-    seconds = re.findall(r"--drain-(?:notice|grace) DURATION=(\d+)s", run_server("--help").stdout)
+    usage = run_server("--help").stdout
+    seconds = re.findall(r"--(?:shutdown-delay|drain-grace) DURATION=(\d+)s", usage)
     assert sum(map(int, seconds)) == 35
     assert rendered({"terminationGracePeriodSeconds": 36})
 
@@ -768,6 +945,7 @@ def test_a_shorter_drain_may_have_a_shorter_grace_period() -> None:
     short = {"terminationGracePeriodSeconds": 10}
     assert rendered(short | {"extraFlags": ["--shutdown-delay=1s", "--drain-grace=5s"]})
     assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
+    assert rendered({"terminationGracePeriodSeconds": 33, "extraFlags": ["--shutdown-delay=0s"]})
 
 
 def test_the_schema_lists_every_value() -> None:
@@ -799,6 +977,6 @@ def test_every_value_is_described() -> None:
 
 def test_what_the_page_shows_is_accepted() -> None:
     shown = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    assert len(shown) == 7
+    assert len(shown) == 8
     for block in shown:
         assert rendered(yaml.safe_load(block)) != made("nothing")

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -67,6 +68,19 @@ def pod_of(resources: Iterable[Resource]) -> dict[str, Any]:
 
 def server_of(resources: Iterable[Resource]) -> dict[str, Any]:
     return dict(pod_of(resources)["containers"][0])
+
+
+def files_of(resources: Iterable[Resource]) -> dict[str, str]:
+    """The ConfigMap that is the server's, which has its name."""
+    found = list(resources)
+    name = workload(found)["metadata"]["name"]
+    [config] = [one for one in of_kind(found, "ConfigMap") if one["metadata"]["name"] == name]
+    return dict(config["data"])
+
+
+def settings_of(resources: Iterable[Resource]) -> dict[str, Any]:
+    """The server's configuration."""
+    return tomllib.loads(files_of(resources)["attnbias.toml"])
 
 
 def kubeconform(schemas: pathlib.Path, resources: Iterable[Resource]) -> list[str]:

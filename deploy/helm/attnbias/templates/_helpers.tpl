@@ -46,10 +46,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if not .Values.metrics.serviceMonitor.enabled -}}
 {{- $ours = dict "prometheus.io/scrape" "true" "prometheus.io/port" "9464" -}}
 {{- end -}}
-{{- with .Values.precompute -}}
-{{- /* The server reads the file once. */ -}}
-{{- $_ := set $ours "checksum/precompute" (toJson . | sha256sum) -}}
-{{- end -}}
+{{- /* The server reads its files of settings once. */ -}}
+{{- $_ := set $ours "checksum/config" (include "attnbias.config" . | sha256sum) -}}
 {{- with merge (deepCopy .Values.podAnnotations) $ours -}}
 {{- toYaml . -}}
 {{- end -}}
@@ -105,19 +103,28 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml $constraints -}}
 {{- end -}}
 
-{{/* What is mounted into the pod, where, and the flags that say so. */}}
+{{/* Volumes of the server's container, and the settings that name their files. */}}
 {{- define "attnbias.mounts" -}}
+- name: config
+  path: /etc/attnbias/config
+  volume:
+    configMap:
+      name: {{ include "attnbias.fullname" . }}
+  {{- if .Values.precompute }}
+  settings:
+    precompute: /etc/attnbias/config/precompute.json
+  {{- end }}
 {{- with include "attnbias.tlsSecret" . }}
 - name: tls
   path: /etc/attnbias/tls
   volume:
     secret:
       secretName: {{ . }}
-  flags:
-    - --tls-cert=/etc/attnbias/tls/tls.crt
-    - --tls-key=/etc/attnbias/tls/tls.key
+  settings:
+    tls-cert: /etc/attnbias/tls/tls.crt
+    tls-key: /etc/attnbias/tls/tls.key
     # Kubernetes' gRPC probes speak no TLS.
-    - --probe-listen=[::]:50052
+    probe-listen: "[::]:50052"
 {{- end }}
 {{- with .Values.tls.clientCaSecret }}
 - name: tls-client-ca
@@ -125,8 +132,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   volume:
     secret:
       secretName: {{ . }}
-  flags:
-    - --tls-client-ca=/etc/attnbias/tls-client-ca/ca.crt
+  settings:
+    tls-client-ca: /etc/attnbias/tls-client-ca/ca.crt
 {{- end }}
 {{- with .Values.auth.tokensSecret }}
 - name: tokens
@@ -134,8 +141,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   volume:
     secret:
       secretName: {{ . }}
-  flags:
-    - --tokens=/etc/attnbias/tokens/tokens
+  settings:
+    tokens: /etc/attnbias/tokens/tokens
 {{- end }}
 {{- with .Values.auth.policySecret }}
 - name: policy
@@ -143,17 +150,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   volume:
     secret:
       secretName: {{ . }}
-  flags:
-    - --policy=/etc/attnbias/policy/policy.json
-{{- end }}
-{{- if .Values.precompute }}
-- name: precompute
-  path: /etc/attnbias/precompute
-  volume:
-    configMap:
-      name: {{ include "attnbias.fullname" . }}-precompute
-  flags:
-    - --precompute=/etc/attnbias/precompute/precompute.json
+  settings:
+    policy: /etc/attnbias/policy/policy.json
 {{- end }}
 {{- with .Values.tables.configMap }}
 - name: tables
@@ -161,8 +159,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   volume:
     configMap:
       name: {{ . }}
-  flags:
-    - --tables=/var/lib/attnbias/tables
+  settings:
+    tables: /var/lib/attnbias/tables
 {{- end }}
 {{- with .Values.tables.persistentVolumeClaim }}
 - name: tables
@@ -171,19 +169,37 @@ app.kubernetes.io/instance: {{ .Release.Name }}
     persistentVolumeClaim:
       claimName: {{ . }}
       readOnly: true
-  flags:
-    - {{ printf "--tables=%s" (clean (printf "/var/lib/attnbias/tables/%s" $.Values.tables.folder)) | quote }}
+  settings:
+    tables: {{ clean (printf "/var/lib/attnbias/tables/%s" $.Values.tables.folder) | quote }}
 {{- end }}
 {{- range $index, $checkpoint := .Values.checkpoints }}
-{{- $path := printf "/var/lib/attnbias/checkpoints/%s" .name }}
+{{- with .persistentVolumeClaim }}
+{{- $path := printf "/var/lib/attnbias/checkpoints/%s" $checkpoint.name }}
 - name: checkpoint-{{ $index }}
   path: {{ $path }}
   volume:
     persistentVolumeClaim:
-      claimName: {{ .persistentVolumeClaim }}
+      claimName: {{ . }}
       readOnly: true
-  flags:
-    - {{ printf "--checkpoint=%s=%s" .name (clean (printf "%s/%s" $path (.folder | default ""))) | quote }}
+  settings:
+    checkpoint: [{{ printf "%s=%s" $checkpoint.name (clean (printf "%s/%s" $path ($checkpoint.folder | default ""))) | quote }}]
+{{- end }}
+{{- end }}
+{{- if include "attnbias.remotes" . }}
+- name: remote
+  path: /var/lib/attnbias/remote
+  volume:
+    emptyDir: {}
+  settings:
+    {{- if .Values.tables.remote }}
+    tables: /var/lib/attnbias/remote/tables
+    {{- end }}
+    checkpoint:
+      {{- range .Values.checkpoints }}
+      {{- if .remote }}
+      - {{ .name }}=/var/lib/attnbias/remote/checkpoints/{{ .name }}
+      {{- end }}
+      {{- end }}
 {{- end }}
 {{- with .Values.socket.hostPath }}
 - name: socket
@@ -193,15 +209,117 @@ app.kubernetes.io/instance: {{ .Release.Name }}
     hostPath:
       path: {{ . | quote }}
       type: DirectoryOrCreate
-  flags:
-    - --listen=[::]:50051
-    - --listen=unix:/run/attnbias/attnbias.sock
-    - --socket-mode={{ $.Values.socket.mode }}
+  settings:
+    listen: ["[::]:50051", "unix:/run/attnbias/attnbias.sock"]
+    socket-mode: {{ $.Values.socket.mode | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Values of each flag, a list. extraFlags that refer to variables of the container are not among
+them: Kubernetes expands these on the command line only. */}}
+{{- define "attnbias.settings" -}}
+{{- $settings := dict -}}
+{{- range include "attnbias.mounts" . | fromYamlArray -}}
+{{- range $name, $value := .settings -}}
+{{- $values := kindIs "string" $value | ternary (list $value) $value -}}
+{{- $_ := set $settings $name (concat (get $settings $name | default list) ($values | default list)) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (int64 .Values.cuda.minBytes) 0 -}}
+{{- $_ := set $settings "cuda-min-bytes" (list (int64 .Values.cuda.minBytes | toString)) -}}
+{{- end -}}
+{{- range .Values.extraFlags -}}
+{{- if not (contains "$(" .) -}}
+{{- $parts := trimPrefix "--" . | splitn "=" 2 -}}
+{{- $value := contains "=" . | ternary $parts._1 "true" -}}
+{{- $_ := set $settings $parts._0 (append (get $settings $parts._0 | default list) $value) -}}
+{{- end -}}
+{{- end -}}
+{{- /* Clients look names up when a connection ends: so they find a new replica. */ -}}
+{{- merge $settings (dict "max-connection-age" (list "20s")) | toYaml -}}
+{{- end -}}
+
+{{/* The data of the ConfigMap. A literal string of TOML has no escapes. */}}
+{{- define "attnbias.config" -}}
+attnbias.toml: |
+  {{- range $name, $values := include "attnbias.settings" . | fromYaml }}
+  {{- range $values }}
+  {{- if regexMatch "['#[:cntrl:]]|\\\\$" . }}
+  {{- fail (printf "%s: got %q, want a value without ' and #, and no \\ at its end" $name .) }}
+  {{- end }}
+  {{- end }}
+  {{- with $values }}
+  {{ $name }} = {{ eq (len .) 1 | ternary (first . | squote) (printf "[%s]" (. | join "', '" | squote)) }}
+  {{- end }}
+  {{- end }}
+{{- with .Values.precompute }}
+precompute.json: {{ toJson . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* What rclone copies, and where to: a list of pairs. */}}
+{{- define "attnbias.remotes" -}}
+{{- with .Values.tables.remote }}
+- {{ quote . }}
+- /var/lib/attnbias/remote/tables
+{{- end }}
+{{- range .Values.checkpoints }}
+{{- if .remote }}
+- {{ quote .remote }}
+- /var/lib/attnbias/remote/checkpoints/{{ .name }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A container that runs `copy REMOTE FOLDER ...` in a script. rclone gives a file its name when it
+is whole. A failure for one folder does not keep it from the others. */}}
+{{- define "attnbias.rclone" -}}
+{{- $script := .script -}}
+name: {{ .name }}
+{{- with .context }}
+image: {{ printf "%s:%s" .Values.rclone.image.repository .Values.rclone.image.tag | quote }}
+imagePullPolicy: {{ .Values.rclone.image.pullPolicy }}
+command:
+  - sh
+  - -c
+  - |
+    copy() {
+      status=0
+      while [ $# -gt 0 ]; do
+        rclone sync --include '/*.{json,safetensors}' --delete-excluded "$1" "$2" || status=$?
+        shift 2
+      done
+      return $status
+    }
+    {{- $script | nindent 4 }}
+  - rclone
+args:
+  {{- include "attnbias.remotes" . | trim | nindent 2 }}
+{{- with .Values.rclone.configSecret }}
+env:
+  - name: RCLONE_CONFIG
+    value: /etc/rclone/rclone.conf
+{{- end }}
+resources:
+  {{- toYaml .Values.rclone.resources | nindent 2 }}
+{{- with .Values.securityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  - name: remote
+    mountPath: /var/lib/attnbias/remote
+  {{- if .Values.rclone.configSecret }}
+  - name: rclone
+    mountPath: /etc/rclone
+    readOnly: true
+  {{- end }}
 {{- end }}
 {{- end -}}
 
 {{/* Flags that extraFlags may not have, and what is wanted instead. */}}
 {{- define "attnbias.flagsOfTheChart" -}}
+config: no such flag, the chart renders the file
 listen: the value socket.hostPath for a socket file, the chart's port is fixed
 socket-mode: the value socket.mode
 metrics-listen: no such flag, the chart's port is fixed
@@ -227,6 +345,9 @@ policy: the value auth.policySecret
 {{- end -}}
 {{- if and .tables.configMap .tables.persistentVolumeClaim -}}
 {{- fail (printf "tables.configMap: got %q beside tables.persistentVolumeClaim, want one of them" .tables.configMap) -}}
+{{- end -}}
+{{- if and .tables.remote (or .tables.configMap .tables.persistentVolumeClaim) -}}
+{{- fail (printf "tables.remote: got %q beside tables.configMap or tables.persistentVolumeClaim, want one of them" .tables.remote) -}}
 {{- end -}}
 {{- if and .tables.folder (not .tables.persistentVolumeClaim) -}}
 {{- fail (printf "tables.folder: got %q, want tables.persistentVolumeClaim beside it" .tables.folder) -}}
@@ -255,7 +376,7 @@ policy: the value auth.policySecret
 {{- if and .grpcRoute.enabled (not .grpcRoute.parentRefs) -}}
 {{- fail "grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it" -}}
 {{- end -}}
-{{- $drains := regexMatch "--drain-|ATTNBIAS_DRAIN_" (toJson (list .extraFlags .extraEnv)) -}}
+{{- $drains := regexMatch "--(shutdown-delay|drain-grace)|ATTNBIAS_(SHUTDOWN_DELAY|DRAIN_GRACE)" (toJson (list .extraFlags .extraEnv)) -}}
 {{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}
 {{- fail (printf "terminationGracePeriodSeconds: got %d, want more than 35: a drain takes --shutdown-delay, 5 s, and --drain-grace, 30 s" (int .terminationGracePeriodSeconds)) -}}
 {{- end -}}
