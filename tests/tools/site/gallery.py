@@ -440,25 +440,23 @@ def doc_of(entry: Entry) -> str:
     return re.split(r"\n\n(?:Attributes|Args):\n", text)[0]
 
 
-def pictures(name: str, folder: str = "") -> str:
+def pictures(name: str) -> str:
     return "".join(
-        f"![{name} as a picture]({folder}{name}-{colours}.svg#only-{colours})"
+        f"![{name} as a picture]({name}-{colours}.svg#only-{colours})"
         for colours in ("light", "dark")
     )
 
 
 def facts(entry: Entry, sections: dict[str, str]) -> str:
-    """Returns the names in each client, and the models."""
+    """Returns the models, and the names in the contract and in clients."""
     known = re.search(r"\bFound in (.+?)\.(?: |$)", " ".join(doc_of(entry).split()))
     models = known[1] if known else entry.models or "those of its paper"
-    rows = [
-        ("models", models),
-        ("contract", f"[`{entry.owner.name}`](../docs/{sections[entry.owner.name]})"),
-        ("Python", f"[`attnbias.{entry.made_by}`][attnbias.{entry.made_by}]"),
-        ("command line", f"`{entry.preset.tool_name or entry.owner.name}`"),
-    ]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(["| | |", "|---|---|", *lines])
+    tool_name = entry.preset.tool_name or entry.owner.name
+    return f"""\
+- Models: {models}
+- Contract: [`{entry.owner.name}`](../docs/{sections[entry.owner.name]})
+- Python: [`attnbias.{entry.made_by}`][attnbias.{entry.made_by}]
+- Command line: `{tool_name}`"""
 
 
 def page(entry: Entry, go: str, sections: dict[str, str]) -> str:

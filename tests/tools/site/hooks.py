@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,3 +78,22 @@ def with_bare_bars(row: re.Match[str]) -> str:
 def math_block(source: str, *_: Any, **__: Any) -> str:
     """Makes a formula in LaTeX one in MathML."""
     return convert(source, display="block")
+
+
+class ListsAfterParagraphs(Extension):
+    """Begins a list right after a paragraph, as GitHub does."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+        md.preprocessors.register(EmptyLineBeforeList(md), "empty_line_before_list", 20)
+
+
+class EmptyLineBeforeList(Preprocessor):
+    """Adds an empty line between a paragraph and a list; blocks of code are already taken out."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        made: list[str] = []
+        for line in lines:
+            if line.startswith("- ") and made and re.match(r"(?!- )\S", made[-1]):
+                made.append("")
+            made.append(line)
+        return made
