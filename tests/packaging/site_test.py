@@ -98,7 +98,8 @@ def browser() -> Iterator[Chrome]:
 def resize(browser: Chrome, size: tuple[int, int]) -> None:
     """Gives the page this size, which a window may not be as small as."""
     width, height = size
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    is_phone = size == PHONE
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
@@ -178,31 +179,37 @@ def test_search_finds(browser: Chrome, server: str, words: str, page: str) -> No
     assert f"/{page}" in results(browser)
 
 
+def shown_pictures(browser: Chrome) -> list[str]:
+    pictures = [str(it.get_attribute("src")) for it in shown(browser, "article img")]
+    return [urllib.parse.urlsplit(it).path for it in pictures]
+
+
+def wait_for_scheme(browser: Chrome, name: str) -> None:
+    body = browser.find_element(By.TAG_NAME, "body")
+    wait_for(browser, lambda _: body.get_attribute("data-md-color-scheme") == name)
+
+
 @pytest.mark.parametrize(("scheme", "name"), [("light", "default"), ("dark", "slate")])
-def test_colours_are_those_of_the_machine(
+def test_colours_are_those_of_the_system(
     browser: Chrome, server: str, scheme: str, name: str
 ) -> None:
     resize(browser, DESKTOP)
     prefer(browser, scheme)
     browser.get(f"{server}gallery/alibi/")
-    body = browser.find_element(By.TAG_NAME, "body")
-    wait_for(browser, lambda _: body.get_attribute("data-md-color-scheme") == name)
-    pictures = [str(it.get_attribute("src")) for it in shown(browser, "article img")]
-    assert [urllib.parse.urlsplit(it).path for it in pictures] == [f"/gallery/alibi-{scheme}.svg"]
+    wait_for_scheme(browser, name)
+    assert shown_pictures(browser) == [f"/gallery/alibi-{scheme}.svg"]
     assert browser.execute_script(BROKEN_PICTURES) == []
 
 
 def test_button_changes_the_colours(browser: Chrome, server: str) -> None:
     resize(browser, DESKTOP)
-    prefer(browser, "light")
+    prefer(browser, "dark")
     browser.get(f"{server}gallery/t5/")
-    body = browser.find_element(By.TAG_NAME, "body")
-    wait_for(browser, lambda _: body.get_attribute("data-md-color-scheme") == "default")
-    (button,) = shown(browser, "label[title='Dark colours']")
+    wait_for_scheme(browser, "slate")
+    (button,) = shown(browser, "label[title='Light colours']")
     button.click()
-    wait_for(browser, lambda _: body.get_attribute("data-md-color-scheme") == "slate")
-    (picture,) = shown(browser, "article img")
-    assert str(picture.get_attribute("src")).endswith("/t5-dark.svg")
+    wait_for_scheme(browser, "default")
+    assert shown_pictures(browser) == ["/gallery/t5-light.svg"]
     browser.execute_script("localStorage.clear()")
 
 
@@ -212,7 +219,7 @@ def test_tabs_show_the_lines_of_one_language(browser: Chrome, server: str) -> No
     for title, word in (("Go", "&pb.Rotary{"), ("grpcurl", "-plaintext"), ("Python", "Rotary(")):
         labels = shown(browser, ".tabbed-labels label")
         next(label for label in labels if label.text == title).click()
-        (block,) = shown(browser, ".tabbed-content code")
+        (block,) = shown(browser, ".tabbed-content pre code")
         assert word in block.text
 
 
