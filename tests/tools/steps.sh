@@ -11,8 +11,8 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(locks current docs deploy helm envoy oip languages neon asan tsan container wheels packages
-  container_arm64 peers "${cuda_steps[@]}" bare)
+rest_steps=(locks current docs deploy helm envoy oip languages neon asan tsan container wheels
+  packages container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.

@@ -19,21 +19,26 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
-from google.protobuf import text_format
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    json_format,
+    message_factory,
+    text_format,
+)
 from safetensors.numpy import save_file
 
 import attnbias
-from attnbias.v1 import encodings_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2
 from tests.support.server_process import running_server
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-
 ROOT = Path(__file__).resolve().parents[3]
+ENCODINGS = {kind.field: kind for kind in attnbias.Encoding.__subclasses__()}
 ADDRESS = "localhost:50051"
+TENSOR_SPEC = encodings_pb2.TensorSpec.DESCRIPTOR
+MROPE = "Mrope"  # the one name that only Python knows
 METHOD = "attnbias.v1.AttentionBiasService/GetTensor"
 WIDTH = 80
 
@@ -44,9 +49,7 @@ PAGE = """\
 
 {pictures}
 
-```math
-{formula}
-```
+{formulas}
 
 {facts}
 
@@ -77,7 +80,7 @@ CLIENT = "The [guide](../client/go/README.md) makes `client` and imports the pac
 INDEX = """\
 # Gallery
 
-Every encoding and every [preset](../docs/encodings.md#presets) as a server computes it, with its
+Every encoding and every [preset](docs/encodings.md#presets) as a server computes it, with its
 formula, the models that use it, and the lines that fetch it.
 
 ## Encodings
@@ -132,13 +135,14 @@ class Entry:
     """An encoding or a known name, with a request as an example."""
 
     def __init__(self, name: str, example: dict[str, Any], preset: Any) -> None:
-        self.encodings = {kind.field: kind for kind in attnbias.Encoding.__subclasses__()}
-        self.made_by = self.encodings[name].__name__ if name in self.encodings else name
         self.name, self.preset = name, preset
-        self.formula, self.models = example["formula"].strip(), example.get("models", "")
+        self.made_by = ENCODINGS[name].__name__ if name in ENCODINGS else name
+        self.formulas = example["formula"].strip().split("\n\n")
+        self.models = example.get("models", "")
         self.arguments, self.request = example["arguments"], example["request"]
-        owner = name if name in self.encodings else preset.spec.WhichOneof("encoding")
-        self.owner = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[owner or "rotary"]
+        owner = preset.spec.WhichOneof("encoding") if preset else name
+        self.owner = TENSOR_SPEC.fields_by_name["rotary" if name == MROPE else owner]
+        self.tool_name = preset.tool_name if preset else self.owner.name
         self.made = self.python_call(f"attnbias.{self.made_by}", self.arguments)
         encoding = eval(self.made, {"attnbias": attnbias})
         self.spec = attnbias.Request(encoding, **self.request).to_spec()
@@ -150,7 +154,7 @@ class Entry:
     @property
     def fields(self) -> list[Field]:
         """The fields that the example sets, as those of the preset if it is one."""
-        if not self.preset.name:
+        if self.preset is None:
             return [Field(field.name, field, value) for field, value in self.message.ListFields()]
         fields = []
         for each in self.preset.arguments:
@@ -181,12 +185,11 @@ class Entry:
 
     def go(self) -> str:
         """Returns the call in Go."""
-        preset, kind = self.preset.name, self.owner.message_type.name
-        if preset:
+        if self.preset is not None:
             fields = [f"{go_name(it.name)}: {go_optional(it)}" for it in self.fields]
-            encoding = f"attnbias.{preset}{{{go_list(fields)}}}.Encoding()"
+            encoding = f"attnbias.{self.name}{{{go_list(fields)}}}.Encoding()"
         else:
-            name = go_name(self.owner.name)
+            name, kind = go_name(self.owner.name), self.owner.message_type.name
             encoding = f"&pb.TensorSpec_{name}{{{name}: &pb.{kind}{go_message(self.message)}}}"
         parts = [f"Encoding: {encoding}"]
         if extent := self.spec.WhichOneof("extent"):
@@ -203,7 +206,7 @@ class Entry:
 
     def tool(self) -> str:
         """Returns the command that fetches it with the tool."""
-        words = ["attnbias", "get", self.preset.tool_name or self.owner.name]
+        words = ["attnbias", "get", self.tool_name]
         for field in self.fields:
             words += tool_words(field.name, field.descriptor, field.value)
         for name, value in self.request.items():
@@ -357,23 +360,20 @@ def read_presets() -> dict[str, Any]:
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("attnbias.presets.Presets"))
     text = (ROOT / "proto/presets/presets.textproto").read_text(encoding="utf-8")
     read: Any = text_format.Parse(text, kind())
-    return {preset.name: preset for preset in read.presets} | {"": type(read.presets.add())()}
+    return {preset.name: preset for preset in read.presets}
 
 
 def read_entries(data: dict[str, Any]) -> tuple[list[Entry], list[Entry]]:
     """Returns the encodings and the known names; one without an example is an error."""
     presets = read_presets()
-    none = presets.pop("")
-    encodings = [
-        field.name for field in encodings_pb2.TensorSpec.DESCRIPTOR.oneofs_by_name["encoding"].fields
-    ]
-    names = [*presets, "Mrope"]
+    encodings = [field.name for field in TENSOR_SPEC.oneofs_by_name["encoding"].fields]
+    names = [*presets, MROPE]
     for kind, known in (("encodings", encodings), ("names", names)):
         if differing := set(known) ^ set(data[kind]):
-            sys.exit(f"gallery.toml: {kind}: {', '.join(sorted(differing))} not in both")
+            sys.exit(f"gallery.toml: {kind} missing or unknown: {', '.join(sorted(differing))}")
     return (
-        [Entry(name, data["encodings"][name], none) for name in encodings],
-        [Entry(name, data["names"][name], presets.get(name, none)) for name in names],
+        [Entry(name, data["encodings"][name], None) for name in encodings],
+        [Entry(name, data["names"][name], presets.get(name)) for name in names],
     )
 
 
@@ -390,7 +390,7 @@ def make_tables(shapes: dict[str, list[int]], path: Path) -> None:
 def draw(tensor: Any, path: Path) -> None:
     """Draws a tensor for light and for dark pages."""
     for colours, style in (("light", "default"), ("dark", "dark_background")):
-        with plt.style.context(style), mpl.rc_context({"svg.hashsalt": path.name}):
+        with plt.style.context(style), plt.rc_context({"svg.hashsalt": path.name}):
             figure = attnbias.plot(tensor, heads=None)[0].figure
             figure.savefig(f"{path}-{colours}.svg", transparent=True, metadata={"Date": None})
             plt.close(figure)
@@ -440,9 +440,9 @@ def doc_of(entry: Entry) -> str:
     return re.split(r"\n\n(?:Attributes|Args):\n", text)[0]
 
 
-def pictures(name: str) -> str:
+def pictures(name: str, folder: str = "") -> str:
     return "".join(
-        f"![{name} as a picture]({name}-{colours}.svg#only-{colours})"
+        f"![{name} as a picture]({folder}{name}-{colours}.svg#only-{colours})"
         for colours in ("light", "dark")
     )
 
@@ -451,12 +451,11 @@ def facts(entry: Entry, sections: dict[str, str]) -> str:
     """Returns the models, and the names in the contract and in clients."""
     known = re.search(r"\bFound in (.+?)\.(?: |$)", " ".join(doc_of(entry).split()))
     models = known[1] if known else entry.models or "those of its paper"
-    tool_name = entry.preset.tool_name or entry.owner.name
     return f"""\
 - Models: {models}
 - Contract: [`{entry.owner.name}`](../docs/{sections[entry.owner.name]})
 - Python: [`attnbias.{entry.made_by}`][attnbias.{entry.made_by}]
-- Command line: `{tool_name}`"""
+- Command line: `{entry.tool_name}`"""
 
 
 def page(entry: Entry, go: str, sections: dict[str, str]) -> str:
@@ -465,7 +464,7 @@ def page(entry: Entry, go: str, sections: dict[str, str]) -> str:
         name=entry.name,
         doc=doc_of(entry),
         pictures=pictures(entry.name),
-        formula=entry.formula,
+        formulas="\n\n".join(f"```math\n{formula}\n```" for formula in entry.formulas),
         facts=facts(entry, sections),
         tables=TABLES if has_tables else "",
         python=block("python", entry.python()),
@@ -480,9 +479,10 @@ def cards(entries: list[Entry]) -> str:
     items = []
     for entry in entries:
         title = doc_of(entry).partition("\n")[0]
-        link = f"{entry.name}.md"
-        items.append(f"-   [{pictures(entry.name)}]({link})\n\n    [{entry.name}]({link}): {title}\n")
-    return '<div class="grid cards gallery" markdown>\n\n' + "\n".join(items) + "\n</div>"
+        link = f"gallery/{entry.name}.md"
+        picture = f"[{pictures(entry.name, 'gallery/')}]({link})"
+        items.append(f"-   {picture}\n\n    [{entry.name}]({link}): {title}\n")
+    return '<div class="grid cards" markdown>\n\n' + "\n".join(items) + "\n</div>"
 
 
 def sections_of_encodings() -> dict[str, str]:
@@ -492,7 +492,8 @@ def sections_of_encodings() -> dict[str, str]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    pages = Path(sys.argv[1])
+    folder = pages / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     data = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     encodings, names = read_entries(data)
@@ -509,7 +510,7 @@ def main() -> None:
                 text = page(entry, go, sections)
                 (folder / f"{entry.name}.md").write_text(text, encoding="utf-8")
     index = INDEX.format(encodings=cards(encodings), names=cards(names))
-    (folder / "README.md").write_text(index, encoding="utf-8")
+    (pages / "gallery.md").write_text(index, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,10 @@ GENERATED = ROOT / "build/pages"
 REPOSITORY = "https://github.com/attnbias/attnbias/blob/main"
 PAGES = ("*.md", "client/*/README.md", "deploy/[!w]*/**/*.md", "docs/**/*.md")
 PICTURES = ("docs/images/*.png", "docs/images/*.svg")
-STYLE = "tests/tools/site/site.css"
+ASSETS = {
+    "site.css": ROOT / "tests/tools/site/site.css",
+    "math.otf": Path("/usr/share/texmf/fonts/opentype/public/lm-math/latinmodern-math.otf"),
+}
 
 BLOCK = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
@@ -32,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
     theme = [file for file in files if file.src_dir != config.docs_dir]
     paths = [path for pattern in (*PAGES, *PICTURES) for path in sorted(ROOT.glob(pattern))]
     own = [as_file(config, path.relative_to(ROOT).as_posix(), path) for path in paths]
-    own.append(as_file(config, "site.css", ROOT / STYLE))
+    own += [as_file(config, name, path) for name, path in ASSETS.items()]
     for path in sorted(GENERATED.rglob("*.*")):
         own.append(as_file(config, path.relative_to(GENERATED).as_posix(), path))
     return Files([*theme, *own])

@@ -28,8 +28,8 @@ PYTHON = """\
 CONTRACT = """\
 # Messages
 
-The contract `attnbias.v1`, from [its files](../proto/attnbias/v1). The [protocol](../docs/protocol.md)
-explains how requests, answers and streams work.
+The contract `attnbias.v1`, from [its files](../proto/attnbias/v1). The
+[protocol](../docs/protocol.md) explains how requests, answers and streams work.
 
 ## AttentionBiasService
 
@@ -72,7 +72,7 @@ def python_pages() -> dict[str, str]:
     encodings = exported("_spec/encodings.py") + exported("_spec/presets.py")
     encodings += exported("_models/rotary_places.py")
     guide = "The [guide](../client/python/README.md) shows how they are used together."
-    gallery = "The [gallery](../gallery/README.md) has a picture of each and an example."
+    gallery = "The [gallery](../gallery.md) has a picture of each and an example."
     return {
         "python.md": PYTHON.format(
             title="Clients and results in Python", intro=guide, names=directives(clients)
@@ -108,9 +108,7 @@ def meaning_of(field: Any) -> str:
 def message_section(message: Any) -> str:
     rows = ["| field | number | type | |", "|---|---|---|---|"]
     for field in message.fields:
-        rows.append(
-            f"| `{field.name}` | {field.number} | {type_of(field)} | {meaning_of(field)} |"
-        )
+        rows.append(f"| `{field.name}` | {field.number} | {type_of(field)} | {meaning_of(field)} |")
     table = "\n".join(rows) if message.fields else "It has no fields."
     return f"### {message.name}\n\n{generate.comment_of(message)}\n\n{table}"
 
@@ -144,7 +142,9 @@ def contract_page() -> str:
         sections += map(message_section, file.message_types_by_name.values())
         sections += map(enum_section, file.enum_types_by_name.values())
     return CONTRACT.format(
-        service=generate.comment_of(service), methods="\n".join(methods), types="\n\n".join(sections)
+        service=generate.comment_of(service),
+        methods="\n".join(methods),
+        types="\n\n".join(sections),
     )
 
 
