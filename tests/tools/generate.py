@@ -236,7 +236,11 @@ def read_contract() -> tuple[Any, dict[str, str]]:
     for file in files:
         descriptor_pool.Default().AddSerializedFile(file.SerializeToString())
         texts = {tuple(each.path): each.leading_comments for each in file.source_code_info.location}
-        for kind, owners, of in ((4, file.message_type, "field"), (5, file.enum_type, "value")):
+        for kind, owners, of in (
+            (4, file.message_type, "field"),
+            (5, file.enum_type, "value"),
+            (6, file.service, "method"),
+        ):
             for index, owner in enumerate(owners):
                 name = f"{file.package}.{owner.name}"
                 comments[name] = texts.get((kind, index), "")

@@ -11,8 +11,8 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # Steps that --all adds: other builds, other machines, other engines.
-rest_steps=(locks current deploy helm envoy oip languages neon asan tsan container wheels packages
-  container_arm64 peers "${cuda_steps[@]}" bare)
+rest_steps=(locks current docs deploy helm envoy oip languages neon asan tsan container wheels
+  packages container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
@@ -346,6 +346,14 @@ step_readme() {
   build dev
   install_python_client
   pytest "${at_once[@]}" tests/docs
+}
+
+# The site of the documentation, in a browser.
+step_docs() {
+  build dev attnbias-server attnbias
+  install_python_client
+  make_site build
+  "$(venv_of docs)/bin/python" -m pytest tests/packaging/site_test.py
 }
 
 step_deploy() {

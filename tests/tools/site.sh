@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154  # $root is set by the sourcing script
+# Builds the site of the documentation.
+
+# Writes the generated pages into build/pages, and runs MkDocs: make_site build|serve [FLAG…]
+make_site() {
+  local folder
+  need_packages "$root/tests/tools/debian-packages-site.txt"
+  folder=$(venv_of docs)
+  need_once "$folder" make_venv "$folder" docs
+  rm -rf build/pages
+  python -m tests.tools.site.gallery build/pages
+  python -m tests.tools.site.reference build/pages/reference
+  PYTHONPATH=$root "$folder/bin/mkdocs" "$@"
+}
