@@ -12,7 +12,7 @@ quick_steps=(layers contract format cpp python)
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
 rest_steps=(locks current deploy helm envoy oip languages neon asan tsan container wheels packages
-  container_arm64 peers "${cuda_steps[@]}" bare)
+  container_arm64 peers examples "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
@@ -137,13 +137,13 @@ gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
   cpp_sources | xargs clang-format -i
-  ruff format --quiet client/python deploy tests
+  ruff format --quiet client/python deploy examples tests
   gofmt -w client/go tests
 }
 
 step_format() {
   cpp_sources | xargs clang-format --dry-run -Werror
-  ruff format --check client/python deploy tests
+  ruff format --check client/python deploy examples tests
   local unformatted
   unformatted=$(gofmt -l client/go tests)
   [[ -z $unformatted ]] || die "not as gofmt has them: $unformatted"
@@ -152,7 +152,7 @@ step_format() {
 step_lint() {
   python tests/tools/line_width.py
   shell_sources | xargs shellcheck --external-sources
-  ruff check client/python deploy tests
+  ruff check client/python deploy examples tests
   (cd client/go && go vet ./...)
 }
 
@@ -501,6 +501,16 @@ step_peers() {
     grep --files-with-matches 'importorskip("\(torch\|jax\)' client/python/tests/test_*.py |
     xargs pytest "${at_once[@]}" client/python/tests/test_attach.py \
       tests/docs/readme_test.py::test_blocks_for_torch_run_as_they_stand
+}
+
+# The programs of examples/, on the peers' environment and on TensorFlow's.
+step_examples() {
+  set_up_peers
+  need_examples
+  need_tensorflow
+  build dev attnbias-server
+  install_python_client
+  OMP_NUM_THREADS=1 pytest -n 2 tests/conformance/examples_test.py
 }
 
 # Sweeps of which the step peers has a part.
