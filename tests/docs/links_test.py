@@ -12,6 +12,7 @@ PAGES = [
     *sorted((ROOT / "client").glob("*/README.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "examples/README.md",
 ]
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)")
 # Code, in which Go's `AsToeplitz[float32](tensor)` is not a link.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDEST = 100
 TAB = 4
-FOLDERS = ("client", "cmake", "core", "deploy", "docs", "proto", "server", "tests")
+FOLDERS = ("client", "cmake", "core", "deploy", "docs", "examples", "proto", "server", "tests")
 PATTERNS = (
     *("*.md", "*.proto", "*.h", "*.cc", "*.cu", "*.py", "*.go", "*.sh", "*.js", "*.java"),
     *("CMakeLists.txt", "*.cmake"),

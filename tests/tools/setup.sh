@@ -156,6 +156,22 @@ need_keras_hub() {
   export KERAS_BACKEND=torch KERAS_TORCH_DEVICE=cpu KERAS_HOME=$cache/keras
 }
 
+# Adds what the programs of examples/ import and the peers do not have.
+need_examples() {
+  local folder
+  folder=$(venv_of examples)
+  need_once "$folder" install_over_peers "$folder" examples
+  export PYTHONPATH=$PYTHONPATH:$folder
+}
+
+# Names an interpreter with TensorFlow, which is too large for the environment of the peers.
+need_tensorflow() {
+  local folder
+  folder=$(venv_of tensorflow)
+  need_once "$folder" make_venv "$folder" tensorflow
+  export TENSORFLOW_PYTHON=$folder/bin/python
+}
+
 # Names the folder of the newest transformers that the client accepts; the peers' own is the oldest.
 need_transformers_newest() {
   TRANSFORMERS_NEWEST=$(venv_of transformers-newest)

@@ -11,8 +11,8 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # Steps that --all adds: other builds, other machines, other engines.
-rest_steps=(locks current docs deploy helm envoy oip languages neon asan tsan container wheels
-  packages container_arm64 peers "${cuda_steps[@]}" bare)
+rest_steps=(locks english current docs deploy helm envoy oip languages neon asan tsan container
+  wheels packages container_arm64 peers examples "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
@@ -139,13 +139,13 @@ gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
   cpp_sources | xargs clang-format -i
-  ruff format --quiet client/python deploy tests
+  ruff format --quiet client/python deploy examples tests
   gofmt -w client/go tests
 }
 
 step_format() {
   cpp_sources | xargs clang-format --dry-run -Werror
-  ruff format --check client/python deploy tests
+  ruff format --check client/python deploy examples tests
   local unformatted
   unformatted=$(gofmt -l client/go tests)
   [[ -z $unformatted ]] || die "not as gofmt has them: $unformatted"
@@ -154,15 +154,15 @@ step_format() {
 step_lint() {
   python tests/tools/line_width.py
   shell_sources | xargs shellcheck --external-sources
-  ruff check client/python deploy tests
+  ruff check client/python deploy examples tests
   (cd client/go && go vet ./...)
-  check_english
   check_commits
 }
 
 # Checks pages, comments and docstrings by the rules in tests/tools/vale, after the rules' own
-# cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++.
-check_english() {
+# cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++. Compiling
+# Vale takes a minute or two.
+step_english() {
   need_go_tool "$VALE"
   local rule source lint=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
   for rule in tests/tools/vale/English/*.yml; do
@@ -553,6 +553,16 @@ step_peers() {
     grep --files-with-matches 'importorskip("\(torch\|jax\)' client/python/tests/test_*.py |
     xargs pytest "${at_once[@]}" client/python/tests/test_attach.py \
       tests/docs/readme_test.py::test_blocks_for_torch_run_as_they_stand
+}
+
+# The programs of examples/, on the peers' environment and on TensorFlow's.
+step_examples() {
+  set_up_peers
+  need_examples
+  need_tensorflow
+  build dev attnbias-server
+  install_python_client
+  OMP_NUM_THREADS=1 pytest -n 2 tests/conformance/examples_test.py
 }
 
 # Sweeps of which the step peers has a part.
