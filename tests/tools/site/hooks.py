@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[3]
 GENERATED = ROOT / "build/pages"
 REPOSITORY = "https://github.com/attnbias/attnbias/blob/main"
-PAGES = ("*.md", "client/*/README.md", "deploy/[!w]*/**/*.md", "docs/**/*.md")
+PAGES = ("*.md", "client/*/README.md", "deploy/[!w]*/**/*.md", "examples/*.md", "docs/**/*.md")
 PICTURES = ("docs/images/*.png", "docs/images/*.svg")
 ASSETS = {
     "site.css": ROOT / "tests/tools/site/site.css",
