@@ -15,7 +15,7 @@ from tests.support.server_process import running_server
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 DEFAULT_ADDRESS = "localhost:50051"
-# What each prints.
+# Output of each program.
 PRINTED = {
     "diffusers_pipeline.py": "video of [1, 9, 3, 32, 48]; cosines of (18, 32) in ",
     "flax_attention.py": "of 128 tokens ",

@@ -459,7 +459,7 @@ def test_a_pickled_client_has_the_same_cache(
         (
             {"cache": "~who-is-this/a"},
             ValueError,
-            "cache: got '~who-is-this/a', where ~ is nobody's",
+            "cache: got '~who-is-this/a', where ~ names no user",
         ),
         ({"cache": "x", "cache_bytes": 0}, ValueError, "cache_bytes: got 0, want at least 1"),
         ({"cache": "x", "cache_bytes": 1.5}, TypeError, "cache_bytes: got an object of float"),

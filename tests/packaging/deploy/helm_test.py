@@ -405,7 +405,7 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def check_config(resources: list[Resource], pod_root: pathlib.Path) -> dict[str, str]:
-    """What the server's --check-config prints of the configuration, by the names of flags."""
+    """Returns the values that the server's --check-config prints, by the names of flags."""
     for name, text in files_of(resources).items():
         moved = re.sub(r"(?<=[=:'])/", f"{pod_root}/", text) if name.endswith(".toml") else text
         (pod_root / "etc" / "attnbias" / "config" / name).write_text(moved)

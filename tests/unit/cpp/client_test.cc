@@ -191,7 +191,7 @@ TEST_F(ClientTest, RefusesTheAnswerToAnotherRequest) {
                                        ", want ", absl::Hex(want, absl::kZeroPad8))));
 }
 
-// What a header describes is used without further checks.
+// The client uses a header's description without further checks.
 TEST_F(ClientTest, RefusesAHeaderThatContradictsItself) {
   const auto refusal = [this](auto change) {
     server_.ThenDescribe([&](v1::DescribeTensorResponse* response) {
