@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All cases: what every client is asked for, and what has to come of it."""
+"""All cases: the request that every client makes, and the expected outcome."""
 
 import math
 from dataclasses import replace
@@ -459,7 +459,7 @@ RANGES = {
         HUGE,
     ),
     "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=2),
-    # A reset may take along all that its call was sent, so that it has to end some time.
+    # A reset may discard all bytes that its call was sent, so the resets have to end at some point.
     "connection reset beyond 16 MiB": Trial(
         HUGE, for_calls(10, at(PLACE, lambda _: [CUT])), calls=None
     ),
@@ -481,7 +481,7 @@ RANGES = {
         at(PLACE, lambda _: []), f"stream: ended after {PLACE} bytes, want", HUGE
     ),
 }
-# How many streams have begun when one of them fails depends on time.
+# The number of streams that have started when one of them fails depends on timing.
 RANGES |= {
     f"{name}, `streams` 3": replace(trial, settings={"streams": 3}, calls=None)
     for name, trial in RANGES.items()

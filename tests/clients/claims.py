@@ -70,12 +70,12 @@ def contradicts(says: str, *parts: dict[str, Any]) -> Trial:
 
 
 def changed(field: str, value: Any) -> Fault:
-    """A header with another value of a field."""
+    """Returns a trial whose header has another value of a field."""
     return header(lambda owner: setattr(owner, field, value))
 
 
 def _fingerprint(field: str, value: str) -> Trial:
-    # How a value is quoted and escaped is each language's.
+    # Quoting and escaping differ by language.
     said = re.escape(value) if value.isprintable() else ".*"
     return spoilt(
         changed(field, value),
@@ -161,7 +161,7 @@ def _refusal() -> Refusal:
     return Refusal(grpc.StatusCode.INVALID_ARGUMENT, ESCAPES, trailers=trailers)
 
 
-# Each test looks for control characters in messages and logs.
+# Every test checks messages and logs for control characters.
 OWNED = "owned"
 TEXTS = {
     "a status with terminal escapes": Trial(

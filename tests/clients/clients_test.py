@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every client, before the same servers, does the same: the right bytes, or the same error."""
+"""Every client returns the same bytes, or the same error, for the same server behaviour."""
 
 import functools
 import itertools
@@ -51,7 +51,7 @@ def answer_of(server: Server, asked: Asked) -> Outcome:
         if LACKS.get(client, set()).isdisjoint(trial.settings)
     ],
 )
-def test_every_client_does_the_same(
+def test_every_client_behaves_the_same(
     client: str, name: str, before: Before, open_server: Server, tmp_path: pathlib.Path
 ) -> None:
     trial = TRIALS[name]
@@ -74,7 +74,7 @@ def test_every_client_does_the_same(
 
 
 @pytest.mark.parametrize("client", [client for client in DRIVERS if client != "tool"])
-def test_an_error_says_what_the_log_calls_its_call(
+def test_error_request_id_matches_access_log(
     client: str, before: Before, open_server: Server, tmp_path: pathlib.Path
 ) -> None:
     trial = TRIALS["no such table"]
@@ -89,7 +89,7 @@ def test_an_error_says_what_the_log_calls_its_call(
 # Python's clients and the tool are asked for these by the integration tests.
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("client", ["go", "c++"])
-def test_no_right_answer_is_refused(
+def test_valid_answers_are_accepted(
     client: str, encoding: str, open_server: Server, tmp_path: pathlib.Path
 ) -> None:
     for seed in range(8):

@@ -28,7 +28,7 @@ def loop() -> Loop:
 
 @pytest.fixture(scope="session")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With a mounted table."""
+    """Yields a server with a mounted table."""
     tables = tmp_path_factory.mktemp("tables")
     save_file({TABLE_TENSOR: TABLE}, tables / f"{TABLE_FILE}.safetensors")
     with Server(f"--tables={tables}") as server:
@@ -72,12 +72,12 @@ def before(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One row for each case."""
+    """Prints one row per case."""
     verdicts: dict[tuple[str, str], str] = {}
     for verdict in ("passed", "failed"):
         for report in terminalreporter.getreports(verdict):
             found = re.fullmatch(
-                r".*::test_every_client_does_the_same\[(.*?)-(.*)\]", report.nodeid
+                r".*::test_every_client_behaves_the_same\[(.*?)-(.*)\]", report.nodeid
             )
             if found:
                 verdicts[found[2], found[1]] = {"passed": "ok", "failed": "FAILED"}[verdict]

@@ -27,21 +27,21 @@ class Refusal(NamedTuple):
 
 
 class Stall:
-    """Nothing more comes, and the stream does not end."""
+    """Sends nothing more and leaves the stream open."""
 
 
 class Cut:
-    """The connection is reset."""
+    """Resets the connection."""
 
 
 class Away(NamedTuple):
-    """The server goes away, and is back after some seconds."""
+    """Stops the server, which returns after some seconds."""
 
     seconds: float
 
 
 class Pause(NamedTuple):
-    """Nothing comes for some seconds."""
+    """Sends nothing for some seconds."""
 
     seconds: float
 
@@ -60,17 +60,17 @@ def none(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
 
 
 def then(*steps: Step, after: int) -> Fault:
-    """The first messages, and then these steps."""
+    """Sends the first messages, and then these steps."""
     return lambda _, messages: [*messages[:after], *steps]
 
 
 def only(*order: int) -> Fault:
-    """Some of the messages, in another order."""
+    """Sends some of the messages, in another order."""
     return lambda _, messages: [messages[index] for index in order]
 
 
 def replaced(index: int, change: Callable[[bytes], bytes]) -> Fault:
-    """One message as other bytes; -1 is the last."""
+    """Replaces the bytes of one message; -1 is the last."""
 
     def fault(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
         spoilt = list(messages)
@@ -81,12 +81,12 @@ def replaced(index: int, change: Callable[[bytes], bytes]) -> Fault:
 
 
 def chunk(change: Change, index: int = 1) -> Fault:
-    """One chunk with other fields."""
+    """Changes fields of one chunk."""
     return replaced(index, lambda raw: _changed(raw, change))
 
 
 def apart(messages: list[bytes]) -> list[bytes]:
-    """The header alone, and the first chunk after it."""
+    """Sends the header alone, and the first chunk after it."""
     first = _parsed(messages[0])
     names = ("header", "header_crc32c", "request_crc32c")
     alone = type(first)(**{name: getattr(first, name) for name in names})
@@ -96,7 +96,7 @@ def apart(messages: list[bytes]) -> list[bytes]:
 
 
 def header(change: Change) -> Fault:
-    """Another header, whose checksum is right."""
+    """Sends another header, with a correct checksum."""
 
     def changed(reply: Any) -> None:
         change(reply.header)
@@ -117,17 +117,17 @@ def part(change: Change, *, total: bool = True) -> Fault:
 
 
 def in_turn(*each: Fault) -> Fault:
-    """One fault for each call, the last for all that follow."""
+    """Applies one fault per call, and the last to all calls that follow."""
     return lambda attempt, messages: each[min(attempt, len(each) - 1)](attempt, messages)
 
 
 def for_calls(count: int, fault: Fault) -> Fault:
-    """A fault for the first calls alone."""
+    """Applies a fault to the first calls only."""
     return lambda attempt, messages: (fault if attempt < count else none)(attempt, messages)
 
 
 def resumed(*each: Fault) -> Fault:
-    """The first call breaks after two chunks; those after it have these faults."""
+    """Breaks the first call after two chunks, and applies these faults to the following ones."""
     return in_turn(then(DRAINING, after=2), *each)
 
 
@@ -159,7 +159,7 @@ def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:
 
 
 def from_beginning(first: Fault, rest: Fault) -> Fault:
-    """One fault for calls that begin with byte 0, one for those that begin later."""
+    """Applies one fault to calls that start at byte 0, another to calls that start later."""
 
     def fault(attempt: int, messages: list[bytes]) -> Iterable[Step]:
         is_rest = _parsed(messages[0]).offset > 0
@@ -174,7 +174,7 @@ def empty_chunk(offset: int) -> bytes:
 
 
 def flip_last(raw: bytes) -> bytes:
-    """A bit of the payload, of which data is the last field."""
+    """Flips a bit of the payload; the data is the last field."""
     return raw[:-1] + bytes([raw[-1] ^ 1])
 
 

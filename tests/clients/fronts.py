@@ -21,7 +21,7 @@ class Behind(Protocol):
     certificates: pathlib.Path
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Takes one connection."""
+        """Accepts one connection."""
 
 
 Front = Callable[[Behind], AbstractAsyncContextManager[str]]
@@ -31,12 +31,12 @@ HERE: Place = ("127.0.0.1", 0)
 
 
 def plain(behind: Behind, place: Place = HERE) -> AbstractAsyncContextManager[str]:
-    """The faulty server."""
+    """Forwards to the faulty server."""
     return _listening(behind.forward, place)
 
 
 def over_tls(certificate: str) -> Callable[..., AbstractAsyncContextManager[str]]:
-    """The faulty server, over TLS with a certificate of this name."""
+    """Forwards to the faulty server, over TLS with a certificate for this name."""
 
     def front(behind: Behind, place: Place = HERE) -> AbstractAsyncContextManager[str]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -82,7 +82,7 @@ def silent(_behind: Behind) -> AbstractAsyncContextManager[str]:
 
 
 def late(seconds: float) -> Front:
-    """Nothing, and after some seconds the faulty server."""
+    """Forwards to the faulty server after some seconds, and refuses connections until then."""
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:

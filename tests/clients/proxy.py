@@ -26,7 +26,7 @@ from tests.support.contract import SERVICE
 
 _RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: closes at once, without a goodbye
 _PASSED_ON = ("authorization",)
-# On the wire a call of one message is a stream of one.
+# On the wire, a unary call is a stream of one message.
 _TABLES = f"/{SERVICE}/ListTables"
 """Faults make up its answers: only a server that has a page knows its token."""
 _SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor"}

@@ -24,7 +24,7 @@ class Asked(NamedTuple):
         return self.case.asked(self.options)
 
     def in_python(self) -> dict[str, Any]:
-        """For JSON; arrays as their bytes."""
+        """Returns the JSON form, with arrays as their bytes."""
         fields = {
             name: (
                 {"dtype": value.dtype.name, "shape": value.shape, "hex": value.tobytes().hex()}
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Fails:
-    """How a client has to fail."""
+    """The expected failure of a client."""
 
     status: str
     says: str = ""
@@ -73,7 +73,7 @@ class Trial:
     """Whether the target is localhost with two addresses, which not all machines have."""
 
     def outcome(self) -> str:
-        """In words."""
+        """Describes the outcome in words."""
         if self.tables is not None:
             return "the tables"
         if self.fails is None:

@@ -19,7 +19,7 @@ def cuobjdump(*options: str) -> str:
 
 
 def instructions(architecture: str) -> Mapping[str, list[str]]:
-    """Names of the instructions of each kernel, in order."""
+    """Returns the instruction names of each kernel, in order."""
     kernels = {}
     for part in cuobjdump("-sass", "-arch", architecture).split("Function : ")[1:]:
         name, _, code = part.partition("\n")
@@ -30,7 +30,7 @@ def instructions(architecture: str) -> Mapping[str, list[str]]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_expansion_writes_vectors_and_spills_nothing(architecture: str) -> None:
+def test_expansion_uses_vector_stores_without_spills(architecture: str) -> None:
     expansions = {
         name: code for name, code in instructions(architecture).items() if "Expand" in name
     }
@@ -43,7 +43,7 @@ def test_expansion_writes_vectors_and_spills_nothing(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_sinusoids_are_rotated_by_fused_products(architecture: str) -> None:
+def test_sinusoids_use_fused_multiply_add(architecture: str) -> None:
     fills = {
         name: code for name, code in instructions(architecture).items() if "FillSinusoid" in name
     }
@@ -53,5 +53,5 @@ def test_sinusoids_are_rotated_by_fused_products(architecture: str) -> None:
         assert not [word for word in code if word.startswith(("STL", "LDL"))], name
 
 
-def test_there_is_ptx_for_what_comes_later() -> None:
+def test_ptx_is_included_for_newer_devices() -> None:
     assert re.findall(r"\.target (\S+)", cuobjdump("-ptx")) == ["sm_90"]

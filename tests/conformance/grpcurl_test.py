@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock client that knows the service by reflection alone can use it."""
+"""The service is usable by a stock client that knows it by reflection only."""
 
 import base64
 import json
@@ -66,7 +66,7 @@ def test_health_is_serving(server: str) -> None:
     assert answers(server, "grpc.health.v1.Health/Check") == [{"status": "SERVING"}]
 
 
-def test_get_gives_alibi(server: str) -> None:
+def test_get_returns_alibi(server: str) -> None:
     [answer] = answers(server, f"{SERVICE}/GetTensor", spec=SMALL_ALIBI)
     [part] = answer["header"]["parts"]
     assert part["shape"] == ["8", "7"]
@@ -75,19 +75,19 @@ def test_get_gives_alibi(server: str) -> None:
     assert floats(answer) == expected
 
 
-def test_stream_gives_the_same(server: str) -> None:
+def test_stream_returns_same_tensor(server: str) -> None:
     [whole] = answers(server, f"{SERVICE}/GetTensor", spec=SMALL_ALIBI)
     assert answers(server, f"{SERVICE}/StreamTensor", spec=SMALL_ALIBI) == [whole]
 
 
-def test_describe_tensor_gives_the_header(server: str) -> None:
+def test_describe_tensor_returns_header(server: str) -> None:
     [whole] = answers(server, f"{SERVICE}/GetTensor", spec=SMALL_ALIBI)
     assert answers(server, f"{SERVICE}/DescribeTensor", spec=SMALL_ALIBI) == [
         {key: whole[key] for key in ("header", "header_crc32c", "request_crc32c")}
     ]
 
 
-def test_a_mistake_is_named(server: str) -> None:
+def test_invalid_field_is_named(server: str) -> None:
     spec = SMALL_ALIBI | {"alibi": {"numHeads": -1}}
     result = grpcurl(server, f"{SERVICE}/GetTensor", spec=spec)
     assert result.returncode == INVALID_ARGUMENT_EXIT
@@ -96,8 +96,8 @@ def test_a_mistake_is_named(server: str) -> None:
     assert '"field": "spec.alibi.num_heads"' in result.stderr
 
 
-def test_gos_longest_timeout_has_not_passed(server: str) -> None:
-    """On the wire it is 2100000H, 240 years."""
+def test_longest_go_timeout_is_not_expired(server: str) -> None:
+    """The longest timeout is 2100000H on the wire, 240 years."""
     flags = ("-max-time", str(2_100_000 * 3600))
     done = grpcurl(server, f"{SERVICE}/GetServerInfo", flags=flags)
     assert done.returncode == 0, done.stderr

@@ -29,28 +29,28 @@ def words_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_make_the_claim(page: str) -> None:
+def test_pages_state_the_claim(page: str) -> None:
     assert CLAIM in words_of((ROOT / page).read_text())
 
 
 @pytest.mark.parametrize("page", ["rotary", "sinusoidal"])
-def test_pages_of_sines(page: str) -> None:
+def test_sine_pages_state_correct_rounding(page: str) -> None:
     assert OWN in words_of((ROOT / f"docs/encodings/{page}.md").read_text())
 
 
 @pytest.mark.parametrize("encoding", SINES)
-def test_docstrings_of_sines(encoding: type[attnbias.Encoding]) -> None:
+def test_sine_docstrings_state_correct_rounding(encoding: type[attnbias.Encoding]) -> None:
     assert f"{OWN[0].upper()}{OWN[1:]}." in words_of(str(encoding.__doc__))
 
 
-def test_docstrings_of_biases() -> None:
+def test_bias_docstrings_state_framework_bits() -> None:
     assert " The framework's bits. " in words_of(str(attnbias.T5.__doc__))
     assert "With the framework's slopes, the framework's bits." in words_of(
         str(attnbias.ALiBi.__doc__)
     )
 
 
-def test_no_page_promises_the_bits_of_every_model() -> None:
+def test_no_page_promises_bits_of_every_model() -> None:
     pages = ("client/python/README.md", "docs/encodings.md", "docs/models.md", "docs/tutorial.md")
     for page in [*PAGES, *pages]:
         text = words_of((ROOT / page).read_text())

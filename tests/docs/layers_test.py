@@ -152,17 +152,17 @@ def complaints(root: pathlib.Path) -> Iterator[str]:
 
 
 class Layers(unittest.TestCase):
-    def test_every_arrow_points_one_way(self) -> None:
+    def test_no_include_violates_the_layers(self) -> None:
         self.assertEqual(list(complaints(ROOT)), [])
 
-    def test_a_folder_knows_none_after_it(self) -> None:
+    def test_folders_depend_only_on_earlier_ones(self) -> None:
         for folders, known in ((CORE, {"checksum", "file", "safetensors"}), (SERVER, set())):
             before = set(known)
             for name, knows in folders.items():
                 self.assertLessEqual(set(knows), before, name)
                 before.add(name)
 
-    def test_there_is_something_to_check(self) -> None:
+    def test_every_layer_has_sources(self) -> None:
         for name in LAYERS:
             sources = [path for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
             self.assertTrue(sources, f"{name}/ holds no source files")
@@ -178,7 +178,7 @@ class PlantedViolations(unittest.TestCase):
             path.write_text(f"// A comment that says getenv.\n{line}\n")
             return list(complaints(pathlib.Path(folder)))
 
-    def test_wrong_arrows_are_seen(self) -> None:
+    def test_forbidden_includes_are_reported(self) -> None:
         for name, line in (
             ("core/cache/a.h", '#include "server/run/config.h"'),
             ("core/cache/a.h", '#include "client/cpp/client.h"'),
@@ -224,7 +224,7 @@ class PlantedViolations(unittest.TestCase):
             with self.subTest(name=name, line=line):
                 self.assertEqual(len(self.found(name, line)), 1)
 
-    def test_right_arrows_are_let_pass(self) -> None:
+    def test_allowed_includes_are_accepted(self) -> None:
         for name, line in (
             ("core/cache/a.cc", '#include "absl/status/status.h"'),
             ("core/engine/a.cc", '#include "core/checksum/crc32c.h"'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every link of a page leads to a file that is there and, after #, to a heading of it."""
+"""Every link of a page leads to an existing file and, after #, to an existing heading."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
-    """Headings as GitHub turns them into addresses."""
+    """Returns the addresses of headings, as GitHub derives them."""
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         for heading in HEADING.findall(text)
@@ -38,10 +38,10 @@ def broken_links(page: pathlib.Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: pathlib.Path) -> None:
+def test_links_resolve(page: pathlib.Path) -> None:
     assert broken_links(page, page.read_text()) == []
 
 
-def test_broken_links_are_seen() -> None:
+def test_broken_links_are_reported() -> None:
     text = "[a](README.md#install) [b](none.md) [c](README.md#nowhere) [d](https://example.org)"
     assert broken_links(ROOT / "README.md", text) == ["none.md#", "README.md#nowhere"]

@@ -32,7 +32,7 @@ def is_listed(printed: str, component: str) -> bool:
 
 
 @pytest.mark.parametrize("component", KNOWN)
-def test_each_component_has_its_messages(component: str) -> None:
+def test_every_component_lists_its_messages(component: str) -> None:
     assert KNOWN[component] in listed()[component]
 
 
@@ -50,7 +50,7 @@ def test_every_flag_of_the_server_is_listed() -> None:
     assert [text for text in helps if not is_listed(text, "Server")] == []
 
 
-def test_an_error_of_python_is_listed() -> None:
+def test_python_errors_are_listed() -> None:
     with pytest.raises(ValueError, match="timeout") as caught:
         attnbias.Client("localhost", timeout=-1)
     assert is_listed(str(caught.value), "Python client")

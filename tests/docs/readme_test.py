@@ -140,7 +140,7 @@ def run_blocks(found: list[Block], page: pathlib.Path, folder: pathlib.Path) -> 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_blocks_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_blocks_run_unmodified(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
     found = [block for block in blocks(page.read_text()) if not block.heavy]
     if found:
         run_blocks(found, page, tmp_path)
@@ -155,7 +155,7 @@ def test_blocks_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) ->
     [page for page in PAGES if any(block.heavy for block in blocks(page.read_text()))],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
-def test_blocks_for_torch_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_torch_blocks_run_unmodified(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
     found = [block for block in blocks(page.read_text()) if block.language == "python"]
     run_blocks(found, page, tmp_path)
 
@@ -164,7 +164,7 @@ def test_blocks_for_torch_run_as_they_stand(page: pathlib.Path, tmp_path: pathli
     ("language", "example"),
     [("cpp", "cpp/examples/fetch.cc"), ("go", "go/examples/fetch/main.go")],
 )
-def test_a_guide_shows_the_example_that_is_built(language: str, example: str) -> None:
+def test_guide_shows_the_built_example(language: str, example: str) -> None:
     built = CLIENTS / example
     guide = CLIENTS / language / "README.md"
     pattern = rf"^```{language}\n(.*?)^```$"
@@ -174,12 +174,12 @@ def test_a_guide_shows_the_example_that_is_built(language: str, example: str) ->
     assert program.lstrip("\n") in shown
 
 
-def test_the_readme_has_blocks_of_both_kinds() -> None:
+def test_readme_has_shell_and_python_blocks() -> None:
     languages = {block.language for block in blocks(README.read_text())}
     assert languages == {"sh", "python"}
 
 
-def test_what_is_shown_is_what_is_printed() -> None:
+def test_shown_output_equals_printed_output() -> None:
     [block] = blocks("```python\nprint(1, 2)\n```\n\n```text\n1 …\n```\n")
     assert block.output is not None
     assert_printed("1 2\n", block.output)
@@ -187,14 +187,14 @@ def test_what_is_shown_is_what_is_printed() -> None:
         assert_printed("2 2\n", block.output)
 
 
-def test_a_shell_finds_no_program_that_it_was_not_told_of(tmp_path: pathlib.Path) -> None:
+def test_shell_finds_only_documented_programs(tmp_path: pathlib.Path) -> None:
     environment = shell_environment(README, DEFAULT_ADDRESS)
     for program in ("attnbias", "grpcurl"):
         with pytest.raises(AssertionError, match="command not found"):
             run_shell(f"{program} --version", tmp_path, environment)
 
 
-def test_a_block_that_fails_is_seen(tmp_path: pathlib.Path) -> None:
+def test_failing_block_is_reported(tmp_path: pathlib.Path) -> None:
     [shell, python] = blocks("```sh\nfalse\ntrue\n```\n\n```python\nassert False\n```\n")
     with pytest.raises(AssertionError):
         run_shell(shell.code, tmp_path, dict(os.environ))
@@ -202,7 +202,7 @@ def test_a_block_that_fails_is_seen(tmp_path: pathlib.Path) -> None:
         run_python(python.code, tmp_path)
 
 
-def test_only_marked_blocks_are_left_out() -> None:
+def test_only_marked_blocks_are_skipped() -> None:
     left_out = "<!-- not run: needs root -->\n```sh\n./dev test\n```\n"
     text = f"{left_out}\n```sh\nls\n```\n\n{left_out}"
     assert blocks(text) == [Block("sh", "ls\n")]

@@ -52,24 +52,24 @@ def files_with_the_encoding() -> list[str]:
 
 
 class RecipeTest(unittest.TestCase):
-    def test_it_names_every_file_of_an_encoding(self) -> None:
+    def test_recipe_names_every_file_of_an_encoding(self) -> None:
         by_hand, others = recipe()
         paths = ["CHANGELOG.md", *EXAMPLES, *by_hand, *others]
         files = files_with_the_encoding()
         missing = [file for file in files if not any(fnmatch.fnmatch(file, p) for p in paths)]
         self.assertEqual(missing, [])
 
-    def test_an_encoding_is_in_each_that_it_names(self) -> None:
+    def test_every_named_file_contains_an_encoding(self) -> None:
         by_hand, others = recipe()
         files = files_with_the_encoding()
         unused = {path for path in by_hand + others if not fnmatch.filter(files, path)}
         self.assertEqual(unused, OTHERS)
 
-    def test_five_are_by_hand(self) -> None:
+    def test_five_files_are_written_by_hand(self) -> None:
         by_hand, _ = recipe()
         self.assertEqual(len(by_hand), 5)
 
-    def test_contributing_leads_to_it(self) -> None:
+    def test_contributing_links_to_recipe(self) -> None:
         page = (ROOT / "CONTRIBUTING.md").read_text()
         self.assertIn("(docs/architecture.md#adding-an-encoding)", page)
 

@@ -23,7 +23,7 @@ constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
 
 uint32_t ChecksumOf(std::string_view data) { return Crc32c(data.data(), data.size()); }
 
-// In three slices, so that fields go from one to the next.
+// Three slices, so that fields span slice boundaries.
 grpc::ByteBuffer Sliced(std::string_view bytes) {
   std::vector<grpc::Slice> slices;
   const size_t step = bytes.size() / 3 + 1;
@@ -85,7 +85,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
                                           unsigned seed) {
   attnbias::v1::StreamTensorResponse message;
   size = attnbias::MutateMessage(&message, data, size, max_size, seed);
-  // Nearly no change would get past the checksum.
+  // Almost no random change passes the checksum.
   if (seed % 8 == 0 || !message.ParseFromArray(data, static_cast<int>(size))) {
     return size;
   }

@@ -61,7 +61,7 @@ void CheckSpec(const Answer& answer) {
   }
 }
 
-// Each output is sent once, from its first byte to its last.
+// Each output is sent once, completely.
 void CheckPieces(const Answer& answer) {
   Pieces pieces(answer.outputs);
   auto output = answer.outputs.begin();

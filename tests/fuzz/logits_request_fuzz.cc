@@ -21,7 +21,7 @@ constexpr LogitsLimits kLimits = {.max_vector_bytes = int64_t{1} << 27,
                                   .max_row_bytes = kMaxUnaryBytes};
 constexpr int64_t kFixedBytes = int64_t{8} << 20;
 constexpr int64_t kBytesPerByte = 64;
-// A plan with more keys is not looked at key by key.
+// Plans with more keys are not checked key by key.
 constexpr int64_t kFewKeys = 1000;
 
 absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
@@ -37,7 +37,7 @@ absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
   return plan;
 }
 
-// Each visible key has one vector of those that are made, and just one.
+// Each visible key has exactly one of the vectors.
 void CheckRow(const LogitsPlan& plan, int64_t row) {
   for (const TermComponent& component : plan.term().components) {
     int64_t next = plan.VisibleKeys(row).begin;

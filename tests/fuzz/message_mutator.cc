@@ -35,7 +35,7 @@ class Mutator {
 
   bool OneIn(int n) { return Below(n) == 0; }
 
-  // Changes one field of `message` or of a message in it.
+  // Changes one field of `message`, or of a message inside it.
   void Mutate(Message* message) {
     const FieldDescriptor* field = Choose(*message);
     if (field == nullptr) return;
@@ -99,7 +99,7 @@ class Mutator {
       case FieldDescriptor::CPPTYPE_STRING:
         return Change<std::string>(owner, field, &Reflection::GetString, &Reflection::SetString);
       case FieldDescriptor::CPPTYPE_ENUM:
-        // None of the contract's is repeated.
+        // The contract has no repeated enum field.
         return owner->GetReflection()->SetEnumValue(owner, &field,
                                                     Below(field.enum_type()->value_count() + 1));
       default:  // no field of the contract
@@ -119,7 +119,7 @@ class Mutator {
     const auto list = reflection.GetMutableRepeatedFieldRef<T>(owner, &field);
     const int size = list.size();
     if (size == 0 || OneIn(4)) {
-      // Doubling reaches long lists soon.
+      // Doubling reaches long lists quickly.
       const int more = OneIn(4) ? std::max(size, 1) : 1;
       for (int i = 0; i < more; ++i) {
         list.Add(Other<T>(i < size ? list.Get(i) : T()));
@@ -184,7 +184,7 @@ class Mutator {
 }  // namespace
 
 size_t MutateMessage(Message* message, uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  // It writes a line for each text that is none.
+  // Logs a line for each text that does not parse.
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   Mutator mutator(seed);
   // Also tries bytes that are not quite a message.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables that a request under test may name.
+// Tables that a request under test may name.
 #pragma once
 
 #include "core/mount/registry.h"

@@ -11,7 +11,7 @@
 namespace attnbias {
 namespace {
 
-// Plans, and never computes.
+// Plans without computing.
 const Engine& Planner() {
   static auto* const threads = new Threads(0);
   static auto* const observer = new CountingObserver();

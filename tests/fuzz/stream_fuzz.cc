@@ -35,7 +35,7 @@ grpc::Status EndOf(uint8_t amount, grpc::ServerContext* context) {
     case 2:
       return {grpc::StatusCode::INVALID_ARGUMENT, "no"};
     default:
-      // To be tried again at once.
+      // Asks for an immediate retry.
       context->AddTrailingMetadata("grpc-retry-pushback-ms", "0");
       return {grpc::StatusCode::ABORTED, "later"};
   }
@@ -53,7 +53,7 @@ struct Steps {
   std::string_view rest = input;
 };
 
-// Answers each call with the next steps up to an end.
+// Answers each call with the next steps, until an end.
 class Service final : public v1::AttentionBiasService::Service {
  public:
   void Play(std::shared_ptr<Steps> steps) {

@@ -50,7 +50,7 @@ absl::StatusOr<v1::TensorHeader> Answer(const grpc::ByteBuffer& bytes) {
 // Checks that the resolved spec is a request for the same tensor.
 void CheckResolved(const v1::TensorHeader& header) {
   const absl::StatusOr<PlanPtr> again = PlanOf(header.resolved_spec());
-  // Tables that came with the request are nowhere mounted.
+  // Tables sent with the request are not mounted.
   if (absl::IsNotFound(again.status())) return;
   if (!again.ok() || (*again)->fingerprint() != header.fingerprint()) {
     std::abort();

@@ -32,7 +32,7 @@ def phases(call: dict[str, Any]) -> dict[str, float]:
     ("which", "codes"), [("all", ["OK", "INVALID_ARGUMENT"]), ("errors", ["INVALID_ARGUMENT"])]
 )
 @pytest.mark.parametrize("level", ["off", "info"])
-def test_which_calls_are_logged_is_no_matter_of_the_level(
+def test_logged_calls_do_not_depend_on_log_level(
     start_server: Any, which: str, codes: list[str], level: str
 ) -> None:
     server = start_server(f"--access-log={which}", log_level=level)
@@ -48,7 +48,7 @@ def test_which_calls_are_logged_is_no_matter_of_the_level(
     assert (len(lines) > len(of_calls)) is (level == "info")
 
 
-def test_no_call_need_be_logged(start_server: Any) -> None:
+def test_access_log_can_be_off(start_server: Any) -> None:
     server = start_server("--access-log=off")
     with server.connect() as stub:
         stub.header(alibi(4, 8))
@@ -58,7 +58,7 @@ def test_no_call_need_be_logged(start_server: Any) -> None:
     assert " call " not in server.log()
 
 
-def test_the_phases_of_a_call_make_up_its_time(start_server: Any) -> None:
+def test_call_phases_sum_to_total_time(start_server: Any) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
         for _ in range(2):
@@ -69,12 +69,12 @@ def test_the_phases_of_a_call_make_up_its_time(start_server: Any) -> None:
     for call in cold, kept, stream:
         assert sum(phases(call).values()) == pytest.approx(call["milliseconds"])
     assert all(spent > 0 for spent in phases(cold).values())
-    # It is answered without a change of thread.
+    # The call is answered without a thread change.
     assert kept["wait_milliseconds"] == 0
     assert stream["write_milliseconds"] > 0
 
 
-def test_a_client_that_reads_late_makes_its_stream_write_long(start_server: Any) -> None:
+def test_slow_reader_extends_write_phase(start_server: Any) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
         # More than gRPC's windows may grow to, and what the kernel keeps of a connection.
@@ -87,8 +87,8 @@ def test_a_client_that_reads_late_makes_its_stream_write_long(start_server: Any)
     assert call["write_milliseconds"] > call["milliseconds"] / 2
 
 
-def test_a_tensor_that_is_made_while_it_is_streamed_is_computed(start_server: Any) -> None:
-    """It is too large to keep, and takes longer than its client takes to read it."""
+def test_time_computing_streamed_tensor_is_compute(start_server: Any) -> None:
+    """The tensor is too large to keep, and computing it takes longer than reading it."""
     server = start_server(
         "--log-format=json", "--memory-budget=32MiB", "--threads=1", "--cpu-isa=scalar"
     )
@@ -99,7 +99,7 @@ def test_a_tensor_that_is_made_while_it_is_streamed_is_computed(start_server: An
     assert call["compute_milliseconds"] > 50
 
 
-def test_the_clients_own_time_is_in_no_phase(start_server: Any) -> None:
+def test_client_time_is_in_no_phase(start_server: Any) -> None:
     server = start_server("--log-format=json")
 
     def requests() -> Iterator[Any]:
@@ -115,7 +115,7 @@ def test_the_clients_own_time_is_in_no_phase(start_server: Any) -> None:
     assert all(spent > 0 for spent in phases(call).values())
 
 
-def test_a_call_has_the_clients_request_id_and_trace(start_server: Any) -> None:
+def test_call_has_request_id_and_trace_of_client(start_server: Any) -> None:
     server = start_server("--log-format=json")
     metadata = (("x-request-id", "order-7/a"), ("traceparent", TRACE))
     with server.connect() as stub:
@@ -130,7 +130,7 @@ def test_a_call_has_the_clients_request_id_and_trace(start_server: Any) -> None:
     ]
 
 
-def test_a_call_without_a_request_id_is_given_one(start_server: Any) -> None:
+def test_missing_request_id_is_generated(start_server: Any) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
         for _ in range(3):
@@ -156,7 +156,7 @@ HOSTILE = [("x-request-id", value) for value in HOSTILE_IDS] + [
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_hostile_names_stay_out_of_the_log(start_server: Any, form: str) -> None:
+def test_unsafe_metadata_is_not_logged(start_server: Any, form: str) -> None:
     server = start_server(f"--log-format={form}")
     with server.connect() as stub:
         for key, value in HOSTILE:
@@ -189,7 +189,7 @@ def send_as_it_is(server: Server, headers: dict[str, str]) -> None:
     connection.close()
 
 
-def test_long_names_cost_no_memory(start_server: Any) -> None:
+def test_long_metadata_does_not_grow_memory(start_server: Any) -> None:
     server = start_server()
     metadata = (("x-request-id", "x" * 6000), ("traceparent", "0" * 6000))
     with server.connect() as stub:

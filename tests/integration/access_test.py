@@ -83,7 +83,7 @@ class Files:
 
 
 def replace(path: pathlib.Path, text: str) -> None:
-    """As files that are read should be replaced: the new one takes the old one's name."""
+    """Replaces a file atomically: the new one is renamed over the old one."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
 
@@ -106,7 +106,7 @@ def rejected(server: Server, reason: str) -> float:
     return server.metrics()[f'attnbias_rejected_total{{reason="{reason}"}}']
 
 
-def test_tls_is_spoken_and_nothing_else(start_server: Any, files: Files) -> None:
+def test_only_tls_connections_are_accepted(start_server: Any, files: Files) -> None:
     server = start_server(*files.tls())
     with server.connect(files.credentials()) as stub:
         assert len(stub.payload(DENSE)) == DENSE_BYTES
@@ -116,7 +116,7 @@ def test_tls_is_spoken_and_nothing_else(start_server: Any, files: Files) -> None
     assert not handshake(server.address, files.credentials(authority=stranger))
 
 
-def test_certificates_change_under_load(start_server: Any, files: Files) -> None:
+def test_certificate_reload_under_load(start_server: Any, files: Files) -> None:
     server = start_server(*files.tls(), log_level="info")
     other = Authority(files.folder, "other")
     expiry = server.metrics()["attnbias_tls_certificate_expiry_seconds"]
@@ -170,7 +170,7 @@ def test_probes_are_answered_in_plaintext(start_server: Any, files: Files) -> No
         ((("authorization", "Basic dDpw"),), "NOT_A_BEARER_TOKEN"),
     ],
 )
-def test_who_has_no_token_is_refused(
+def test_missing_or_wrong_token_is_unauthenticated(
     start_server: Any, files: Files, metadata: Any, reason: str
 ) -> None:
     server = start_server(*files.tls(), files.write_tokens(trainer="secret"))
@@ -188,7 +188,7 @@ def test_who_has_no_token_is_refused(
     assert "t0ken" not in server.log()
 
 
-def test_tokens_change(start_server: Any, files: Files) -> None:
+def test_token_file_is_reloaded(start_server: Any, files: Files) -> None:
     server = start_server(*files.tls(), files.write_tokens(trainer="0ld"))
     with (
         server.connect(files.credentials("0ld")) as first,
@@ -206,7 +206,7 @@ def test_tokens_change(start_server: Any, files: Files) -> None:
         assert refused(lambda: first.tensor(ALIBI)).code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_client_certificate_names_its_caller(start_server: Any, files: Files) -> None:
+def test_client_certificate_identifies_caller(start_server: Any, files: Files) -> None:
     named = files.authority.sign("node-1", alternatives="URI:spiffe://here/trainer,DNS:node-1")
     plain = files.authority.sign("reader")
     unknown = files.authority.sign("nobody")
@@ -237,7 +237,7 @@ def test_a_client_certificate_names_its_caller(start_server: Any, files: Files) 
         ("reader", "PERMISSION_DENIED"),
         ("", "PERMISSION_DENIED"),
     }
-    # A line comes a moment after its caller has the answer.
+    # The line is logged shortly after the caller has the answer.
     eventually(
         lambda: set(re.findall(r"identity=(\S*) code=(\w+)", server.log())) == named,
         "the log names the callers",
@@ -259,7 +259,7 @@ def test_a_client_certificate_names_its_caller(start_server: Any, files: Files) 
         ("email:admin,IP:10.0.0.1,DNS:node", "node"),
     ],
 )
-def test_a_caller_is_named_by_uri_and_dns_names_alone(
+def test_caller_is_identified_by_uri_and_dns_names_only(
     start_server: Any, files: Files, alternatives: str, name: str
 ) -> None:
     policy = files.write_policy(**{"*": {"methods": ["*"]}})
@@ -292,7 +292,7 @@ CASES = [(kind, text) for kind, texts in LOCKING_OUT.items() for text in texts]
 
 
 @pytest.mark.parametrize(("kind", "text"), CASES)
-def test_a_file_that_locks_every_caller_out_keeps_the_old_state(
+def test_reload_locking_out_all_callers_is_rejected(
     start_server: Any, files: Files, kind: str, text: str
 ) -> None:
     flags = (
@@ -339,7 +339,7 @@ def test_failed_handshakes_are_counted_and_logged(start_server: Any, files: File
     assert failures() == before
 
 
-def test_a_token_does_where_a_certificate_would(start_server: Any, files: Files) -> None:
+def test_token_or_client_certificate_authenticates(start_server: Any, files: Files) -> None:
     authority = f"--tls-client-ca={files.authority.certificate}"
     server = start_server(*files.tls(authority), files.write_tokens(trainer="secret"))
     with server.connect(files.credentials("secret")) as stub:
@@ -350,9 +350,7 @@ def test_a_token_does_where_a_certificate_would(start_server: Any, files: Files)
         assert refused(lambda: stub.tensor(ALIBI)).code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_tables_are_granted_by_the_beginning_of_their_names(
-    start_server: Any, files: Files
-) -> None:
+def test_tables_are_authorized_by_name_prefix(start_server: Any, files: Files) -> None:
     tables = files.folder / "tables"
     tables.mkdir()
     for name in ("ours", "theirs"):
@@ -382,7 +380,7 @@ def test_tables_are_granted_by_the_beginning_of_their_names(
         assert names(trainer) == ["ours:bias"]
         assert names(reader) == []
         digest = root.header(t5(name="theirs:bias")).resolved_spec.t5.table.sha256
-        # Twice: the second answer to `root` is remembered by the request's bytes.
+        # Twice: the second answer to `root` comes from the memo, by the request's bytes.
         for _ in range(2):
             assert root.tensor(t5(name="theirs:bias")).data
             assert trainer.tensor(t5(name="ours:bias")).data
@@ -397,7 +395,7 @@ def test_tables_are_granted_by_the_beginning_of_their_names(
         assert reader.tensor(t5(inline_table=inline)).data
 
 
-def test_a_caller_has_so_many_calls_at_once(start_server: Any, files: Files) -> None:
+def test_concurrent_calls_of_caller_are_limited(start_server: Any, files: Files) -> None:
     policy = files.write_policy(
         few={"methods": ["*"], "concurrent_calls": 2}, many={"methods": ["*"]}
     )
@@ -427,7 +425,7 @@ def test_a_caller_has_so_many_calls_at_once(start_server: Any, files: Files) -> 
         eventually(admitted, "room for another call")
 
 
-def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, files: Files) -> None:
+def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) -> None:
     policy = files.write_policy(
         small={"methods": ["*"], "memory_share": 0.125}, large={"methods": ["*"]}
     )
@@ -459,7 +457,7 @@ def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, file
         assert large.tensor(network).data
 
 
-def test_what_a_caller_is_sent_is_spread_over_time(start_server: Any, files: Files) -> None:
+def test_bytes_per_second_limits_send_rate(start_server: Any, files: Files) -> None:
     policy = files.write_policy(
         slow={"methods": ["*"], "bytes_per_second": 8 * 2**20}, quick={"methods": ["*"]}
     )
@@ -471,7 +469,7 @@ def test_what_a_caller_is_sent_is_spread_over_time(start_server: Any, files: Fil
         begin = time.monotonic()
         assert len(slow.payload(DENSE)) == DENSE_BYTES  # 32 MiB
         assert time.monotonic() - begin > 3
-        # A call that is cancelled does not wait for its turn.
+        # A cancelled call does not wait in the queue.
         stream = slow.stream(DENSE)
         next(stream)
         stream.cancel()
@@ -487,7 +485,7 @@ def test_what_a_caller_is_sent_is_spread_over_time(start_server: Any, files: Fil
         assert server.process.wait(PATIENCE) == 0
 
 
-def test_a_socket_file_stands_for_a_name(start_server: Any, files: Files) -> None:
+def test_unix_socket_identifies_caller(start_server: Any, files: Files) -> None:
     socket = files.folder / "a.sock"
     policy = files.write_policy(unix={"methods": ["DescribeTensor"]}, t={"methods": ["*"]})
     flags = (f"--listen=unix:{socket},127.0.0.1:0", "--socket-mode=0600")
@@ -500,7 +498,7 @@ def test_a_socket_file_stands_for_a_name(start_server: Any, files: Files) -> Non
         assert stub.get(request, metadata=(("authorization", "bearer t"),)).data
 
 
-def test_a_change_of_the_policy_counts_for_the_next_call(start_server: Any, files: Files) -> None:
+def test_policy_reload_applies_to_next_call(start_server: Any, files: Files) -> None:
     tokens = files.write_tokens(trainer="t")
     server = start_server(*files.tls(), tokens, files.write_policy(trainer={"methods": ["*"]}))
     with server.connect(files.credentials("t")) as stub:
@@ -526,7 +524,7 @@ def say(*flags: str) -> str:
     [
         ("", "policy.json: "),
         ("[]", "policy.json: "),
-        # In the words of Protobuf, of which versions have their own.
+        # Protobuf's wording, which varies by version.
         ('{"caller": {}}', "Cannot find field|no such field: 'caller'"),
         (
             '{"callers": {"a": {}, "b": {"method": []}}}',
@@ -550,14 +548,14 @@ def say(*flags: str) -> str:
         ('{"callers": {"a": {}, "a": {}}}', "a"),
     ],
 )
-def test_a_policy_that_cannot_be_used_is_named(files: Files, policy: str, complaint: str) -> None:
+def test_invalid_policy_is_named(files: Files, policy: str, complaint: str) -> None:
     files.policy.write_text(policy)
     said = say(files.write_tokens(a="t"), f"--policy={files.policy}")
     assert said.startswith(f"--policy: {files.policy}: ") or "--policy: " in said
     assert re.search(complaint, said)
 
 
-def test_files_that_cannot_be_used_are_named(files: Files) -> None:
+def test_unusable_files_are_named(files: Files) -> None:
     cert, key = f"--tls-cert={files.certificate}", f"--tls-key={files.key}"
     missing = files.folder / "missing"
     assert "--tls-cert: needs --tls-key" in say(cert)
@@ -590,7 +588,7 @@ def test_files_that_cannot_be_used_are_named(files: Files) -> None:
         assert "secret" not in said
 
 
-def test_an_old_connection_ends_between_its_calls(start_server: Any) -> None:
+def test_old_connection_closes_between_calls(start_server: Any) -> None:
     server = start_server("--max-connection-age=1s")
     with server.connect() as stub:
         stream = stub.stream(DENSE, max_chunk_bytes=2**18)
@@ -611,7 +609,7 @@ def test_an_old_connection_ends_between_its_calls(start_server: Any) -> None:
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root")
-def test_all_addresses_of_a_machine_without_ipv6_are_ipv4s() -> None:
+def test_wildcard_address_without_ipv6_listens_on_ipv4() -> None:
     script = 'sysctl -qw net.ipv6.conf.all.disable_ipv6=1 && ip link set lo up && exec "$0" "$@"'
     network = ("unshare", "--net", "sh", "-c", script)
     with Server("--listen=[::]:0", "--metrics-listen=[::]:0", prefix=network):
@@ -623,7 +621,7 @@ EXPOSURE = "vulnerabilities and gets no fixes; any client that reaches"
 
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("admitted", ["anyone", "tokens", "certificates"])
-def test_a_grpc_without_fixes_warns_beyond_loopback(
+def test_outdated_grpc_warns_beyond_loopback(
     start_server: Any, files: Files, admitted: str
 ) -> None:
     """Runs in a network namespace that no other machine reaches."""
@@ -639,5 +637,5 @@ def test_a_grpc_without_fixes_warns_beyond_loopback(
     assert (EXPOSURE in server.log()) == warns
 
 
-def test_loopback_needs_no_warning(start_server: Any) -> None:
+def test_no_exposure_warning_on_loopback(start_server: Any) -> None:
     assert EXPOSURE not in start_server().log()

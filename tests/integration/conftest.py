@@ -23,6 +23,6 @@ def stub(shared_server: Server) -> Iterator[Stub]:
 
 @pytest.fixture
 def start_server() -> Iterator[Callable[..., Server]]:
-    """Starts servers with flags of the test's own; all are gone when it ends."""
+    """Starts servers with the test's own flags, and stops all of them when the test ends."""
     with ExitStack() as servers:
         yield lambda *flags, **options: servers.enter_context(Server(*flags, **options))

@@ -79,7 +79,7 @@ def answer_bytes(channel: grpc.Channel, path: str, request: bytes, metadata: Any
 
 
 @pytest.mark.parametrize("path", methods())
-def test_no_text_of_a_request_is_repeated_at_length(shared_server: Server, path: str) -> None:
+def test_errors_do_not_echo_long_request_text(shared_server: Server, path: str) -> None:
     request = base(path)
     fields = list(text_fields(methods()[path].input_type))
     with shared_server.connect() as stub:
@@ -101,7 +101,7 @@ def test_no_text_of_a_request_is_repeated_at_length(shared_server: Server, path:
         (REFLECTION, [[1], [3], [4], [5, 1], [6], [7], [99999]]),
     ],
 )
-def test_neither_do_health_and_reflection(
+def test_health_and_reflection_do_not_echo_long_text(
     shared_server: Server, path: str, fields: list[list[int]]
 ) -> None:
     with shared_server.connect() as stub:
@@ -109,7 +109,7 @@ def test_neither_do_health_and_reflection(
             assert answer_bytes(stub.channel, path, nested(field, HUGE)) <= MOST_BYTES, field
 
 
-def test_metadata_are_not_repeated_at_length(shared_server: Server) -> None:
+def test_errors_do_not_echo_long_metadata(shared_server: Server) -> None:
     names = ("x-request-id", "traceparent", "authorization", "x-other")
     with shared_server.connect() as stub:
         for name in names:

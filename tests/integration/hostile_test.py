@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small requests that once cost much, and input that came back too large."""
+"""Small requests that used to be expensive, and input that was echoed at length."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_compressed_requests_are_refused_before_they_are_inflated(
+def test_compressed_requests_are_rejected_uninflated(
     algorithm: grpc.Compression,
 ) -> None:
     with Server() as server, grpc.insecure_channel(server.address) as channel:
@@ -29,7 +29,7 @@ def test_compressed_requests_are_refused_before_they_are_inflated(
             assert stub.tensor(alibi(1, 4)).data
 
 
-def test_a_long_name_comes_back_shortened() -> None:
+def test_long_name_is_truncated_in_error() -> None:
     with Server("--log-format=json") as server:
         with server.connect() as stub:
             name = "é" * 3000
@@ -45,7 +45,7 @@ def test_a_long_name_comes_back_shortened() -> None:
 
 
 @pytest.mark.parametrize("method", ["tables", "info", "describe", "get"])
-def test_what_is_no_message_is_answered_and_counted(method: str) -> None:
+def test_invalid_message_is_answered_and_counted(method: str) -> None:
     with Server() as server:
         with server.connect() as stub:
             error = refused(lambda: getattr(stub, method)(b"\xff\xff\xff"))
@@ -62,8 +62,8 @@ def test_what_is_no_message_is_answered_and_counted(method: str) -> None:
         assert "code=INVALID_ARGUMENT" in server.log()
 
 
-def test_reflection_takes_few_threads(start_server: Callable[..., Server]) -> None:
-    """Each of its streams has one for as long as it is open."""
+def test_reflection_threads_are_bounded(start_server: Callable[..., Server]) -> None:
+    """Each of its streams uses one thread while it is open."""
     server = start_server()
     before = threads(server)
     ended = threading.Event()
@@ -94,7 +94,7 @@ def threads(server: Server) -> int:
     return len(os.listdir(f"/proc/{server.process.pid}/task"))
 
 
-def test_lines_of_libraries_are_json_too() -> None:
+def test_library_log_lines_are_json() -> None:
     with Server("--log-format=json", prefix=("env", "GRPC_VERBOSITY=DEBUG")) as server:
         with server.connect() as stub:
             stub.tensor(alibi(1, 4))

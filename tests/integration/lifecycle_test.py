@@ -17,7 +17,7 @@ from tests.support.server import PATIENCE, Server, eventually, refused, run_serv
 NAMES = ["", "attnbias.v1.AttentionBiasService", "liveness", "readiness"]
 
 
-def test_sigterm_in_mid_stream_completes_the_stream(start_server: Any) -> None:
+def test_sigterm_lets_running_stream_complete(start_server: Any) -> None:
     server = start_server()
     with server.connect() as stub, server.connect() as other:
         other.check()
@@ -31,7 +31,7 @@ def test_sigterm_in_mid_stream_completes_the_stream(start_server: Any) -> None:
                 message("DescribeTensorRequest")(spec=alibi(1, 1))
             ).exception()
 
-        # gRPC may drop a call that meets the very beginning of its shutdown.
+        # gRPC may drop a call that arrives just as its shutdown starts.
         eventually(lambda: refusal() is not None, "new calls refused")
         assert refusal().code() == grpc.StatusCode.UNAVAILABLE
         got += b"".join(reply.data for reply in call)
@@ -39,11 +39,11 @@ def test_sigterm_in_mid_stream_completes_the_stream(start_server: Any) -> None:
     assert server.process.wait(PATIENCE) == 0
 
 
-def test_open_watches_hear_of_the_drain_and_do_not_delay_it(start_server: Any) -> None:
-    # The grace is longer than this test waits.
+def test_health_watches_see_drain_without_delaying_it(start_server: Any) -> None:
+    # The grace period is longer than this test waits.
     server = start_server("--drain-grace=1h")
     with server.connect() as stub:
-        # It listens a little before it is ready.
+        # The server listens shortly before it is ready.
         eventually(lambda: stub.check("readiness") == "SERVING", "readiness")
         watches = [stub.health.Watch(health_pb2.HealthCheckRequest(service=n)) for n in NAMES]
         serving, not_serving = 1, 2
@@ -56,21 +56,21 @@ def test_open_watches_hear_of_the_drain_and_do_not_delay_it(start_server: Any) -
             assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def test_during_the_notice_calls_go_on(start_server: Any) -> None:
+def test_calls_are_served_during_shutdown_delay(start_server: Any) -> None:
     server = start_server("--shutdown-delay=1h")
     with server.connect() as stub:
         server.terminate()
         eventually(lambda: stub.check("readiness") == "NOT_SERVING", "NOT_SERVING")
         assert stub.check("liveness") == "SERVING"
         assert stub.payload(alibi(8, 4, **DENSE)) == dense_alibi(8, 4, 4).tobytes()
-    # Connecting still works, too; the second signal cuts all this short.
+    # Connecting still works, too; the second signal ends the delay immediately.
     with server.connect() as stub:
         assert stub.check("liveness") == "SERVING"
     server.terminate()
     assert server.process.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
-def test_a_stream_outlasting_the_grace_is_cut(start_server: Any) -> None:
+def test_stream_beyond_drain_grace_is_closed(start_server: Any) -> None:
     server = start_server("--drain-grace=100ms")
     with server.connect() as stub:
         call = stub.stream(alibi(32, 4096, **DENSE))
@@ -90,7 +90,7 @@ ONE_THREAD = ("--threads=1", "--memory-budget=64MiB")
 
 
 @pytest.mark.parametrize("key_length", [1 << 19, 1 << 24])
-def test_a_slow_computation_ends_with_its_deadline(start_server: Any, key_length: int) -> None:
+def test_deadline_stops_slow_computation(start_server: Any, key_length: int) -> None:
     server = start_server(*ONE_THREAD)
     with server.connect() as stub:
         call = stub.stream(slow(key_length), timeout=0.5)
@@ -99,7 +99,7 @@ def test_a_slow_computation_ends_with_its_deadline(start_server: Any, key_length
 
 
 @pytest.mark.parametrize("key_length", [1 << 19, 1 << 24])
-def test_a_slow_computation_ends_with_the_grace(start_server: Any, key_length: int) -> None:
+def test_drain_grace_stops_slow_computation(start_server: Any, key_length: int) -> None:
     server = start_server(*ONE_THREAD, "--drain-grace=1s")
     with server.connect() as stub:
         call = stub.stream(slow(key_length))
@@ -109,7 +109,7 @@ def test_a_slow_computation_ends_with_the_grace(start_server: Any, key_length: i
     assert server.process.wait(PATIENCE) == 0
 
 
-def test_interrupt_drains_as_well(start_server: Any) -> None:
+def test_sigint_drains(start_server: Any) -> None:
     server = start_server()
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(PATIENCE) == 0
@@ -157,7 +157,7 @@ ALIBI = {"alibi": {"numHeads": 8}, "pair": {"query_length": 4096, "key_length": 
 SMALL = {"alibi": {"numHeads": 8}, "pair": {"query_length": 64, "key_length": 64}}
 
 
-def test_precomputed_before_readiness(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_precompute_finishes_before_readiness(start_server: Any, tmp_path: pathlib.Path) -> None:
     server = start_server(write_specs(tmp_path / "specs.json", SINUSOID, ALIBI), "--threads=1")
     with server.connect() as stub:
         before_ready = 0
@@ -206,13 +206,15 @@ def test_bad_precompute_file_is_a_configuration_error(
     ("name", "mention"),
     [("none.json", "no such file"), (".", "got a folder, want a regular file")],
 )
-def test_what_is_no_precompute_file(tmp_path: pathlib.Path, name: str, mention: str) -> None:
+def test_unreadable_precompute_file_is_named(
+    tmp_path: pathlib.Path, name: str, mention: str
+) -> None:
     done = run_server(f"--precompute={tmp_path / name}", "--check-config")
     assert done.returncode == 2
     assert f"--precompute: {tmp_path / name}: {mention}" in done.stderr
 
 
-def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -> None:
+def test_precompute_beyond_budget_ends_the_process(tmp_path: pathlib.Path) -> None:
     done = run_server(
         write_specs(tmp_path / "specs.json", SMALL, SINUSOID),
         "--memory-budget=1MiB",
@@ -223,7 +225,7 @@ def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -
     assert "precompute entry 1" in done.stderr
 
 
-def test_check_config_prints_what_is_in_effect() -> None:
+def test_check_config_prints_effective_settings() -> None:
     done = run_server("--check-config", "--memory-budget=2GiB", ATTNBIAS_DRAIN_GRACE="7s")
     assert done.returncode == 0, done.stderr
     effective = dict(line.split("=", 1) for line in done.stdout.splitlines())
@@ -242,13 +244,13 @@ def test_check_config_prints_what_is_in_effect() -> None:
         (["--frobnicate"], "--frobnicate"),
     ],
 )
-def test_check_config_names_the_mistake(flags: list[str], mention: str) -> None:
+def test_check_config_names_invalid_setting(flags: list[str], mention: str) -> None:
     done = run_server("--check-config", *flags)
     assert done.returncode == 2
     assert mention in done.stderr
 
 
-def test_a_port_in_use_ends_the_process_with_one_clear_line(shared_server: Server) -> None:
+def test_port_in_use_ends_the_process_with_one_line(shared_server: Server) -> None:
     done = run_server(f"--listen={shared_server.address}", "--metrics-listen=127.0.0.1:0")
     assert done.returncode == 1
     assert f"cannot listen on {shared_server.address}" in done.stderr
@@ -257,7 +259,7 @@ def test_a_port_in_use_ends_the_process_with_one_clear_line(shared_server: Serve
     assert f"cannot serve metrics on {shared_server.metrics_address}" in done.stderr
 
 
-def test_every_kernel_set_gives_the_same_bytes(start_server: Any) -> None:
+def test_every_kernel_set_returns_the_same_bytes(start_server: Any) -> None:
     spec = sinusoid(5000, 130)
     with start_server().connect() as stub:
         best, *others = stub.info(message("GetServerInfoRequest")()).instruction_sets

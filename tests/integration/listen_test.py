@@ -24,7 +24,7 @@ def failed(*flags: str) -> str:
     return done.stderr
 
 
-def test_every_client_reaches_a_socket_file(start_server: Any, path: pathlib.Path) -> None:
+def test_every_client_reaches_unix_socket(start_server: Any, path: pathlib.Path) -> None:
     server = start_server(f"--listen=unix:{path}")
     assert server.address == f"unix:{path}"
     for target in (server.address, f"unix://{path}"):
@@ -34,14 +34,14 @@ def test_every_client_reaches_a_socket_file(start_server: Any, path: pathlib.Pat
             assert bias.view()[0, 1, 0] == -0.5
 
 
-def test_the_tool_says_in_one_line_that_a_server_has_no_tls(shared_server: Any) -> None:
+def test_tool_reports_missing_tls_in_one_line(shared_server: Any) -> None:
     done = tool(shared_server.address, "health", "--tls")
     assert done.returncode == 1
     assert " answers, but not with TLS: leave out tls (" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_all_addresses_are_named_and_served(start_server: Any, path: pathlib.Path) -> None:
+def test_all_addresses_are_logged_and_served(start_server: Any, path: pathlib.Path) -> None:
     server = start_server(f"--listen=127.0.0.1:0,unix:{path}", "--listen=127.0.0.1:0")
     addresses = server.address.split(", ")
     assert addresses[1] == f"unix:{path}"
@@ -51,14 +51,14 @@ def test_all_addresses_are_named_and_served(start_server: Any, path: pathlib.Pat
             assert stub.check("liveness") == "SERVING"
 
 
-def test_the_file_goes_with_a_clean_end(start_server: Any, path: pathlib.Path) -> None:
+def test_graceful_shutdown_removes_socket_file(start_server: Any, path: pathlib.Path) -> None:
     server = start_server(f"--listen=unix:{path}")
     assert path.is_socket()
     assert server.stop() == 0
     assert not path.exists()
 
 
-def test_a_file_left_behind_is_replaced(start_server: Any, path: pathlib.Path) -> None:
+def test_stale_socket_file_is_replaced(start_server: Any, path: pathlib.Path) -> None:
     first = start_server(f"--listen=unix:{path}")
     first.process.kill()
     first.process.wait()
@@ -67,7 +67,7 @@ def test_a_file_left_behind_is_replaced(start_server: Any, path: pathlib.Path) -
         assert stub.check("liveness") == "SERVING"
 
 
-def test_a_file_in_use_is_refused(start_server: Any, path: pathlib.Path) -> None:
+def test_socket_file_in_use_is_rejected(start_server: Any, path: pathlib.Path) -> None:
     server = start_server(f"--listen=unix:{path}")
     said = failed(f"--listen=unix:{path}")
     assert f"cannot listen on unix:{path}: another server listens there" in said
@@ -75,7 +75,7 @@ def test_a_file_in_use_is_refused(start_server: Any, path: pathlib.Path) -> None
         assert stub.check("liveness") == "SERVING"
 
 
-def test_a_file_of_a_server_with_a_full_queue_is_refused(path: pathlib.Path) -> None:
+def test_socket_file_with_full_queue_is_rejected(path: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as client:
         busy.bind(str(path))
         busy.listen(0)
@@ -83,7 +83,7 @@ def test_a_file_of_a_server_with_a_full_queue_is_refused(path: pathlib.Path) -> 
         assert "another server listens there" in failed(f"--listen=unix:{path}")
 
 
-def test_other_files_and_missing_folders_are_refused(path: pathlib.Path) -> None:
+def test_regular_file_and_missing_folder_are_rejected(path: pathlib.Path) -> None:
     path.write_text("mine")
     said = failed(f"--listen=unix:{path}")
     assert f"cannot listen on unix:{path}: there is a file that is not a socket" in said
@@ -92,7 +92,7 @@ def test_other_files_and_missing_folders_are_refused(path: pathlib.Path) -> None
     assert f"there is no folder '{path.parent}/none'" in said
 
 
-def test_no_file_is_left_where_another_port_is_taken(path: pathlib.Path) -> None:
+def test_failed_start_leaves_no_socket_file(path: pathlib.Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert f"cannot listen on {address}" in failed(f"--listen=unix:{path},{address}")

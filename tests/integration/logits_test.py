@@ -67,7 +67,7 @@ def queries_of(count: int) -> Array:
 
 
 def gathered(queries: Array, keys: int) -> Array:
-    """The definition, by the tensor [queries, keys, dim] that the server never makes."""
+    """Returns the definition, from the tensor [queries, keys, dim] that the server never makes."""
     count = queries.shape[1]
     i = np.arange(count)[:, None] + keys - count
     j = np.arange(keys)[None, :]
@@ -87,7 +87,7 @@ GRIDS = {
 
 
 def gathered_in_a_grid(queries: Array) -> Array:
-    """The definition for GRIDS, a vector for each pair."""
+    """Returns the definition for GRIDS, with a vector for each pair."""
     row, column = np.divmod(np.arange(6), 2)
     vectors = VECTORS.astype("f8")
     of_rows = vectors[:5][row[:, None] - row + 2]
@@ -118,7 +118,7 @@ def answers(call: Any, *shapes: tuple[int, ...]) -> list[Array]:
 
 
 class Feed:
-    """Requests that a test hands over one by one."""
+    """Requests that a test sends one by one."""
 
     def __init__(self, *requests: Any) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -147,7 +147,7 @@ def test_rows_in_blocks_in_any_order(stub: Stub) -> None:
     assert list(call) == []
 
 
-def test_tokens_of_a_grid_in_any_order(stub: Stub) -> None:
+def test_grid_tokens_in_any_order(stub: Stub) -> None:
     queries = queries_of(6)
     want = gathered_in_a_grid(queries)
     spec = spec_of(6, 6, decomposed_relative_positions=GRIDS, direction=BIDIRECTIONAL)
@@ -158,7 +158,7 @@ def test_tokens_of_a_grid_in_any_order(stub: Stub) -> None:
         np.testing.assert_allclose(rows, want[:, a:b], atol=1e-5)
 
 
-def test_an_answer_larger_than_a_message_comes_in_several(stub: Stub) -> None:
+def test_large_answer_is_split_into_messages(stub: Stub) -> None:
     queries = queries_of(300)
     call = stub.logits([spec_of(300, 3000), rows_of(0, queries)])
     (got,) = answers(call, (HEADS, 300, 3000))
@@ -180,7 +180,7 @@ def test_each_row_is_answered_before_the_next_is_sent(stub: Stub) -> None:
     assert list(call) == []
 
 
-def test_the_header_says_how_it_was_understood(stub: Stub) -> None:
+def test_header_states_resolved_spec(stub: Stub) -> None:
     fields = {"data_type": "DATA_TYPE_F64", "output_data_type": "DATA_TYPE_BF16", "scale": 0.125}
     header = next(stub.logits([spec_of(3, 5, **fields)])).header
     assert (header.num_heads, header.width, header.query_offset) == (HEADS, 5, 2)
@@ -228,7 +228,7 @@ BAD_SPECS = [
 
 
 @pytest.mark.parametrize(("fields", "field"), BAD_SPECS, ids=[field for _, field in BAD_SPECS])
-def test_a_bad_spec_names_its_field(stub: Stub, fields: Any, field: str) -> None:
+def test_invalid_spec_names_field(stub: Stub, fields: Any, field: str) -> None:
     error = refused(lambda: stub.logits([spec_of(3, 5, **fields)]))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert Details(error).fields == [field]
@@ -245,14 +245,14 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("request_", "field"), BAD_ROWS)
-def test_bad_rows_name_their_field(stub: Stub, request_: Any, field: str) -> None:
+def test_invalid_rows_name_field(stub: Stub, request_: Any, field: str) -> None:
     error = refused(lambda: stub.logits([spec_of(3, 5), request_]))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert Details(error).fields == [field]
 
 
 @pytest.mark.parametrize("requests", [[], [rows_of(0, queries_of(1))]], ids=["nothing", "rows"])
-def test_the_spec_comes_first(stub: Stub, requests: list[Any]) -> None:
+def test_first_message_must_be_the_spec(stub: Stub, requests: list[Any]) -> None:
     error = refused(lambda: stub.logits(requests))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert Details(error).fields == ["spec"]
@@ -261,13 +261,13 @@ def test_the_spec_comes_first(stub: Stub, requests: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("first_row", 1), ("num_rows", 3), ("crc32c", 0), ("data", b"1")]
 )
-def test_nothing_comes_with_the_spec(stub: Stub, field: str, value: Any) -> None:
+def test_spec_message_rejects_other_fields(stub: Stub, field: str, value: Any) -> None:
     both = spec_of(3, 5)
     setattr(both, field, value)
     assert Details(refused(lambda: stub.logits([both]))).fields == [field]
 
 
-def test_damaged_rows_are_not_computed(stub: Stub) -> None:
+def test_damaged_rows_are_data_loss(stub: Stub) -> None:
     error = refused(lambda: stub.logits([spec_of(3, 5), rows_of(0, queries_of(1), crc32c=1)]))
     assert error.code() == grpc.StatusCode.DATA_LOSS
     without = rows_of(0, queries_of(1))
@@ -275,21 +275,21 @@ def test_damaged_rows_are_not_computed(stub: Stub) -> None:
     assert len(list(stub.logits([spec_of(3, 5), without]))) == 2
 
 
-def test_what_the_server_does_not_know_is_not_ignored(stub: Stub) -> None:
+def test_unknown_fields_are_unimplemented(stub: Stub) -> None:
     unknown = spec_of(3, 5).SerializeToString() + b"\xf8\x07\x01"  # field 127
     error = refused(lambda: stub.logits([unknown]))
     assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def endless(count: int = 200, keys: int = 2000) -> Iterator[Any]:
-    """More rows than anyone waits for."""
+    """Yields more rows than any test reads."""
     yield spec_of(count, keys)
     queries = queries_of(count)
     while True:
         yield rows_of(0, queries)
 
 
-def test_cancelled_anywhere_nothing_leaks(start_server: Any) -> None:
+def test_cancellation_at_any_point_leaks_nothing(start_server: Any) -> None:
     server = start_server("--memory-budget=64MiB")
     numbers = random.Random(3)
     with server.connect() as stub:
@@ -305,7 +305,7 @@ def test_cancelled_anywhere_nothing_leaks(start_server: Any) -> None:
     assert server.stop() == 0
 
 
-def test_a_deadline_ends_the_call(start_server: Any) -> None:
+def test_deadline_ends_the_call(start_server: Any) -> None:
     server = start_server()
     with server.connect() as stub:
         error = refused(lambda: stub.logits(endless(), timeout=0.3))
@@ -313,7 +313,7 @@ def test_a_deadline_ends_the_call(start_server: Any) -> None:
         settled(server)
 
 
-def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> None:
+def test_stalled_reader_is_closed_and_memory_released(start_server: Any) -> None:
     server = start_server("--write-stall-timeout=200ms", "--memory-budget=64MiB")
     with server.connect() as stub:
         call = stub.logits(endless(2000, 20000))
@@ -325,7 +325,7 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
         settled(server)
 
 
-def test_a_silent_client_is_closed_and_memory_returns(start_server: Any) -> None:
+def test_silent_client_is_closed_and_memory_released(start_server: Any) -> None:
     server = start_server("--idle-timeout=500ms")
     with server.connect() as stub:
         feed = Feed(spec_of(3, 5))
@@ -338,7 +338,7 @@ def test_a_silent_client_is_closed_and_memory_returns(start_server: Any) -> None
         settled(server)
 
 
-def test_a_client_that_sends_now_and_then_is_left_alone(start_server: Any) -> None:
+def test_slow_sender_within_idle_timeout_is_kept(start_server: Any) -> None:
     server = start_server("--idle-timeout=2s")
     with server.connect() as stub:
         feed = Feed(spec_of(3, 5))
@@ -352,8 +352,8 @@ def test_a_client_that_sends_now_and_then_is_left_alone(start_server: Any) -> No
         assert list(call) == []
 
 
-def test_a_client_that_does_not_read_is_held_back(start_server: Any) -> None:
-    """One request at work, one read, one message under way, and what lies in sockets' buffers."""
+def test_unread_answers_apply_backpressure(start_server: Any) -> None:
+    """In flight are one computation, one read request, one message, and the sockets' buffers."""
     server = start_server()
     sent = 0
 
@@ -376,7 +376,7 @@ def test_a_client_that_does_not_read_is_held_back(start_server: Any) -> None:
         call.cancel()
 
 
-def test_vectors_beyond_the_budget_are_refused(start_server: Any) -> None:
+def test_vectors_beyond_budget_are_invalid(start_server: Any) -> None:
     server = start_server("--memory-budget=8MiB")
     distances = {"sinusoidal": {"dim": DIM, "columns": "COLUMNS_SINES_COSINES"}}
     with server.connect() as stub:
@@ -388,7 +388,7 @@ def test_vectors_beyond_the_budget_are_refused(start_server: Any) -> None:
         assert len(list(stub.logits([spec_of(100000, 100000, **clamped)]))) == 1
 
 
-def test_draining_answers_what_was_begun(start_server: Any) -> None:
+def test_drain_completes_started_rows(start_server: Any) -> None:
     server = start_server("--drain-grace=1h")
     shape = (HEADS, 400, 20000)  # 64 MB, more than sockets hold
     with server.connect() as stub:
@@ -410,7 +410,7 @@ def test_draining_answers_what_was_begun(start_server: Any) -> None:
     assert server.process.wait(60) == 0
 
 
-def test_draining_does_not_wait_for_clients_that_send_nothing(start_server: Any) -> None:
+def test_drain_does_not_wait_for_idle_clients(start_server: Any) -> None:
     server = start_server("--drain-grace=1h")
     with server.connect() as stub:
         feed = Feed(spec_of(3, 5))
@@ -423,7 +423,7 @@ def test_draining_does_not_wait_for_clients_that_send_nothing(start_server: Any)
     assert server.process.wait(60) == 0
 
 
-def test_calls_are_counted_as_what_they_are(start_server: Any) -> None:
+def test_calls_are_counted_as_bidi_streams(start_server: Any) -> None:
     server = start_server()
     with server.connect() as stub:
         list(stub.logits([spec_of(3, 5), rows_of(0, queries_of(3))]))

@@ -83,7 +83,7 @@ def test_metrics_exist_before_the_first_call(start_server: Any) -> None:
     assert sum(1 for name in metrics if name.startswith("attnbias_build_info{version=")) == 1
 
 
-def test_metrics_count_what_happens(start_server: Any) -> None:
+def test_metrics_count_calls(start_server: Any) -> None:
     server = start_server()
     with server.connect() as stub:
         stub.payload(alibi(4, 512, **DENSE))  # 4 MiB in four chunks
@@ -98,7 +98,7 @@ def test_metrics_count_what_happens(start_server: Any) -> None:
     assert metrics[f"grpc_server_msg_sent_total{stream}"] == 2 * 4
     assert metrics[f"grpc_server_msg_sent_total{get}"] == 1
     assert metrics[f"grpc_server_handling_seconds_count{get}"] == 2
-    # The tensor that was refused was neither computed nor written.
+    # The rejected tensor was neither computed nor written.
     got = [metrics[phase_count("GetTensor", phase)] for phase in PHASES]
     assert got == [2, 2, 1, 1]
     assert metrics["attnbias_stream_bytes_total"] == 2 * (4 << 20)
@@ -111,7 +111,7 @@ def test_metrics_count_what_happens(start_server: Any) -> None:
     assert 0 < key < 2048
 
 
-def test_process_metrics_are_what_the_system_says(start_server: Any) -> None:
+def test_process_metrics_match_procfs(start_server: Any) -> None:
     server = start_server()
     with server.connect() as stub:
         stub.payload(sinusoid(1 << 16, 64))
@@ -135,7 +135,7 @@ def test_process_metrics_are_what_the_system_says(start_server: Any) -> None:
     assert dict(types) == {"cpu_seconds_total": "counter"} | dict.fromkeys(gauges, "gauge")
 
 
-def test_a_server_that_drains_is_not_ready(start_server: Any) -> None:
+def test_draining_server_is_not_ready(start_server: Any) -> None:
     server = start_server("--shutdown-delay=30s")
     eventually(lambda: server.metrics()["attnbias_ready"] == 1, "ready")
     server.terminate()
@@ -148,7 +148,7 @@ def test_a_server_that_drains_is_not_ready(start_server: Any) -> None:
         connection.close()
 
 
-def test_the_log_knows_the_peer_of_a_cancelled_call(start_server: Any) -> None:
+def test_cancelled_call_is_logged_with_peer(start_server: Any) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
         call = stub.stream(alibi(8, 1500, form="FORM_DENSE"))
@@ -168,7 +168,7 @@ def test_json_log_has_one_line_per_call(start_server: Any) -> None:
         refused(lambda: stub.tensor(alibi(0, 8)))
     assert server.stop() == 0
     lines = server.json_log()
-    # Lines are written as calls end, a moment after their clients know.
+    # Lines are logged as calls end, shortly after their clients know.
     calls = [line for line in lines if line["message"] == "call"]
     calls.sort(key=lambda call: (call["bytes"], call["code"]))
     assert [(c["method"], c["code"], c["bytes"], c["encoding"]) for c in calls] == [
@@ -197,7 +197,7 @@ def test_text_log_is_one_line_per_call_even_for_hostile_input(start_server: Any)
     assert "code=INVALID_ARGUMENT" in line
 
 
-def test_the_first_line_says_what_it_works_with(start_server: Any) -> None:
+def test_first_log_line_states_settings(start_server: Any) -> None:
     server = start_server("--threads=3", "--memory-budget=64MiB", "--cpu-isa=scalar")
     with server.connect() as stub:
         version = stub.info(message("GetServerInfoRequest")()).version
@@ -206,7 +206,7 @@ def test_the_first_line_says_what_it_works_with(start_server: Any) -> None:
     assert f" info attnbias-server {version} {settings} grpc=1." in line
 
 
-def test_what_is_hardly_meant_is_warned_of(
+def test_suspicious_settings_are_warned_about(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB")
@@ -215,10 +215,10 @@ def test_what_is_hardly_meant_is_warned_of(
     assert " warning --memory-budget: got 1152921504606846976, more than the " in log
 
 
-def test_spans_that_cannot_be_exported_are_warned_of(
+def test_unusable_span_exporter_is_warned_about(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Builds without the library warn of any setting, others of those they cannot use."""
+    """Builds without the library warn about any setting, others about unusable ones."""
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     server = start_server()
     assert re.search(" warning OTEL_.*; no spans are exported\n", server.log())
@@ -242,7 +242,7 @@ def test_server_information(shared_server: Server) -> None:
 
 @pytest.mark.skipif(pathlib.Path("/dev/nvidiactl").exists(), reason="a CUDA device is at hand")
 @pytest.mark.parametrize("flags", [("--backend=cuda",), ("--cuda-min-bytes=1MiB",)])
-def test_a_missing_cuda_device_leaves_the_cpu(start_server: Any, flags: tuple[str, ...]) -> None:
+def test_missing_cuda_device_falls_back_to_cpu(start_server: Any, flags: tuple[str, ...]) -> None:
     server = start_server(*flags)
     with server.connect() as stub:
         info = stub.info(message("GetServerInfoRequest")())
@@ -254,12 +254,12 @@ def test_a_missing_cuda_device_leaves_the_cpu(start_server: Any, flags: tuple[st
     assert "only the CPU computes: no CUDA device: " in lines[0]
 
 
-def test_the_cpu_alone_asks_for_no_device(start_server: Any) -> None:
+def test_cpu_backend_does_not_probe_cuda(start_server: Any) -> None:
     for flags in (), ("--backend=cpu", "--cuda-min-bytes=1"):
         assert "CUDA" not in start_server(*flags).log()
 
 
-def test_reflection_can_be_off(start_server: Any) -> None:
+def test_reflection_can_be_disabled(start_server: Any) -> None:
     with start_server("--reflection=false").connect() as stub:
         error = refused(lambda: stub.channel.stream_stream(REFLECTION)(iter([LIST_SERVICES])))
     assert error.code() == grpc.StatusCode.UNIMPLEMENTED
@@ -280,7 +280,7 @@ def test_reflection_can_be_off(start_server: Any) -> None:
         ("BREW", "/metrics", 405),
     ],
 )
-def test_the_metrics_port_answers_whatever_is_asked(
+def test_metrics_port_answers_any_http_request(
     start_server: Any, method: str, path: str, status: int
 ) -> None:
     server = start_server()
@@ -294,7 +294,7 @@ def test_the_metrics_port_answers_whatever_is_asked(
         assert stub.check() == "SERVING"
 
 
-def test_what_is_no_http_does_not_harm(start_server: Any) -> None:
+def test_metrics_port_survives_non_http_input(start_server: Any) -> None:
     server = start_server()
     host, port = server.metrics_address.rsplit(":", 1)
     for bytes_sent in (b"", b"\0" * 100_000, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET " * 50_000):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Open Inference Protocol: what it tells of models, what it refuses and in what words, and
-streams whose requests fail. That its tensors are right, ways_test tells.
+streams whose requests fail. That its tensors are right, access_paths_test tells.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ def oip_type(number: int) -> str:
     return str(enum.values_by_number[number].name.removeprefix("TYPE_"))
 
 
-def test_the_server_says_what_it_is(channel: grpc.Channel, stub: Stub) -> None:
+def test_server_metadata_and_readiness(channel: grpc.Channel, stub: Stub) -> None:
     assert call(channel, "ServerLive").live
     assert call(channel, "ServerReady").ready
     metadata = call(channel, "ServerMetadata")
@@ -86,8 +86,8 @@ def test_the_server_says_what_it_is(channel: grpc.Channel, stub: Stub) -> None:
     assert not call(channel, "ModelReady", name="alibi", version="2").ready
 
 
-def test_settings_are_those_of_the_contract(channel: grpc.Channel) -> None:
-    """A parameter for each field, with its default; an input for each table and list."""
+def test_model_config_lists_contract_fields(channel: grpc.Channel) -> None:
+    """Expects a parameter per field, with its default, and an input per table and list."""
     config = call(channel, "ModelConfig", name="t5").config
     parameters = {path: value.string_value for path, value in config.parameters.items()}
     assert parameters["t5.num_heads"] == ""
@@ -175,7 +175,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_PARAMETERS)
-def test_a_bad_parameter_is_named(channel: grpc.Channel, name: str) -> None:
+def test_invalid_parameter_is_named(channel: grpc.Channel, name: str) -> None:
     parameters, want = BAD_PARAMETERS[name]
     error = refused(lambda: infer(channel, ask("alibi", parameters)))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -198,7 +198,7 @@ def t5_request(**tensor: Any) -> Any:
     return request
 
 
-def test_numbers_of_an_input_in_either_place(channel: grpc.Channel) -> None:
+def test_raw_and_typed_input_contents_are_equivalent(channel: grpc.Channel) -> None:
     table = np.random.default_rng(7).standard_normal((32, 2)).astype("f4")
     raw = t5_request()
     raw.raw_input_contents.append(table.tobytes())
@@ -249,7 +249,7 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_INPUTS)
-def test_a_bad_input_is_named(channel: grpc.Channel, name: str) -> None:
+def test_invalid_input_is_named(channel: grpc.Channel, name: str) -> None:
     tensor, raw, want = BAD_INPUTS[name]
     request = t5_request(**tensor)
     request.raw_input_contents.extend(raw)
@@ -258,7 +258,7 @@ def test_a_bad_input_is_named(channel: grpc.Channel, name: str) -> None:
     assert error.details().startswith(want)
 
 
-def test_a_table_as_input_and_by_name(channel: grpc.Channel) -> None:
+def test_table_given_twice_is_rejected(channel: grpc.Channel) -> None:
     request = t5_request()
     request.raw_input_contents.append(bytes(256))
     set_parameter(request, "t5.table.name", "some")
@@ -276,14 +276,14 @@ def test_a_table_as_input_and_by_name(channel: grpc.Channel) -> None:
         ([65, 1], "table.position_ids.shape: got 65 lists, want at most 64"),
     ],
 )
-def test_positions_have_one_axis_or_two(channel: grpc.Channel, shape: list[int], want: str) -> None:
+def test_positions_need_one_or_two_axes(channel: grpc.Channel, shape: list[int], want: str) -> None:
     request = ask("rotary", {"rotary.head_dim": 8})
     request.inputs.add(name="table.position_ids", datatype="INT64", shape=shape)
     request.raw_input_contents.append(bytes(8 * math.prod(shape)))
     assert refused(lambda: infer(channel, request)).details().startswith(want)
 
 
-def test_positions_may_be_doubles(channel: grpc.Channel) -> None:
+def test_positions_accept_doubles(channel: grpc.Channel) -> None:
     def asked(datatype: str, kind: str) -> Any:
         request = ask("rotary", {"rotary.head_dim": 8})
         request.inputs.add(name="table.position_ids", datatype=datatype, shape=[3])
@@ -297,7 +297,7 @@ def test_positions_may_be_doubles(channel: grpc.Channel) -> None:
     assert error.details() == want
 
 
-def test_what_only_other_servers_do(channel: grpc.Channel) -> None:
+def test_unsupported_protocol_features_are_unimplemented(channel: grpc.Channel) -> None:
     request = ask("alibi", HEADS_AND_LENGTHS)
     output = request.outputs.add(name="diagonals")
     output.parameters["shared_memory_region"].string_param = "here"
@@ -308,7 +308,7 @@ def test_what_only_other_servers_do(channel: grpc.Channel) -> None:
     assert refused(lambda: load(b"")).code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_value_by_its_short_name(channel: grpc.Channel) -> None:
+def test_short_enum_names_are_accepted(channel: grpc.Channel) -> None:
     short, whole = (
         infer(channel, ask("alibi", HEADS_AND_LENGTHS | {"output.form": name}))
         for name in ("DENSE", "FORM_DENSE")
@@ -317,7 +317,7 @@ def test_a_value_by_its_short_name(channel: grpc.Channel) -> None:
     assert [output.name for output in short.outputs] == ["dense"]
 
 
-def test_a_grid_says_the_axes_of_its_columns(channel: grpc.Channel) -> None:
+def test_grid_response_states_column_axes(channel: grpc.Channel) -> None:
     parameters = {"sinusoidal.dim": 6, "sinusoidal.axes": "[{}, {}]", "table.grid": "[2, 3]"}
     parameters |= {"sinusoidal.axis_dims": "[4, 2]", "table.grid_offset": "[0, -5]"}
     response = infer(channel, ask("sinusoidal", parameters))
@@ -330,7 +330,7 @@ def test_a_grid_says_the_axes_of_its_columns(channel: grpc.Channel) -> None:
     assert "column_axes" not in response.parameters
 
 
-def test_outputs_by_name(channel: grpc.Channel) -> None:
+def test_outputs_are_selected_by_name(channel: grpc.Channel) -> None:
     parameters = {"rotary.head_dim": 8, "table.positions.end": 3}
     request = ask("rotary", parameters, outputs=[{"name": "sin"}], id="it")
     response = infer(channel, request)
@@ -365,7 +365,7 @@ def test_outputs_by_name(channel: grpc.Channel) -> None:
         ("ModelStatistics", {"name": "bert"}, "name: got 'bert'"),
     ],
 )
-def test_no_such_model(
+def test_unknown_model_is_not_found(
     channel: grpc.Channel, method: str, fields: dict[str, str], want: str
 ) -> None:
     error = refused(lambda: call(channel, method, **fields))
@@ -375,7 +375,7 @@ def test_no_such_model(
     assert error.details().startswith(want)
 
 
-def test_what_one_message_cannot_carry(channel: grpc.Channel) -> None:
+def test_oversized_unary_answer_is_rejected(channel: grpc.Channel) -> None:
     big = alibi(16, 4096, form="FORM_DENSE")
     error = refused(lambda: infer(channel, request_of(big)))
     assert error.details() == (
@@ -384,7 +384,7 @@ def test_what_one_message_cannot_carry(channel: grpc.Channel) -> None:
     )
 
 
-def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> None:
+def test_stream_continues_after_errors(channel: grpc.Channel, stub: Stub) -> None:
     dense = alibi(3, 600, form="FORM_DENSE")
     requests = [
         request_of(dense, id="a"),
@@ -394,7 +394,7 @@ def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> Non
         ask("alibi", HEADS_AND_LENGTHS, id="d"),
     ]
     replies = list(stream_infer(channel, requests))
-    # 4.3 MB come in three pieces.
+    # 4.3 MB are streamed in three chunks.
     said = [(reply.infer_response.id, reply.error_message.partition(" ")[0]) for reply in replies]
     assert said == [
         *[("a", "")] * 3,
@@ -406,11 +406,11 @@ def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> Non
     assert by_stream_infer(channel, dense) == ways.by_stream(stub, dense)
 
 
-def test_a_stream_without_requests(channel: grpc.Channel) -> None:
+def test_stream_without_requests_is_empty(channel: grpc.Channel) -> None:
     assert list(stream_infer(channel, [])) == []
 
 
-def test_statistics(start_server: Callable[..., Server]) -> None:
+def test_statistics_count_requests(start_server: Callable[..., Server]) -> None:
     server = start_server()
     with server.connect() as stub:
         infer(stub.channel, ask("alibi", HEADS_AND_LENGTHS))
@@ -428,7 +428,7 @@ def test_statistics(start_server: Callable[..., Server]) -> None:
         assert sum(model.inference_count for model in everything) == 2
 
 
-def test_a_stream_that_is_left_gives_all_back(start_server: Callable[..., Server]) -> None:
+def test_cancelled_stream_releases_memory(start_server: Callable[..., Server]) -> None:
     server = start_server()
     with server.connect() as stub:
         replies: Any = stream_infer(stub.channel, [request_of(alibi(64, 2048, form="FORM_DENSE"))])
@@ -437,14 +437,14 @@ def test_a_stream_that_is_left_gives_all_back(start_server: Callable[..., Server
         settled(server)
 
 
-def test_it_can_be_left_out(start_server: Callable[..., Server]) -> None:
+def test_inference_protocol_can_be_disabled(start_server: Callable[..., Server]) -> None:
     server = start_server("--oip=false")
     with server.connect() as stub:
         error = refused(lambda: call(stub.channel, "ServerLive"))
         assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_the_policy_holds_here_too(
+def test_policy_applies_to_inference_protocol(
     start_server: Callable[..., Server], tmp_path: pathlib.Path
 ) -> None:
     tokens, policy = tmp_path / "tokens", tmp_path / "policy.json"

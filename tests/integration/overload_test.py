@@ -25,7 +25,7 @@ from tests.support.contract import (
 from tests.support.server import Details, eventually, hold_memory, refused, settled
 
 
-def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
+def test_survives_running_out_of_descriptors(start_server: Any) -> None:
     server = start_server(prefix=("prlimit", "--nofile=64:64"))
     if not server.grpc_gets_fixes():
         pytest.skip("this gRPC has CVE-2023-4785: it accepts no connection any more")
@@ -38,7 +38,7 @@ def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
     assert server.stop() == 0
 
 
-def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> None:
+def test_stalled_reader_is_closed_and_memory_released(start_server: Any) -> None:
     server = start_server("--write-stall-timeout=200ms", "--memory-budget=64MiB")
     with server.connect() as stub:
         # Rows picked by a list are chunks of memory of their own.
@@ -57,12 +57,12 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
         assert error.code() == grpc.StatusCode.ABORTED
 
         settled(server)
-        # Others are not concerned.
+        # Other clients are not affected.
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
 
-def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None:
-    """gRPC's own clients always read one, so this one speaks HTTP/2 itself."""
+def test_unread_unary_answer_is_aborted(start_server: Any) -> None:
+    """gRPC's own clients always read the answer, so this one speaks HTTP/2 itself."""
     server = start_server("--write-stall-timeout=200ms")
     request = message("GetTensorRequest")(spec=sinusoid(8192, 64)).SerializeToString()
     path = f"/{SERVICE}/GetTensor"
@@ -76,7 +76,7 @@ def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None
         )
         received = client.makefile("rb")
         kinds = []
-        # Without a window update 64 KiB come, and then the end of the stream.
+        # Without a window update, 64 KiB arrive, and then the end of the stream.
         while http2.RESET not in kinds:
             size, kind = struct.unpack(">IB", b"\0" + received.read(4))
             received.read(5 + size)
@@ -86,13 +86,13 @@ def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None
 
 @pytest.mark.parametrize("method", ["GetTensor", "StreamTensor"])
 @pytest.mark.parametrize("client", ["an address", "its connections", "behind a proxy", "a socket"])
-def test_who_holds_the_memory_and_does_not_read_gives_way(
+def test_stalled_memory_owner_is_evicted_for_others(
     start_server: Any, client: str, method: str, tmp_path: pathlib.Path
 ) -> None:
-    """A client is an address, whatever its connections, or a connection to a socket file."""
+    """A client is an address, with all its connections, or a connection to a Unix socket."""
     many = client == "its connections"
-    # As clients they would have smaller shares each, less than what the other one asks for, and
-    # would hold the memory for all that time.
+    # As separate clients they would have smaller shares each, less than the other one requests, and
+    # would hold the memory all that time.
     count, timeout = (18, "72s") if many else (1, "12s")
     flags = (f"--write-stall-timeout={timeout}", "--memory-budget=16MiB")
     listen = f"unix:{tmp_path}/attnbias.sock" if client == "a socket" else "127.0.0.1:0"
@@ -102,7 +102,7 @@ def test_who_holds_the_memory_and_does_not_read_gives_way(
     headers = {"x_forwarded_for": "192.0.2.1, 192.0.2.2"} if proxied else {}
     source = "" if proxied else http2.loopback(0)
     hoarders = [http2.Connection(server.address, 0, source) for _ in range(count)]
-    # 0.9 MiB each, and all of it in the cache.
+    # 0.9 MiB each, all of it in the cache.
     for dim, hoarder in zip(range(200, 236, 2), itertools.cycle(hoarders), strict=False):
         request = message(f"{method}Request")(spec=sinusoid(1024, dim)).SerializeToString()
         hoarder.begin(f"/{SERVICE}/{method}", http2.framed(request), **headers)
@@ -128,9 +128,7 @@ def test_who_holds_the_memory_and_does_not_read_gives_way(
 
 
 @pytest.mark.parametrize("method", ["GetTensor", "StreamTensor"])
-def test_an_answer_that_is_not_read_before_its_deadline_is_no_success(
-    start_server: Any, method: str
-) -> None:
+def test_unread_answer_after_deadline_is_not_counted_ok(start_server: Any, method: str) -> None:
     server = start_server()
     client = http2.Connection(server.address, window=0)
     request = message(f"{method}Request")(spec=sinusoid(1024, 64)).SerializeToString()
@@ -149,7 +147,7 @@ def test_an_answer_that_is_not_read_before_its_deadline_is_no_success(
     client.close()
 
 
-def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> None:
+def test_slow_reader_making_progress_is_kept(start_server: Any) -> None:
     server = start_server("--write-stall-timeout=2s")
     with server.connect() as stub:
         got = b""
@@ -160,7 +158,7 @@ def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> N
         assert server.metrics()['attnbias_rejected_total{reason="stalled_client"}'] == 0
 
 
-def test_an_exhausted_budget_is_retryable_and_readiness_stays(start_server: Any) -> None:
+def test_exhausted_budget_is_retryable_and_keeps_readiness(start_server: Any) -> None:
     server = start_server("--memory-budget=12MiB")
     with server.connect() as stub:
         holder = hold_memory(server, stub)
@@ -179,7 +177,7 @@ def test_an_exhausted_budget_is_retryable_and_readiness_stays(start_server: Any)
         assert len(stub.tensor(large).data) == 12000 * 64 * 4
 
 
-def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: Any) -> None:
+def test_request_larger_than_budget_is_invalid_not_retryable(start_server: Any) -> None:
     server = start_server("--memory-budget=1MiB")
     with server.connect() as stub:
         error = refused(lambda: stub.tensor(sinusoid(8192, 64)))  # 2 MiB
@@ -191,7 +189,7 @@ def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: An
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
 
-def test_what_becomes_of_a_large_request_counts_against_the_budget(start_server: Any) -> None:
+def test_large_request_counts_against_budget(start_server: Any) -> None:
     t5 = with_large_table()
     small = start_server("--memory-budget=8MiB")
     with small.connect() as stub:
@@ -206,7 +204,7 @@ def test_what_becomes_of_a_large_request_counts_against_the_budget(start_server:
         settled(large)
 
 
-def test_under_pressure_memory_stays_within_the_budget(start_server: Any) -> None:
+def test_memory_stays_within_budget_under_pressure(start_server: Any) -> None:
     budget = 64 << 20
     server = start_server(f"--memory-budget={budget}")
     used = []

@@ -18,7 +18,7 @@ LENGTHS: dict[str, dict[str, int]] = {
     "pair": {"query_length": 5, "key_length": 5},
     "grid": {},
 }
-# For reaches of 6, or a window of 1 by 7, as some_value has them.
+# For reaches of 6, or a window of 1 by 7, as in some_value.
 TABLE = np.arange(52, dtype="f4").reshape(13, 4)
 CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._spec.presets.__all__}
 
@@ -32,12 +32,12 @@ PRESETS = listed()
 
 
 def own_fields(name: str) -> list[dict[str, Any]]:
-    """Without those of layers."""
+    """Returns the fields, without those of layers."""
     return [field for field in PRESETS[name] if ".N." not in field["name"]]
 
 
 def layer_of(name: str) -> Any:
-    """The weight of the one layer that a preset gets, with 6 heads."""
+    """Returns the weight of the only layer that a preset gets, with 6 heads."""
     if len(own_fields(name)) == len(PRESETS[name]):
         return None
     has_window = any(field["name"] == "window" for field in PRESETS[name])
@@ -55,7 +55,7 @@ def some_value(field: dict[str, Any]) -> Any:
 
 
 def arguments(name: str) -> list[dict[str, Any]]:
-    """The required ones alone, and with any one or two of all."""
+    """Returns the required arguments, and these with any one or two of the others."""
     fields = [field for field in own_fields(name) if not field["name"].endswith("_layout")]
     values = {field["name"]: some_value(field) for field in fields}
     required = {field["name"]: values[field["name"]] for field in fields if field["required"]}
@@ -64,7 +64,7 @@ def arguments(name: str) -> list[dict[str, Any]]:
 
 
 def in_python(given: dict[str, Any]) -> dict[str, Any]:
-    """With an object for "resample.source" and others of its message."""
+    """Returns the arguments, with an object for "resample.source" and its other fields."""
     made: dict[str, Any] = {}
     for name, value in given.items():
         owner, _, part = name.rpartition(".")
@@ -78,7 +78,7 @@ def test_python_and_the_tool_have_the_same_presets() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_they_make_the_same_requests(shared_server: Server, tmp_path: Path, name: str) -> None:
+def test_presets_make_the_same_requests(shared_server: Server, tmp_path: Path, name: str) -> None:
     served = 0
     np.save(tmp_path / "table.npy", TABLE)
     has_table = any(field.get("type") == "table" for field in own_fields(name))

@@ -22,7 +22,7 @@ FORMATS = {"F32": (24, -126), "F16": (11, -14), "BF16": (8, -126)}
 
 
 class Whole:
-    """An encoding over an extent, of which the tests ask for parts."""
+    """An encoding over an extent, parts of which the tests request."""
 
     def __init__(self, stub: Stub, case: Case, random: Random) -> None:
         self.case = case
@@ -43,7 +43,7 @@ class Whole:
     def ask(
         self, extent: Spec | None = None, *, lists: Spec | None = None, **output: Any
     ) -> dict[str, Any]:
-        """Arrays by the parts' names; `extent` changes that of the whole, lists replace it."""
+        """Returns arrays by the parts' names; `extent` changes the extent, and lists replace it."""
         output.setdefault("values", self.values)
         if self.case.extent == "grid":
             message = {"grid": {"query_stride": self.stride} | (extent or {})}
@@ -148,7 +148,7 @@ with_seeds = pytest.mark.parametrize("seed", SEEDS)
 
 @with_seeds
 @over_pairs
-def test_dense_is_the_compact_form_expanded(stub: Stub, encoding: str, seed: int) -> None:
+def test_dense_equals_expanded_compact_form(stub: Stub, encoding: str, seed: int) -> None:
     whole = whole_of(stub, encoding, seed)
     types = ["DATA_TYPE_UNSPECIFIED"]
     if whole.values == "VALUES_BIAS":
@@ -164,7 +164,7 @@ def test_dense_is_the_compact_form_expanded(stub: Stub, encoding: str, seed: int
 
 @with_seeds
 @over_pairs
-def test_a_window_is_a_slice_of_the_whole(stub: Stub, encoding: str, seed: int) -> None:
+def test_window_equals_slice_of_whole(stub: Stub, encoding: str, seed: int) -> None:
     whole = whole_of(stub, encoding, seed)
     dense = whole.dense()
     for _ in range(3):
@@ -184,7 +184,7 @@ def test_a_window_is_a_slice_of_the_whole(stub: Stub, encoding: str, seed: int) 
 
 
 @pytest.mark.parametrize(("encoding", "seed"), CASES_OF_PAIRS)
-def test_lists_of_positions_are_what_offsets_give(stub: Stub, encoding: str, seed: int) -> None:
+def test_position_lists_match_offsets(stub: Stub, encoding: str, seed: int) -> None:
     whole = whole_of(stub, encoding, seed)
     dense = whole.dense()
     queries = whole.random.integers(whole.queries, size=17)
@@ -202,7 +202,7 @@ def test_lists_of_positions_are_what_offsets_give(stub: Stub, encoding: str, see
 
 
 @pytest.mark.parametrize(("encoding", "seed"), MASKABLE)
-def test_a_mask_hides_what_it_says(stub: Stub, encoding: str, seed: int) -> None:
+def test_mask_hides_exactly_its_pairs(stub: Stub, encoding: str, seed: int) -> None:
     whole = whole_of(stub, encoding, seed)
     whole.values = "VALUES_BIAS"
     random = whole.random
@@ -251,9 +251,7 @@ def assert_one_rounding(got: Any, double: Any, data_type: str) -> None:
 
 @with_seeds
 @pytest.mark.parametrize("encoding", sorted({*ENCODINGS} - INDICES))
-def test_every_type_is_one_rounding_of_the_same_number(
-    stub: Stub, encoding: str, seed: int
-) -> None:
+def test_every_type_is_rounded_once(stub: Stub, encoding: str, seed: int) -> None:
     case = case_of(encoding, seed)
     random = np.random.default_rng(seed)
     scale = {"scale": float(random.uniform(-2, 2))} if seed % 2 else {}
@@ -272,7 +270,7 @@ def test_every_type_is_one_rounding_of_the_same_number(
 
 
 class Rows:
-    """Consecutive positions of an encoding of absolute ones, of which the tests ask for parts."""
+    """Consecutive positions of an absolute encoding, parts of which the tests request."""
 
     def __init__(self, stub: Stub, case: Case, random: Random) -> None:
         self.case = case
@@ -288,7 +286,7 @@ class Rows:
 
 @with_seeds
 @pytest.mark.parametrize("encoding", names_of("table"))
-def test_rows_are_slices_and_lists_gather_them(stub: Stub, encoding: str, seed: int) -> None:
+def test_rows_by_range_and_list_match_the_whole(stub: Stub, encoding: str, seed: int) -> None:
     random = np.random.default_rng(seed)
     rows = Rows(stub, case_of(encoding, seed), random)
     for data_type in ("F64", *FORMATS):

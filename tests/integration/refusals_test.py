@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every bad request gets the documented code, and a status that names the field."""
+"""Every invalid request gets the documented code, and a status that names the field."""
 
 import math
 import struct
@@ -119,7 +119,7 @@ BAD_SPECS = {
 
 
 @pytest.mark.parametrize("bad", BAD_SPECS.values(), ids=BAD_SPECS.keys())
-def test_bad_spec_is_refused_by_every_method(stub: Stub, bad: Bad) -> None:
+def test_invalid_spec_is_rejected_by_every_method(stub: Stub, bad: Bad) -> None:
     request = spec(**bad.spec)
     for call in (stub.header, stub.tensor, stub.stream):
         error = refused(lambda call=call: call(request))
@@ -131,7 +131,7 @@ def test_bad_spec_is_refused_by_every_method(stub: Stub, bad: Bad) -> None:
         assert details.retry_seconds is None
 
 
-def test_oversized_table_is_told_both_sizes(stub: Stub) -> None:
+def test_oversized_table_error_states_both_sizes(stub: Stub) -> None:
     error = refused(lambda: stub.header(spec(**BAD_SPECS["table of 3 MiB"].spec)))
     assert "3145728" in error.details()
     assert "2097152" in error.details()
@@ -148,7 +148,7 @@ UNKNOWN_FIELD = b"\x98\x06\x01"  # number 99, varint 1
     ],
     ids=["top", "malformed"],
 )
-def test_bytes_that_are_no_request(stub: Stub, wrap: Any, field: str | None) -> None:
+def test_malformed_request_bytes_are_rejected(stub: Stub, wrap: Any, field: str | None) -> None:
     known = message("GetTensorRequest")(spec=alibi(1, 4)).SerializeToString()
     error = refused(lambda: stub.get(wrap(known)))
     if field is None:
@@ -159,7 +159,7 @@ def test_bytes_that_are_no_request(stub: Stub, wrap: Any, field: str | None) -> 
         assert "99" in error.details()
 
 
-def test_unknown_field_deep_inside_is_named_with_the_version(stub: Stub) -> None:
+def test_unknown_nested_field_is_named_with_version(stub: Stub) -> None:
     inner = alibi(1, 4)
     encoding = inner.alibi.SerializeToString() + UNKNOWN_FIELD
     inner.ClearField("alibi")
@@ -173,7 +173,7 @@ def test_unknown_field_deep_inside_is_named_with_the_version(stub: Stub) -> None
     assert version in error.details()
 
 
-def test_too_large_for_one_message_has_its_own_reason(stub: Stub) -> None:
+def test_tensor_too_large_for_unary_has_its_own_reason(stub: Stub) -> None:
     limit = stub.info(message("GetServerInfoRequest")()).limits.max_unary_bytes
     rows = limit // 4096  # 1024 columns of F32
     assert len(stub.tensor(sinusoid(rows, 1024)).data) == limit
@@ -182,8 +182,8 @@ def test_too_large_for_one_message_has_its_own_reason(stub: Stub) -> None:
     assert Details(error).reason == "TENSOR_TOO_LARGE_FOR_UNARY"
 
 
-def test_whole_response_stays_within_what_stock_clients_accept(shared_server: Server) -> None:
-    # The list is echoed in the header: 262144 numbers of six bytes.
+def test_response_above_default_grpc_limit_is_rejected(shared_server: Server) -> None:
+    # The header echoes the list: 262144 numbers of six bytes.
     ids = {"position_ids": [{"positions": list(range(2**36, 2**36 + 2 * 262144, 2))}]}
     request = message("GetTensorRequest")(spec=spec(sinusoidal={"dim": 3}, table=ids))
     assert 262144 * 3 * 4 <= 4 * 2**20 - 64 * 2**10
@@ -191,7 +191,7 @@ def test_whole_response_stays_within_what_stock_clients_accept(shared_server: Se
     assert Details(error).reason == "TENSOR_TOO_LARGE_FOR_UNARY"
 
 
-def test_a_header_beyond_what_stock_clients_accept_is_refused(stub: Stub) -> None:
+def test_header_above_default_grpc_limit_is_rejected(stub: Stub) -> None:
     # Negative positions take ten bytes each in a message.
     ids = {"positions": list(range(-2 * 262144, 0, 2))}
     lists = {"query_positions": ids, "key_positions": ids}
@@ -215,13 +215,15 @@ def test_a_header_beyond_what_stock_clients_accept_is_refused(stub: Stub) -> Non
         ({"max_chunk_bytes": -1}, "INVALID_ARGUMENT", "max_chunk_bytes"),
     ],
 )
-def test_bad_stream_request(stub: Stub, fields: dict[str, Any], code: str, field: str) -> None:
+def test_invalid_stream_request_is_rejected(
+    stub: Stub, fields: dict[str, Any], code: str, field: str
+) -> None:
     error = refused(lambda: stub.stream(alibi(1, 4), **fields))
     assert error.code().name == code
     assert error.details().startswith(f"{field}: ")
 
 
-def test_offset_past_the_end(stub: Stub) -> None:
+def test_offset_past_the_end_is_out_of_range(stub: Stub) -> None:
     header = stub.header(alibi(1, 4))
     resume = {"expected_fingerprint": header.fingerprint}
     replies = list(stub.stream(alibi(1, 4), read_offset=header.total_bytes, **resume))
@@ -231,11 +233,11 @@ def test_offset_past_the_end(stub: Stub) -> None:
     assert Details(error).fields == ["read_offset"]
 
 
-def test_request_over_the_receive_limit(stub: Stub) -> None:
+def test_request_above_receive_limit_is_rejected(stub: Stub) -> None:
     error = refused(lambda: stub.get(bytes(9 << 20)))
     assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_after_all_that_the_server_is_well(shared_server: Server, stub: Stub) -> None:
+def test_server_still_serves_after_rejections(shared_server: Server, stub: Stub) -> None:
     assert shared_server.process.poll() is None
     assert stub.check("liveness") == "SERVING"

@@ -44,7 +44,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
-    """Equal numbers have equal colours, larger ones lighter ones; infinite ones are grey."""
+    """Equal numbers have equal colours, and larger ones lighter colours; infinite ones are grey."""
     pixels = (image.imread(path) * 255).round().astype(int)
     indices = []
     for length, count in zip(numbers.shape, pixels.shape, strict=False):
@@ -63,7 +63,7 @@ def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
 
 
 def compare(server: Server, folder: pathlib.Path, shown: list[str], fetched: list[str]) -> str:
-    """Holds a picture against the numbers that it shows, and returns what the tool prints."""
+    """Compares a picture with the numbers that it shows, and returns the tool's output."""
     said = run_tool(server.address, "show", *shown, "--png=a.png", folder=folder)
     run_tool(server.address, "get", *fetched, "--out=a.npy", folder=folder)
     numbers = np.load(folder / "a.npy")
@@ -72,32 +72,34 @@ def compare(server: Server, folder: pathlib.Path, shown: list[str], fetched: lis
 
 
 @pytest.mark.parametrize("line", PAIRS, ids=lambda line: " ".join(line[:3]))
-def test_a_heads_pairs(shared_server: Server, folder: pathlib.Path, line: list[str]) -> None:
+def test_shows_pairs_of_one_head(
+    shared_server: Server, folder: pathlib.Path, line: list[str]
+) -> None:
     fetched = [*line, "--heads=2:3", "--form=dense"]
     said = compare(shared_server, folder, [*line, "--head=2"], fetched)
     assert said.startswith(f"{line[0]}, head 2 of 4, ")
 
 
-def test_indices(shared_server: Server, folder: pathlib.Path) -> None:
+def test_shows_bucket_indices(shared_server: Server, folder: pathlib.Path) -> None:
     compare(shared_server, folder, BUCKETS, [*BUCKETS, "--form=dense"])
 
 
 @pytest.mark.parametrize(("line", "part"), TABLES, ids=lambda each: each[0])
-def test_tables_and_vectors(
+def test_shows_tables_and_vectors(
     shared_server: Server, folder: pathlib.Path, line: list[str], part: str
 ) -> None:
     whole = [word for word in line if not word.startswith("--part")]
     compare(shared_server, folder, line, [*whole, f"--part={part}"])
 
 
-def test_a_picture_of_a_tensor_of_terabytes(shared_server: Server) -> None:
+def test_shows_terabyte_tensor_from_compact_form(shared_server: Server) -> None:
     line = ["alibi", "num_heads=4", *lengths(1000000, 1000000), "--causal"]
     lines = run_tool(shared_server.address, "show", *line).splitlines()
     assert lines[0].endswith("keys across, 37 x 73 of 1000000 x 1000000")
     assert lines[-1].endswith("0   // masked")
 
 
-def test_what_would_take_all_is_refused(shared_server: Server) -> None:
+def test_show_rejects_oversized_download(shared_server: Server) -> None:
     line = ["alibi", "num_heads=4", "variant=key_from_end", *lengths(1000000, 1000000)]
     done = tool(shared_server.address, "show", *line)
     assert done.returncode == 1

@@ -16,7 +16,7 @@ from tests.support.server import Stub, eventually, refused, settled
 
 
 def check_replies(replies: list[Any], begin: int, total: int, most: int) -> bytes:
-    """The payload of a stream that kept every rule of the contract."""
+    """Returns the payload of a stream, after checking every rule of the contract."""
     assert replies[0].HasField("header")
     assert replies[0].header_crc32c == header_checksum(replies[0])
     assert replies[0].HasField("request_crc32c")
@@ -33,7 +33,7 @@ def check_replies(replies: list[Any], begin: int, total: int, most: int) -> byte
 
 
 @pytest.mark.parametrize("chunk", [4096, 5000, 2**20, 2**21])
-def test_dense_stream_is_the_paper_s_bias(stub: Stub, chunk: int) -> None:
+def test_dense_stream_matches_alibi_formula(stub: Stub, chunk: int) -> None:
     spec = alibi(4, 300, 1500, **DENSE)
     replies = list(stub.stream(spec, max_chunk_bytes=chunk))
     want = dense_alibi(4, 300, 1500).tobytes()
@@ -46,7 +46,7 @@ def test_the_default_chunk_is_a_mebibyte(stub: Stub) -> None:
     assert sizes == [2**20] * 4
 
 
-def test_a_large_header_leaves_less_room_for_the_first_chunk(stub: Stub) -> None:
+def test_large_header_shrinks_first_chunk(stub: Stub) -> None:
     far = {"positions": [2**39 + 2 * i for i in range(2**18)]}  # 6 bytes each, in the header too
     spec = message("TensorSpec")(
         sinusoidal={"dim": 8, "axes": [{}, {}]}, table={"position_ids": [far, far]}
@@ -57,7 +57,7 @@ def test_a_large_header_leaves_less_room_for_the_first_chunk(stub: Stub) -> None
     assert [len(reply.data) for reply in replies[1:-1]] == [2**21] * 3
 
 
-def test_one_message_equals_the_stream(stub: Stub) -> None:
+def test_unary_response_equals_stream(stub: Stub) -> None:
     spec = alibi(8, 200, **DENSE)
     reply = stub.tensor(spec)
     assert reply.data == dense_alibi(8, 200, 200).tobytes() == stub.payload(spec)
@@ -65,7 +65,7 @@ def test_one_message_equals_the_stream(stub: Stub) -> None:
     assert reply.header_crc32c == header_checksum(reply)
 
 
-def test_a_remembered_answer_is_the_same(stub: Stub) -> None:
+def test_repeated_answer_is_identical(stub: Stub) -> None:
     first, again = (stub.tensor(alibi(3, 20)) for _ in range(2))
     assert again == first
     assert again.header_crc32c == header_checksum(again)
@@ -80,7 +80,7 @@ def test_an_answer_has_the_checksum_of_its_request(stub: Stub) -> None:
         assert [reply.request_crc32c for reply in replies] == [want] * 3
 
 
-def test_every_method_gives_the_same_header(stub: Stub) -> None:
+def test_every_method_returns_the_same_header(stub: Stub) -> None:
     spec = alibi(2, 16)
     described = stub.describe(message("DescribeTensorRequest")(spec=spec))
     header = described.header
@@ -106,7 +106,7 @@ def test_resolved_spec_names_the_same_bytes(stub: Stub) -> None:
     [alibi(4, 300, 700, **DENSE), alibi(4, 5000), sinusoid(3000, 129, data_type="DATA_TYPE_BF16")],
     ids=["dense", "diagonals", "table"],
 )
-def test_any_range_is_that_part_of_the_whole(stub: Stub, spec: Any) -> None:
+def test_any_byte_range_equals_slice_of_whole(stub: Stub, spec: Any) -> None:
     whole = stub.payload(spec)
     fingerprint = stub.header(spec).fingerprint
     numbers = random.Random(20260101)
@@ -126,7 +126,7 @@ def test_any_range_is_that_part_of_the_whole(stub: Stub, spec: Any) -> None:
         assert check_replies(replies, begin, end, 2**17) == whole[begin:end]
 
 
-def test_a_stream_cut_anywhere_and_resumed_is_the_whole(stub: Stub) -> None:
+def test_stream_resumed_at_any_point_is_complete(stub: Stub) -> None:
     spec = alibi(4, 600, 700, **DENSE)
     whole = dense_alibi(4, 600, 700).tobytes()
     numbers = random.Random(7)
@@ -148,7 +148,7 @@ def test_a_stream_cut_anywhere_and_resumed_is_the_whole(stub: Stub) -> None:
     assert got == whole
 
 
-def test_two_gibibytes_dense_do_not_grow_the_server(start_server: Any) -> None:
+def test_streaming_two_gibibytes_keeps_memory_bounded(start_server: Any) -> None:
     server = start_server()
     stub = server.connect()
     stub.payload(alibi(32, 64, **DENSE))  # what the first call of a process costs is not meant
@@ -162,7 +162,7 @@ def test_two_gibibytes_dense_do_not_grow_the_server(start_server: Any) -> None:
     assert most - before < 32 << 20
 
 
-def test_64_clients_one_cold_key_one_computation(start_server: Any) -> None:
+def test_64_clients_share_one_computation(start_server: Any) -> None:
     server = start_server()
     spec = sinusoid(20000, 256)
     barrier = threading.Barrier(64)
@@ -181,12 +181,12 @@ def test_64_clients_one_cold_key_one_computation(start_server: Any) -> None:
     assert sum(asked) >= 64
 
 
-def test_cancelled_at_random_points_nothing_leaks(start_server: Any) -> None:
+def test_cancellation_at_random_points_leaks_nothing(start_server: Any) -> None:
     server = start_server("--memory-budget=256MiB")
     numbers = random.Random(3)
     with server.connect() as stub:
         for i in range(300):
-            # Each a table of its own, so that computing is cut short as well.
+            # Each request has its own table, so that computations are cancelled as well.
             call = stub.stream(
                 sinusoid(20000 + i, 64, data_type="DATA_TYPE_F64"), max_chunk_bytes=4096
             )
@@ -199,7 +199,7 @@ def test_cancelled_at_random_points_nothing_leaks(start_server: Any) -> None:
     assert server.stop() == 0
 
 
-def test_unary_calls_cancelled_at_random_points(start_server: Any) -> None:
+def test_cancelled_unary_calls_leak_nothing(start_server: Any) -> None:
     server = start_server()
     with server.connect() as stub:
         for i in range(300):
@@ -219,7 +219,7 @@ def test_unary_calls_cancelled_at_random_points(start_server: Any) -> None:
     assert server.stop() == 0
 
 
-def test_a_deadline_stops_the_computation(start_server: Any) -> None:
+def test_deadline_stops_computation(start_server: Any) -> None:
     server = start_server("--memory-budget=16GiB", "--threads=1")
     with server.connect() as stub:
         stub.check()

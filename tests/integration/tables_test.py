@@ -35,7 +35,7 @@ def write_checkpoint(folder: pathlib.Path, encoder: Any = ENCODER) -> None:
 
 
 def replace(path: pathlib.Path, tensors: dict[str, Any]) -> None:
-    """As tables should be replaced: the new file takes the old one's name."""
+    """Replaces a file atomically: the new one is renamed over the old one."""
     save_file(tensors, path.with_suffix(".new"))
     path.with_suffix(".new").rename(path)
 
@@ -53,7 +53,7 @@ def names(stub: Any) -> list[str]:
     return [table.name for table in stub.tables(message("ListTablesRequest")()).tables]
 
 
-def test_a_checkpoint_is_served_by_name(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_checkpoint_tables_are_served_by_name(start_server: Any, tmp_path: pathlib.Path) -> None:
     write_checkpoint(tmp_path / "model")
     with start_server(f"--checkpoint=m={tmp_path / 'model'}").connect() as stub:
         decoder, encoder = stub.tables(message("ListTablesRequest")()).tables
@@ -73,7 +73,7 @@ def test_a_checkpoint_is_served_by_name(start_server: Any, tmp_path: pathlib.Pat
         assert header.resolved_spec.t5.table.sha256 == encoder.sha256
         assert stub.header(header.resolved_spec).fingerprint == header.fingerprint
 
-        # The spec that comes with a table needs nothing but an extent.
+        # The spec listed with a table needs only an extent.
         ready = decoder.spec
         assert not ready.t5.bidirectional
         ready.pair.CopyFrom(by_name.pair)
@@ -82,9 +82,7 @@ def test_a_checkpoint_is_served_by_name(start_server: Any, tmp_path: pathlib.Pat
         )
 
 
-def test_tables_that_are_used_together_have_one_spec(
-    start_server: Any, tmp_path: pathlib.Path
-) -> None:
+def test_tables_used_together_have_one_spec(start_server: Any, tmp_path: pathlib.Path) -> None:
     config = {"model_type": "swinv2", "window_size": 2, "num_heads": [3]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     place = "encoder.layers.0.blocks.0"
@@ -102,9 +100,7 @@ def test_tables_that_are_used_together_have_one_spec(
         assert list(stub.header(output.spec).parts[0].shape) == [3, 3, 3]
 
 
-def test_folders_and_single_tables_have_names_of_their_own(
-    start_server: Any, tmp_path: pathlib.Path
-) -> None:
+def test_names_of_folder_and_single_tables(start_server: Any, tmp_path: pathlib.Path) -> None:
     save_file({"w": ENCODER, "ids": np.arange(3)}, tmp_path / "a.safetensors")
     save_file({"only": ENCODER.T.copy()}, tmp_path / "heads.safetensors")
     server = start_server(
@@ -122,7 +118,7 @@ def test_folders_and_single_tables_have_names_of_their_own(
     assert server.metrics()["attnbias_mounted_tables"] == 4
 
 
-def test_pages(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_list_tables_is_paginated(start_server: Any, tmp_path: pathlib.Path) -> None:
     save_file({f"t{i:04}": ENCODER[:1] for i in range(250)}, tmp_path / "a.safetensors")
     with start_server(f"--tables={tmp_path}").connect() as stub:
         seen, token, pages = [], "", 0
@@ -138,7 +134,7 @@ def test_pages(start_server: Any, tmp_path: pathlib.Path) -> None:
             assert Details(error).fields == [field]
 
 
-def test_an_unknown_table_is_not_found(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_unknown_table_is_not_found(start_server: Any, tmp_path: pathlib.Path) -> None:
     write_checkpoint(tmp_path / "model")
     with start_server(f"--checkpoint=m={tmp_path / 'model'}").connect() as stub:
         for field, table in (("name", "m/encoders"), ("sha256", "0" * 64)):
@@ -150,9 +146,7 @@ def test_an_unknown_table_is_not_found(start_server: Any, tmp_path: pathlib.Path
 
 
 @pytest.mark.parametrize("how", ["poll", "hangup"])
-def test_changed_files_are_mounted_anew(
-    start_server: Any, tmp_path: pathlib.Path, how: str
-) -> None:
+def test_changed_files_are_remounted(start_server: Any, tmp_path: pathlib.Path, how: str) -> None:
     model = tmp_path / "model"
     write_checkpoint(model)
     poll = "100ms" if how == "poll" else "0s"
@@ -175,14 +169,14 @@ def test_changed_files_are_mounted_anew(
         before, after = (np.frombuffer(answer.data, "<f4") for answer in (old, new))
         np.testing.assert_array_equal(after, before + 1)
 
-        # Written over in place, and not even whole: what was mounted stays.
+        # Overwritten in place, and incomplete: the mounted table stays.
         (model / "model.safetensors").write_bytes(b"not a table")
         notice()
         eventually(lambda: "mounted before remain" in server.log(), "a line about the failure")
         assert stub.tensor(request).data == new.data
         assert server.metrics()["attnbias_tables_reload_failed"] == 1
 
-        # A folder in a file's place does not end the server either.
+        # A folder in place of the file does not stop the server either.
         config = model / "config.json"
         config.unlink()
         config.mkdir()
@@ -207,7 +201,7 @@ def write_large_table(folder: pathlib.Path, mebibytes: int) -> None:
     (folder / "new").rename(folder / "large.safetensors")
 
 
-def test_mounted_tables_count_in_the_budget(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_mounted_tables_count_against_budget(start_server: Any, tmp_path: pathlib.Path) -> None:
     write_large_table(tmp_path, 24)
     server = start_server(f"--tables={tmp_path}", "--memory-budget=64MiB", "--tables-poll=100ms")
     budget = "attnbias_memory_budget_bytes"
@@ -229,7 +223,7 @@ def test_mounted_tables_count_in_the_budget(start_server: Any, tmp_path: pathlib
     ) in ended.stderr
 
 
-def test_an_emptied_folder_keeps_the_tables(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_emptied_folder_keeps_mounted_tables(start_server: Any, tmp_path: pathlib.Path) -> None:
     write_large_table(tmp_path, 1)
     server = start_server(f"--tables={tmp_path}", "--tables-poll=100ms")
     (tmp_path / "large.safetensors").rename(tmp_path / "elsewhere")
@@ -240,9 +234,7 @@ def test_an_emptied_folder_keeps_the_tables(start_server: Any, tmp_path: pathlib
     eventually(lambda: server.metrics()["attnbias_tables_reload_failed"] == 0, "mended")
 
 
-def test_a_table_that_becomes_empty_keeps_the_old_one(
-    start_server: Any, tmp_path: pathlib.Path
-) -> None:
+def test_empty_table_file_keeps_the_old_table(start_server: Any, tmp_path: pathlib.Path) -> None:
     write_large_table(tmp_path, 1)
     file = tmp_path / "large.safetensors"
     server = start_server(f"--table=x={file}:w", "--tables-poll=100ms")
@@ -266,9 +258,7 @@ def test_a_table_that_becomes_empty_keeps_the_old_one(
         ),
     ],
 )
-def test_what_cannot_be_mounted_ends_the_start(
-    tmp_path: pathlib.Path, flag: str, says: str
-) -> None:
+def test_unmountable_tables_fail_startup(tmp_path: pathlib.Path, flag: str, says: str) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt7"}')
     save_file({"w": np.zeros((0, 4), "f4")}, tmp_path / "empty.safetensors")
     ended = run_server("--check-config", flag.format(folder=tmp_path))
@@ -276,7 +266,7 @@ def test_what_cannot_be_mounted_ends_the_start(
     assert says in ended.stderr
 
 
-def test_lists_of_tables_come_from_the_environment_too(tmp_path: pathlib.Path) -> None:
+def test_table_lists_come_from_environment(tmp_path: pathlib.Path) -> None:
     write_checkpoint(tmp_path / "a")
     write_checkpoint(tmp_path / "b")
     folders = f"a={tmp_path / 'a'},b={tmp_path / 'b'}"
@@ -284,7 +274,7 @@ def test_lists_of_tables_come_from_the_environment_too(tmp_path: pathlib.Path) -
     assert f"checkpoint={folders}\n" in ended.stdout
 
 
-def test_the_tool_lists_what_it_can_use(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_tool_lists_usable_table_options(start_server: Any, tmp_path: pathlib.Path) -> None:
     write_checkpoint(tmp_path / "model")
     server: Server = start_server(f"--checkpoint=m={tmp_path / 'model'}")
 

@@ -21,7 +21,7 @@ serve() {
     printf '%s\n' "$line"
     [[ $line != "listening on "* ]] || break
   done
-  # Not some other server that happens to have the port.
+  # Rules out another server that happens to have the port.
   [[ $line == "listening on "* ]]
   printf '=== answers after %d s\n' "$SECONDS"
   "${inside[@]}" ./dev attnbias health

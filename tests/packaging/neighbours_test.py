@@ -61,7 +61,7 @@ def run(*command: str) -> Any:
 @pytest.mark.parametrize("first", ["client", "neighbour"])
 @pytest.mark.parametrize("neighbour", NEIGHBOURS)
 @pytest.mark.timeout(1800)
-def test_both_are_imported(python: str, neighbour: str, first: str) -> None:
+def test_both_packages_import_in_either_order(python: str, neighbour: str, first: str) -> None:
     packages = [os.environ["ATTNBIAS_WHEEL"], neighbour]
     for package in packages if first == "client" else reversed(packages):
         run(python, "-m", "pip", "install", "--quiet", package)

@@ -135,11 +135,11 @@ def requests(browser: Chrome) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_resolve(page: str) -> None:
     assert broken_links(page, links_of(SITE / page).links) == []
 
 
-def test_broken_links_are_seen() -> None:
+def test_broken_links_are_reported() -> None:
     links = ["../t5/", "../t5/#nowhere", "../none/", "https://example.org/none"]
     assert broken_links("gallery/alibi/index.html", links) == ["../t5/#nowhere", "../none/"]
 
@@ -168,7 +168,7 @@ def test_page_loads_and_fits_a_phone(browser: Chrome, server: str, page: str) ->
         ("from_config", "reference/python/"),
     ],
 )
-def test_search_finds(browser: Chrome, server: str, words: str, page: str) -> None:
+def test_search_finds_the_page(browser: Chrome, server: str, words: str, page: str) -> None:
     resize(browser, DESKTOP)
     browser.get(server)
     field = browser.find_element(By.CSS_SELECTOR, "input.md-search__input")
@@ -194,9 +194,7 @@ def wait_for_scheme(browser: Chrome, name: str) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "name"), [("light", "default"), ("dark", "slate")])
-def test_colours_are_those_of_the_system(
-    browser: Chrome, server: str, scheme: str, name: str
-) -> None:
+def test_colours_follow_the_system(browser: Chrome, server: str, scheme: str, name: str) -> None:
     resize(browser, DESKTOP)
     prefer(browser, scheme)
     browser.get(f"{server}gallery/alibi/")
@@ -205,7 +203,7 @@ def test_colours_are_those_of_the_system(
     assert browser.execute_script(BROKEN_PICTURES) == []
 
 
-def test_button_changes_the_colours(browser: Chrome, server: str) -> None:
+def test_button_switches_the_colours(browser: Chrome, server: str) -> None:
     resize(browser, DESKTOP)
     prefer(browser, "dark")
     browser.get(f"{server}gallery/t5/")
@@ -217,7 +215,7 @@ def test_button_changes_the_colours(browser: Chrome, server: str) -> None:
     browser.execute_script("localStorage.clear()")
 
 
-def test_tabs_show_the_lines_of_one_language(browser: Chrome, server: str) -> None:
+def test_tabs_show_lines_of_one_language(browser: Chrome, server: str) -> None:
     resize(browser, PHONE)
     browser.get(f"{server}gallery/rotary/")
     for title, word in (("Go", "&pb.Rotary{"), ("grpcurl", "-plaintext"), ("Python", "Rotary(")):
@@ -227,7 +225,7 @@ def test_tabs_show_the_lines_of_one_language(browser: Chrome, server: str) -> No
         assert word in block.text
 
 
-def test_menu_of_a_phone_leads_to_pages(browser: Chrome, server: str) -> None:
+def test_phone_menu_links_to_pages(browser: Chrome, server: str) -> None:
     resize(browser, PHONE)
     browser.get(server)
     (menu,) = shown(browser, "label.md-header__button[for='__drawer']")
@@ -236,7 +234,7 @@ def test_menu_of_a_phone_leads_to_pages(browser: Chrome, server: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["gallery/t5/", "gallery/deberta/"])
-def test_formulas_are_mathematics(browser: Chrome, server: str, page: str) -> None:
+def test_formulas_are_rendered(browser: Chrome, server: str, page: str) -> None:
     browser.get(server + page)
     formulas = shown(browser, "article math")
     assert formulas

@@ -56,7 +56,7 @@ class Case:
 
     @property
     def axes(self) -> int:
-        """Lists of positions, of an encoding of absolute ones."""
+        """Returns lists of positions of an absolute encoding."""
         return len(self.fields.get("axes") or "1")
 
     @property
@@ -66,7 +66,7 @@ class Case:
 
     @property
     def positions(self) -> tuple[int, int]:
-        """The first and last that it has."""
+        """Returns its first and last positions."""
         return POSITIONS.get(self.encoding, lambda _: None)(self.fields) or (-FAR, FAR)
 
     @property
@@ -116,7 +116,7 @@ class Case:
         return self.fields.get("variant") == "KEY_FROM_END"
 
     def spec(self, **extent_and_output: Any) -> Any:
-        """A TensorSpec, of the contract compiled by the test."""
+        """Returns a TensorSpec, of the contract compiled by the test."""
         spec = message("TensorSpec")(**extent_and_output)
         owner = getattr(spec, self.encoding)
         owner.SetInParent()
@@ -152,7 +152,7 @@ def _set_option(owner: Any, name: str, value: Any) -> None:
 
 
 def _enum_value(descriptor: Any, name: str) -> str:
-    """BUCKET_RULE_EXACT for EXACT."""
+    """Returns BUCKET_RULE_EXACT for EXACT."""
     unspecified: str = descriptor.enum_type.values_by_number[0].name
     return unspecified.removesuffix("UNSPECIFIED") + name
 
@@ -194,7 +194,7 @@ def _table(random: Random, *shape: int) -> Any:
 
 
 def _int(random: Random, first: int, last: int) -> int:
-    """Both ends are among them."""
+    """Returns an integer, both ends included."""
     return int(random.integers(first, last + 1))
 
 
@@ -248,7 +248,7 @@ class _Drawing:
         return is_needed or field.name in self._needed or self._random.random() < 0.5
 
     def _has(self, name: str) -> bool:
-        """As FieldRule's only_with has it."""
+        """Evaluates a condition as FieldRule's only_with defines it."""
         field = self._owner.fields_by_name[name]
         value = self._draw(field)
         if value is None:
@@ -297,7 +297,7 @@ class _Drawing:
         return math.exp(_float(self._random, math.log(first), math.log(last)))
 
     def _count(self, field: Any) -> int:
-        """A number for each of what the list gives the number of; of several lists, or for all."""
+        """Returns the count of numbers that the list determines; of several lists, or for all."""
         for other in self._owner.fields:
             given_by = option(other, "rule").given_by.split("|")
             if field.name in given_by:
@@ -320,7 +320,7 @@ class _Drawing:
 
 
 def _ladder(random: Random, pairs: int) -> Fields:
-    """One of the three kinds, or none."""
+    """Returns one of the three kinds of ladder, or none."""
     frequencies = random.uniform(-2, 2, pairs) * _pick(random, 0, 1, 1e-3)
     kinds = {"base": ..., "timescales": {}, "frequencies": frequencies.tolist()}
     chosen = _pick(random, None, *kinds)
@@ -328,12 +328,12 @@ def _ladder(random: Random, pairs: int) -> Fields:
 
 
 def _waves(dims: list[int], odd: Any) -> int:
-    """Frequencies of axes that have these columns."""
+    """Returns frequencies of axes that have these columns."""
     return sum(dim // 2 if odd == "ZERO" else (dim + 1) // 2 for dim in dims)
 
 
 def _sums(random: Random, pairs: int) -> Fields:
-    """A frequency matrix and its axes."""
+    """Returns a frequency matrix and its axes."""
     count = _int(random, 1, 4)
     offsets = [_pick(random, None, -0.5, 3.25) for _ in range(count)]
     axes = [{"offset": offset, "ladder": None} for offset in offsets]
@@ -376,7 +376,7 @@ def _relative_sinusoidal(random: Random) -> Fields:
 
 
 def _resample(random: Random, source: list[int], target: list[int]) -> Fields:
-    """Steps lead to the table's end at most."""
+    """Limits steps so that they stay within the table."""
     steps = [n / m * _float(random, 0.6, 1) for n, m in zip(source, target, strict=True)]
     kind = _pick(random, None, "LINEAR", "CUBIC")
     fields = {"filter": kind, "cubic_a": _pick(random, None, ...) if kind == "CUBIC" else None}
@@ -400,7 +400,7 @@ def _learned_absolute(random: Random) -> Fields:
 
 
 def _axis(random: Random, pairs: int) -> Fields:
-    """An axis, in part with a ladder of its own."""
+    """Returns an axis, sometimes with a ladder of its own."""
     frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()
     kinds = {"base": ..., "timescales": {"min": ...}, "frequencies": frequencies}
     kind = _pick(random, None, *kinds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates made for a test, by the tool `openssl`."""
+"""Certificates made for a test with the tool `openssl`."""
 
 import pathlib
 import subprocess

@@ -44,7 +44,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
 
 @functools.cache
 def message(name: str) -> Any:
-    """The class of a message of attnbias.v1."""
+    """Returns the class of a message of attnbias.v1."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"attnbias.v1.{name}"))
 
 
@@ -58,17 +58,17 @@ def option(descriptor: Any, name: str) -> Any:
 
 @functools.cache
 def inference_message(name: str) -> Any:
-    """The class of a message of the Open Inference Protocol."""
+    """Returns the class of a message of the Open Inference Protocol."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"inference.{name}"))
 
 
 def header_checksum(reply: Any) -> int:
-    """CRC-32C of a reply's header: protobuf writes it here as it does in the server."""
+    """Returns CRC-32C of a reply's header: protobuf serializes it here as it does in the server."""
     return int(crc32c.crc32c(reply.header.SerializeToString()))
 
 
 def nested(numbers: list[int], payload: bytes) -> bytes:
-    """A serialised message that has only field numbers[0], which has only numbers[1], and so on."""
+    """Returns a serialised message with only field numbers[0], which has only numbers[1], etc."""
     for number in reversed(numbers):
         payload = _varint(number << 3 | 2) + _varint(len(payload)) + payload
     return payload
@@ -83,7 +83,7 @@ def _varint(number: int) -> bytes:
 
 
 def spec(**fields: Any) -> Any:
-    """A TensorSpec."""
+    """Returns a TensorSpec."""
     return message("TensorSpec")(**fields)
 
 
@@ -94,14 +94,14 @@ def alibi(heads: int, queries: int, keys: int | None = None, **output: Any) -> A
 
 
 def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
-    """Press et al.'s bias for a power of two of heads, last query at the last key; exact in F32."""
+    """Returns Press et al.'s bias for 2^n heads, last query at the last key; exact in F32."""
     slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
     distance = np.abs(np.arange(queries)[:, None] + (keys - queries) - np.arange(keys)[None, :])
     return (slopes[:, None, None] * -distance).astype("<f4")  # an integer 0 has no sign
 
 
 def with_large_table() -> Any:
-    """A TensorSpec with a table of zeros of 2 MiB, the most that a request may have."""
+    """Returns a TensorSpec with a table of zeros of 2 MiB, the most that a request may have."""
     table = {"data_type": "DATA_TYPE_F32", "shape": [4096, 128], "data": bytes(2 << 20)}
     fields = {"num_heads": 128, "num_buckets": 4096, "max_distance": 8192, "bidirectional": True}
     pair = {"query_length": 4, "key_length": 4}
@@ -109,5 +109,5 @@ def with_large_table() -> Any:
 
 
 def sinusoid(positions: int, dim: int, **output: Any) -> Any:
-    """A TensorSpec of an interleaved sinusoidal table."""
+    """Returns a TensorSpec of an interleaved sinusoidal table."""
     return spec(sinusoidal={"dim": dim}, table={"positions": {"end": positions}}, output=output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups with limits, of version 1 or 2; where none can be made, tests are skipped."""
+"""Control groups with limits, of version 1 or 2; tests are skipped if none can be made."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ def has(controller: str, version: int) -> bool:
 
 @contextlib.contextmanager
 def limited(controller: str, version: int, files: Files) -> Iterator[pathlib.Path]:
-    """A group without limits of its own, below one with these."""
+    """Makes a group without limits of its own, below one with these."""
     if not has(controller, version):
         pytest.skip(f"{controller} has no groups of version {version} here")
     with contextlib.ExitStack() as stack:
@@ -39,7 +39,7 @@ def limited(controller: str, version: int, files: Files) -> Iterator[pathlib.Pat
 
 @contextlib.contextmanager
 def limited_memory(size: int) -> Iterator[pathlib.Path]:
-    """The same, with a limit of memory, of the version that is at hand."""
+    """Makes a group with a memory limit, of the available version."""
     version = 2 if has("memory", 2) else 1
     with limited("memory", version, memory_files(version, size)) as group:
         yield group

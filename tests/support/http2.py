@@ -42,7 +42,7 @@ def _frame_header(size: int, kind: int, flags: int, stream: int) -> bytes:
 
 
 def header_block(**fields: str) -> bytes:
-    """Header fields that HPACK leaves as they are."""
+    """Returns header fields that HPACK leaves unchanged."""
     pairs = ((name.replace("_", "-"), value) for name, value in fields.items())
     return b"".join(
         b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
@@ -51,13 +51,13 @@ def header_block(**fields: str) -> bytes:
 
 
 def call_headers(path: str, **more: str) -> bytes:
-    """The header block of a call of gRPC."""
+    """Returns the header block of a gRPC call."""
     pseudo = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "attnbias"}
     return header_block(**pseudo, content_type="application/grpc", te="trailers", **more)
 
 
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
-    """A message as it stands in the body of a call."""
+    """Returns a message as it stands in the body of a call."""
     return struct.pack(">BI", compressed, len(message)) + message
 
 
@@ -68,7 +68,7 @@ def settings(**values: int) -> bytes:
 
 
 def loopback(n: int) -> str:
-    """The n-th of the addresses from which clients of this machine can connect."""
+    """Returns the n-th of the addresses from which clients of this machine can connect."""
     return f"127.1.{n // 250}.{n % 250 + 1}"
 
 
@@ -118,7 +118,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 @dataclass
 class Stream:
-    """One call, from this side."""
+    """One call, seen from the client."""
 
     number: int
     unsent: memoryview

@@ -72,7 +72,7 @@ def root_mount() -> Iterator[list[str]]:
     if any(line.split()[4] == "/" for line in mounts):
         yield []
         return
-    # Not among pytest's own folders, which are removed with all they hold.
+    # Not in pytest's own folders, which are removed with their content.
     folder = tempfile.mkdtemp(prefix="attnbias-machine-")
     output("mount", "--rbind", "/", folder)
     try:

@@ -52,7 +52,7 @@ def by_infer(channel: grpc.Channel, spec: Any) -> Parts:
 
 
 def by_stream_infer(channel: grpc.Channel, spec: Any) -> Parts:
-    """Pieces put together."""
+    """Returns the chunks put together."""
     parts: Parts = {}
     replies = list(stream_infer(channel, [request_of(spec)]))
     for number, reply in enumerate(replies, 1):
@@ -80,7 +80,7 @@ def request_of(spec: Any, **fields: Any) -> Any:
 
 
 def set_parameter(request: Any, path: str, value: Any) -> None:
-    """By the type of the value, as Triton's client does."""
+    """Sets a parameter by the type of the value, as Triton's client does."""
     kinds = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
     setattr(request.parameters[path], kinds[type(value)], value)
 

@@ -7,7 +7,7 @@ DATA_TYPES = ("f64", "f32", "f16", "bf16")
 
 
 def within(case: Case, random: Random, length: int, farthest: int = 100000) -> int:
-    """The first of `length` positions that the encoding has."""
+    """Returns the first of `length` positions that the encoding has."""
     first, last = max(case.first, -farthest), min(case.last, farthest)
     return int(random.integers(first, last - length + 2))
 
@@ -32,7 +32,7 @@ def table_extent(case: Case, random: Random) -> Options:
 
 
 def pair_extent(case: Case, random: Random) -> Options:
-    """Whole or windows, by any of the origins; or lists, which have no lengths."""
+    """Returns the whole extent or windows, with any origin; or lists, which have no lengths."""
     queries, keys = (int(random.integers(1, 50)) for _ in range(2))
     extent: Options = {"query_length": queries, "key_length": max(keys, queries)}
     kind = random.integers(4)

@@ -154,7 +154,7 @@ class Details:
 
 
 def refused(call: Callable[[], Any]) -> grpc.RpcError:
-    """The error of a call that must fail; streams are read to their end."""
+    """Returns the error of a call that must fail; streams are read to their end."""
     try:
         result = call()
         if isinstance(result, Iterator):
@@ -204,14 +204,14 @@ def exposition_of(address: str, timeout: float | None = None) -> str:
 
 
 def samples_of(exposition: str) -> dict[str, float]:
-    """Every sample, by name with labels."""
+    """Returns every sample, by name with labels."""
     lines = exposition.splitlines()
     samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in samples}
 
 
 def calls_in(metrics: dict[str, float], kind: str, method: str = "") -> float:
-    """How many were "started" or "handled", of one method or of all."""
+    """Returns how many calls were "started" or "handled", of one method or of all."""
     prefix, label = f"grpc_server_{kind}_total", f'"{method}"' if method else ""
     return sum(n for name, n in metrics.items() if name.startswith(prefix) and label in name)
 
@@ -253,7 +253,7 @@ def no_call_is_open(metrics: dict[str, float]) -> bool:
 
 
 def settled(server: Server) -> None:
-    """Everything that calls held was given back, and each call has ended."""
+    """Waits until all memory held by calls is released, and each call has ended."""
 
     def is_settled() -> bool:
         metrics = server.metrics()

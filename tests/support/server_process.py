@@ -71,7 +71,7 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int:
-        """Exit code after SIGTERM."""
+        """Returns the exit code after SIGTERM."""
         self.terminate()
         return self.process.wait(PATIENCE)
 

@@ -16,7 +16,7 @@ Request = dict[str, Any]
 
 
 class Toxiproxy(NamedTuple):
-    """The process that all links of a test go through."""
+    """The process of all links of a test."""
 
     api: str
     pid: int
@@ -48,8 +48,8 @@ class Link:
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """Nothing comes through, either way; what it has swallowed is lost, and so are the
-        connections once it speaks again."""
+        """Passes nothing, in either direction; swallowed bytes are lost, and so are the
+        connections once it passes bytes again."""
         with self._toxic("timeout", "upstream"), self._toxic("timeout", "downstream"):
             yield
 

@@ -44,7 +44,7 @@ Parts = dict[str, Part]
 
 
 def part_of(array: Any) -> Part:
-    """An array as a part; its bytes are those of the wire."""
+    """Returns an array as a part; its bytes are those of the wire."""
     (data_type,) = (name for name, dtype in _ARRAY_TYPES.items() if dtype == array.dtype)
     return Part(data_type, array.shape, np.ascontiguousarray(array).tobytes())
 
@@ -68,7 +68,7 @@ def parts_of(result: Any, names: list[str]) -> Parts:
 
 
 def table(array: Any, **fields: Any) -> Any:
-    """A TableRef of the array's numbers."""
+    """Returns a TableRef of the array's numbers."""
     part = part_of(array)
     inline = message("InlineTable")(
         data_type=f"DATA_TYPE_{part.data_type}", shape=part.shape, data=part.data
@@ -188,7 +188,7 @@ def _text(owner: Any, field: Any, value: Any) -> str:
 
 
 def _table_text(table: Any, path: pathlib.Path) -> str:
-    """The table's name or digest, or a file with its numbers; files take turns in format."""
+    """Returns the table's name or digest, or a file with its numbers, in alternating formats."""
     source = table.WhichOneof("source")
     if source != "inline_table":
         return f"{source}:{getattr(table, source)}"

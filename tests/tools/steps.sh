@@ -552,7 +552,7 @@ step_peers() {
   [[ -n ${peers_filter:-} ]] ||
     grep --files-with-matches 'importorskip("\(torch\|jax\)' client/python/tests/test_*.py |
     xargs pytest "${at_once[@]}" client/python/tests/test_attach.py \
-      tests/docs/readme_test.py::test_blocks_for_torch_run_as_they_stand
+      tests/docs/readme_test.py::test_torch_blocks_run_unmodified
 }
 
 # The programs of examples/, on the peers' environment and on TensorFlow's.

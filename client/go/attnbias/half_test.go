@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestHalvesAreExact(t *testing.T) {
+func TestHalfConversionsRoundTrip(t *testing.T) {
 	for bits := range 1 << 16 {
 		half, brain := Float16(bits), BFloat16(bits)
 		if value := half.Float32(); value == value && ToFloat16(value) != half {
@@ -28,7 +28,7 @@ func TestHalvesAreExact(t *testing.T) {
 }
 
 // Checks the middle between each two neighbours, and the float32 on both sides of it.
-func TestRoundingIsToTheNearestEven(t *testing.T) {
+func TestRoundsTiesToEven(t *testing.T) {
 	for low := range Float16(0x7c00) {
 		next := (low + 1).Float32()
 		if low == 0x7bff { // whose neighbour is infinity, in place of 2^16

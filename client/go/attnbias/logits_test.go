@@ -58,7 +58,7 @@ func expectLogits(t *testing.T, got, rows []float32, first, count int) {
 	}
 }
 
-func TestLogitsAreTheirFormula(t *testing.T) {
+func TestLogitsMatchFormula(t *testing.T) {
 	client := realClient(t)
 	stream, err := NewLogits[float32, float32](client, shawKeys())
 	if err != nil {
@@ -89,7 +89,7 @@ func TestLogitsAreTheirFormula(t *testing.T) {
 }
 
 // More than one block: each sum is that of the row's weights.
-func TestManyRowsGoInBlocks(t *testing.T) {
+func TestSendsManyRowsInBlocks(t *testing.T) {
 	const heads, length, dim = 2, 3000, 4
 	client := realClient(t)
 	table := make([]float32, dim)
@@ -186,7 +186,7 @@ func smallLogits(t *testing.T, client *Client) *Logits[float32, float32] {
 	return stream
 }
 
-func TestLogitsRefuseWhatIsWrong(t *testing.T) {
+func TestLogitsRejectInvalidArguments(t *testing.T) {
 	client := clientOf(t, "localhost")
 	for want, spec := range map[string]*pb.LogitsSpec{
 		"spec: got nil, want an *attnbiaspb.LogitsSpec":  nil,
@@ -211,7 +211,7 @@ func TestLogitsRefuseWhatIsWrong(t *testing.T) {
 	expectError(t, err, ErrTooLarge, "WithMaxTensorBytes: the tensor has")
 }
 
-func TestLogitsGoOnAfterABreak(t *testing.T) {
+func TestLogitsResumeAfterBrokenStream(t *testing.T) {
 	f, client := fakeAndClient(t)
 	f.logits = logitsServer(2, broken, func(*pb.ComputeLogitsResponse) {})
 	stream := smallLogits(t, client)
@@ -226,7 +226,7 @@ func TestLogitsGoOnAfterABreak(t *testing.T) {
 	}
 }
 
-func TestStreamThatEndedUnusedIsNoAttempt(t *testing.T) {
+func TestIdleStreamEndIsNotAnAttempt(t *testing.T) {
 	f, client := fakeAndClient(t, WithMaxAttempts(1))
 	f.logits = logitsServer(1, broken, func(*pb.ComputeLogitsResponse) {})
 	stream := smallLogits(t, client)
@@ -243,7 +243,7 @@ func TestStreamThatEndedUnusedIsNoAttempt(t *testing.T) {
 	}
 }
 
-func TestWrongAnswersAreRefused(t *testing.T) {
+func TestLogitsRejectCorruptResponses(t *testing.T) {
 	for want, spoil := range map[string]func(*pb.ComputeLogitsResponse){
 		"have CRC-32C":          func(answer *pb.ComputeLogitsResponse) { answer.Crc32C++ },
 		"want offset 0 of row":  func(answer *pb.ComputeLogitsResponse) { answer.Offset = 4 },
@@ -266,7 +266,7 @@ func TestWrongAnswersAreRefused(t *testing.T) {
 	expectError(t, err, ErrCorrupt, "ended in OK before all rows")
 }
 
-func TestLogitsEndWithTheirContext(t *testing.T) {
+func TestCancelledContextEndsLogits(t *testing.T) {
 	f, client := fakeAndClient(t)
 	answers := logitsServer(5, nil, func(*pb.ComputeLogitsResponse) {})
 	var calls atomic.Int32

@@ -10,7 +10,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-func TestPresetsAreTheirEncodings(t *testing.T) {
+func TestPresetsBuildTheirEncodings(t *testing.T) {
 	const axis = "axes { scale: 6.283185307179586 eps: 1e-6 ladder { base: 20 } length: "
 	for want, got := range map[string]*pb.TensorSpec{
 		"relative_sinusoidal { dim: 8 columns: COLUMNS_SINES_COSINES left: 4 causal: true }": {

@@ -34,7 +34,7 @@ func later(delay time.Duration) error {
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }
 
-func TestCloseEndsWhatWaits(t *testing.T) {
+func TestCloseEndsWaitingCalls(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	address := listener.Addr().String()
 	listener.Close()
@@ -58,7 +58,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	<-done
 }
 
-func TestOnlyWhatPassesIsTriedAgain(t *testing.T) {
+func TestRetriesOnlyTransientErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		err   error
 		calls int
@@ -101,7 +101,7 @@ func TestOnlyWhatPassesIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestErrorHasTheServersDelay(t *testing.T) {
+func TestErrorReportsServerRetryDelay(t *testing.T) {
 	f, client := fakeAndClient(t)
 	f.errors = []error{later(time.Hour)}
 	_, err := client.ServerInfo(t.Context())
@@ -114,7 +114,7 @@ func TestErrorHasTheServersDelay(t *testing.T) {
 	}
 }
 
-func TestWaitIsLoggedOnceAndEndsWithItsContext(t *testing.T) {
+func TestWaitIsLoggedOnceAndEndsWithContext(t *testing.T) {
 	var log bytes.Buffer
 	f, client := fakeAndClient(t, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	f.errors = []error{status.Error(codes.Unavailable, "away"), later(10 * time.Second)}
@@ -128,7 +128,7 @@ func TestWaitIsLoggedOnceAndEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestReplicasShareTheCalls(t *testing.T) {
+func TestBalancesCallsAcrossReplicas(t *testing.T) {
 	one, other := listen(t, "127.0.0.1:0"), listen(t, "[::1]:0")
 	first, _ := serve(t, one)
 	second, stop := serve(t, other)
@@ -153,7 +153,7 @@ func TestReplicasShareTheCalls(t *testing.T) {
 	}
 }
 
-func TestContextsMetadataGoesAlong(t *testing.T) {
+func TestSendsContextMetadata(t *testing.T) {
 	f, client := fakeAndClient(t)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer of a mesh")
 	if _, err := client.ServerInfo(ctx); err != nil || f.token != "Bearer of a mesh" {
@@ -161,7 +161,7 @@ func TestContextsMetadataGoesAlong(t *testing.T) {
 	}
 }
 
-func TestWrongOptionsAreNamed(t *testing.T) {
+func TestInvalidOptionsAreNamed(t *testing.T) {
 	for want, options := range map[string][]Option{
 		"WithTimeout: got 0s, want more than 0":            {WithTimeout(0)},
 		"WithMaxAttempts: got 0, want at least 1":          {WithMaxAttempts(0)},
@@ -180,7 +180,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 	}
 }
 
-func TestTargetOfTheEnvironment(t *testing.T) {
+func TestReadsTargetFromEnvironment(t *testing.T) {
 	t.Setenv("ATTNBIAS_SERVER", "elsewhere")
 	if client := clientOf(t, ""); client.target != "elsewhere:50051" {
 		t.Errorf("got %q", client.target)

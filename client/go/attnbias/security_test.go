@@ -104,7 +104,7 @@ func replaceFile(t *testing.T, path string, content []byte) {
 	}
 }
 
-func TestServerLearnsWhoCalls(t *testing.T) {
+func TestServerReceivesClientIdentity(t *testing.T) {
 	servers, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
 	folder := t.TempDir()
 	files := TLS{
@@ -143,7 +143,7 @@ func TestServerLearnsWhoCalls(t *testing.T) {
 }
 
 // tests/clients has the other servers that do not suit a client.
-func TestAdviceFitsTheServer(t *testing.T) {
+func TestErrorAdviceMatchesServerSecurity(t *testing.T) {
 	servers, trusted := newAuthority(t, "servers"), filepath.Join(t.TempDir(), "trusted")
 	replaceFile(t, trusted, pemOf("CERTIFICATE", servers.certificate.Raw))
 	withTLS := func(config *tls.Config) string {
@@ -180,7 +180,7 @@ func TestAdviceFitsTheServer(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeUsedIsNamed(t *testing.T) {
+func TestUnusableCredentialsAreNamed(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
 	replaceFile(t, text, []byte("two words"))
 	for _, test := range []struct {
@@ -200,7 +200,7 @@ func TestWhatCannotBeUsedIsNamed(t *testing.T) {
 	}
 }
 
-func TestOptionsBeatTheEnvironment(t *testing.T) {
+func TestOptionsOverrideEnvironment(t *testing.T) {
 	folder := t.TempDir()
 	ca, token := filepath.Join(folder, "ca"), filepath.Join(folder, "token")
 	replaceFile(t, ca, pemOf("CERTIFICATE", newAuthority(t, "a").certificate.Raw))

@@ -117,7 +117,7 @@ func expectWindows[T Element, V windowed[T, V]](
 	return whole, inner
 }
 
-func TestToeplitzIsItsDenseTensor(t *testing.T) {
+func TestToeplitzMatchesDenseTensor(t *testing.T) {
 	for _, extent := range []string{
 		"pair { query_length: 6 key_length: 9 alignment: ALIGNMENT_END }",
 		"pair { query_length: 9 key_length: 9 queries { begin: 2 end: 8 } }",
@@ -173,7 +173,7 @@ func TestElementTypes(t *testing.T) {
 	expectError(t, err, ErrInvalidArgument, want)
 }
 
-func TestIndicesHaveNoHeads(t *testing.T) {
+func TestBucketIndicesHaveNoHeadAxis(t *testing.T) {
 	const buckets = " output { values: VALUES_BUCKETS }"
 	expectIndices(t, "t5 { num_heads: 2 bidirectional: true } "+
 		"pair { query_length: 40 key_length: 30 alignment: ALIGNMENT_START }"+buckets,
@@ -199,7 +199,7 @@ func expectIndices[V view[int32]](t *testing.T, text string, as func(*Tensor) (V
 	expectDense(t, got, want, 0, 0, 0)
 }
 
-func TestKeyRowIsItsDenseTensor(t *testing.T) {
+func TestKeyRowMatchesDenseTensor(t *testing.T) {
 	_, part := expectWindows(t, specOf(t, "alibi { num_heads: 3 variant: "+
 		"ALIBI_VARIANT_KEY_FROM_START } pair { query_length: 6 key_length: 9 "+
 		"alignment: ALIGNMENT_END }"), AsKeyRow[float32])
@@ -208,7 +208,7 @@ func TestKeyRowIsItsDenseTensor(t *testing.T) {
 	}
 }
 
-func TestBlockToeplitzIsItsDenseTensor(t *testing.T) {
+func TestBlockToeplitzMatchesDenseTensor(t *testing.T) {
 	for _, grid := range []struct {
 		fields, extent string
 		rows           int64 // of the table
@@ -225,7 +225,7 @@ func TestBlockToeplitzIsItsDenseTensor(t *testing.T) {
 	}
 }
 
-func TestBorderedToeplitzIsItsDenseTensor(t *testing.T) {
+func TestBorderedToeplitzMatchesDenseTensor(t *testing.T) {
 	for _, extent := range []string{
 		"", "queries { begin: 1 end: 8 }", "keys { begin: 2 end: 9 }",
 	} {
@@ -236,7 +236,7 @@ func TestBorderedToeplitzIsItsDenseTensor(t *testing.T) {
 	}
 }
 
-func TestArraysHaveRows(t *testing.T) {
+func TestArrayReturnsRows(t *testing.T) {
 	client := realClient(t)
 	tensor := get(t, client, specOf(t, "sinusoidal { dim: 4 } table { positions { end: 3 } }"))
 	table, err := AsArray[float32](tensor, "positions")
@@ -254,7 +254,7 @@ func TestArraysHaveRows(t *testing.T) {
 	expectPanic(t, "index out of range: got 3, want one of", func() { table.Row(3) })
 }
 
-func TestGridsAreTheirDenseTable(t *testing.T) {
+func TestGridTableMatchesDenseTable(t *testing.T) {
 	client := realClient(t)
 	spec := specOf(t, "rotary { head_dim: 8 axes {} axes {} axes {} pair_axis: [0, 1, 2, 0] } "+
 		"table { grid: [2, 3, 4] grid_offset: [5, -1, 0] }")
@@ -289,7 +289,7 @@ func TestGridsAreTheirDenseTable(t *testing.T) {
 	expectError(t, err, ErrInvalidArgument, `got "positions.axis0", want one of the tensor's parts`)
 }
 
-func TestVectorsAreTheirDenseTensor(t *testing.T) {
+func TestVectorsMatchDenseTensor(t *testing.T) {
 	client := realClient(t)
 	for _, table := range []*pb.TableRef{counting(5, 3), counting(2, 5, 3)} {
 		spec := specOf(t, "pair { query_length: 6 key_length: 8 alignment: ALIGNMENT_START }")
@@ -325,7 +325,7 @@ func TestVectorsAreTheirDenseTensor(t *testing.T) {
 	}
 }
 
-func TestViewsCopyNothing(t *testing.T) {
+func TestViewsDoNotCopy(t *testing.T) {
 	client := realClient(t)
 	spec := specOf(t, "alibi { num_heads: 4 } pair { query_length: 512 key_length: 512 }")
 	tensor := get(t, client, spec)
@@ -356,7 +356,7 @@ func TestViewsCopyNothing(t *testing.T) {
 	}
 }
 
-func TestWrongIndicesAreNamed(t *testing.T) {
+func TestPanicNamesOutOfRangeIndex(t *testing.T) {
 	client := realClient(t)
 	spec := specOf(t, "alibi { num_heads: 2 } pair { query_length: 4 key_length: 5 "+
 		"alignment: ALIGNMENT_START }")
@@ -396,7 +396,7 @@ func expectPanic(t *testing.T, want string, call func()) {
 	call()
 }
 
-func TestServerIsDescribed(t *testing.T) {
+func TestServerInfoTablesAndHealth(t *testing.T) {
 	client := realClient(t)
 	info, err := client.ServerInfo(t.Context())
 	if err != nil || info.Version == "" || len(info.Encodings) == 0 {

@@ -54,7 +54,7 @@ func newDownload(maxBytes int64) *download {
 
 var broken = status.Error(codes.Unavailable, "broken")
 
-func TestStreamGoesOnWhereItBroke(t *testing.T) {
+func TestStreamResumesAfterBreak(t *testing.T) {
 	f, client := fakeAndClient(t)
 	header := withHeader(payloadHeader())
 	f.script = []func(*pb.StreamTensorRequest, tensorStream) error{
@@ -76,7 +76,7 @@ func TestStreamGoesOnWhereItBroke(t *testing.T) {
 	}
 }
 
-func TestCloseEndsAStream(t *testing.T) {
+func TestCloseCancelsStream(t *testing.T) {
 	f, client := fakeAndClient(t, WithTimeout(time.Hour))
 	f.script = append(f.script, func(request *pb.StreamTensorRequest, stream tensorStream) error {
 		if err := stream.Send(answering(request, firstPart())); err != nil {
@@ -90,7 +90,7 @@ func TestCloseEndsAStream(t *testing.T) {
 	expectError(t, err, context.Canceled, "the client is closed")
 }
 
-func TestMemoryIsTakenOnce(t *testing.T) {
+func TestAllocatesOnceAcrossRetries(t *testing.T) {
 	const size = 64 << 20
 	spec := proto.CloneOf(alibi)
 	spec.GetPair().KeyLength = size/4 - 1
@@ -111,7 +111,7 @@ func TestMemoryIsTakenOnce(t *testing.T) {
 	}
 }
 
-func TestGetIntoWritesWhereItIsTold(t *testing.T) {
+func TestGetIntoWritesToGivenMemory(t *testing.T) {
 	_, client := fakeAndClient(t)
 	out := make([]float32, 4)
 	tensor, err := GetInto(t.Context(), client, alibi, out)

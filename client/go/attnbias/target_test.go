@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTargetHasAPort(t *testing.T) {
+func TestTargetDefaultsToServicePort(t *testing.T) {
 	for given, want := range map[string]string{
 		"localhost":              "localhost:50051",
 		"host:1":                 "host:1",
@@ -27,7 +27,7 @@ func TestTargetHasAPort(t *testing.T) {
 	}
 }
 
-func TestTargetThatIsNone(t *testing.T) {
+func TestRejectsInvalidTargets(t *testing.T) {
 	for _, given := range []string{
 		"", "host:", "host:0", "host:65536", "a b", "a,b", "/run/a.sock", "[::1", "http://host",
 		"https://host:1", "unix:", "ipv4:", "ipv4:1.2.3.4,", "dns:///", "host:1:2",
@@ -39,7 +39,7 @@ func TestTargetThatIsNone(t *testing.T) {
 	}
 }
 
-func TestTargetIsOnThisMachine(t *testing.T) {
+func TestRecognizesLocalTargets(t *testing.T) {
 	for given, want := range map[string]bool{
 		"localhost": true, "127.0.0.1:1": true, "[::1]:1": true, "dns:///localhost": true,
 		"ipv4:127.0.0.1,127.0.0.2": true, "unix:/run/a.sock": true,

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestServersTextIsEscapedAndCut(t *testing.T) {
+func TestServerTextIsEscapedAndTruncated(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain text, \"quoted\", été 漢字 \\": "plain text, \"quoted\", été 漢字 \\",
 		"\x1b]0;a\x07":              `\x1b]0;a\a`,

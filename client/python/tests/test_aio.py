@@ -33,7 +33,7 @@ def public(kind: type) -> dict[str, inspect.Signature]:
     }
 
 
-def test_the_two_clients_have_the_same_methods() -> None:
+def test_sync_and_async_clients_have_the_same_methods() -> None:
     assert public(aio.Client) == public(attnbias.Client)
     assert inspect.signature(aio.Client) == inspect.signature(attnbias.Client)
 
@@ -70,7 +70,7 @@ def test_cancelling_the_task_cancels_the_call(server: FakeServer) -> None:
     asyncio.run(main())
 
 
-def test_many_calls_of_one_loop(server: FakeServer) -> None:
+def test_concurrent_calls_in_one_event_loop(server: FakeServer) -> None:
 
     async def main() -> None:
         async with aio.Client(server.target) as client:
@@ -81,7 +81,7 @@ def test_many_calls_of_one_loop(server: FakeServer) -> None:
     asyncio.run(main())
 
 
-def test_a_client_goes_from_loop_to_loop(server: FakeServer) -> None:
+def test_client_works_in_several_event_loops(server: FakeServer) -> None:
     client = aio.Client(server.target)
     for _ in range(2):
         assert asyncio.run(client.health())
@@ -90,7 +90,7 @@ def test_a_client_goes_from_loop_to_loop(server: FakeServer) -> None:
         asyncio.run(client.health())
 
 
-def test_a_file_is_written(server: FakeServer, tmp_path: Path) -> None:
+def test_save_writes_file(server: FakeServer, tmp_path: Path) -> None:
 
     async def main() -> None:
         async with aio.Client(server.target) as client:

@@ -23,7 +23,7 @@ CHUNKS = st.tuples(
 
 
 @given(st.integers(0, 60), st.lists(CHUNKS, max_size=8))
-def test_a_chunk_is_written_whole_or_not_at_all(
+def test_chunk_is_written_completely_or_not_at_all(
     size: int, chunks: list[tuple[int, int, bytes]]
 ) -> None:
     memory = np.zeros(size, np.uint8)
@@ -78,7 +78,7 @@ def headers(draw: st.DrawFn) -> service_pb2.TensorHeader:
 
 
 @given(headers())
-def test_a_header_is_refused_or_its_parts_fit(header: service_pb2.TensorHeader) -> None:
+def test_accepted_header_has_parts_that_fit(header: service_pb2.TensorHeader) -> None:
     try:
         info = to_tensor_info(header)
     except (DataLossError, UnimplementedError):

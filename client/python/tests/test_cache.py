@@ -93,7 +93,7 @@ def request(folder: Path) -> Path:
 # Answers
 
 
-def test_a_hit_needs_no_server(
+def test_cache_hit_needs_no_server(
     server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
 ) -> None:
     first = get(cached)
@@ -109,7 +109,7 @@ def test_a_hit_needs_no_server(
     assert len(server.requests) == 1
 
 
-def test_what_is_given_is_the_file_itself(cached: attnbias.Client, folder: Path) -> None:
+def test_returned_array_maps_the_cached_file(cached: attnbias.Client, folder: Path) -> None:
     array = get(cached)
     address = array.ctypes.data
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -192,7 +192,7 @@ def facts(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_the_servers_own(
+def test_cached_answer_equals_server_answer(
     real_target: str, connect: Connect, folder: Path, name: str
 ) -> None:
     encoding, options = ANSWERS[name]
@@ -213,7 +213,7 @@ def test_an_answer_is_the_servers_own(
         assert facts(attnbias.load(path)) == facts(want)
 
 
-def test_memory_of_the_callers_own_is_filled(cached: attnbias.Client, server: FakeServer) -> None:
+def test_out_is_filled_from_cache(cached: attnbias.Client, server: FakeServer) -> None:
     for _ in range(2):
         out = np.zeros_like(VALUES)
         assert get(cached, out=out) is out
@@ -224,7 +224,7 @@ def test_memory_of_the_callers_own_is_filled(cached: attnbias.Client, server: Fa
         get(cached, out=bytearray(8))
 
 
-def test_a_payload_may_be_too_large_from_a_cache_too(
+def test_max_tensor_bytes_applies_to_cached_payloads(
     cached: attnbias.Client, connect: Connect, folder: Path
 ) -> None:
     get(cached)
@@ -235,16 +235,14 @@ def test_a_payload_may_be_too_large_from_a_cache_too(
         get(client)
 
 
-def test_what_is_asked_for_at_once_is_fetched_once(
-    server: FakeServer, cached: attnbias.Client
-) -> None:
+def test_concurrent_requests_are_fetched_once(server: FakeServer, cached: attnbias.Client) -> None:
     wanted = attnbias.Request(ENCODING, **POSITIONS)
     for array in cached.get_many([wanted] * 8):
         np.testing.assert_array_equal(array, VALUES)
     assert len(server.requests) == 1
 
 
-def test_tasks_wait_for_one_another_in_any_event_loop(server: FakeServer, folder: Path) -> None:
+def test_async_tasks_fetch_once_in_each_event_loop(server: FakeServer, folder: Path) -> None:
     client = aio.Client(server.target, timeout=60, cache=folder)
 
     async def get_many() -> None:
@@ -259,7 +257,7 @@ def test_tasks_wait_for_one_another_in_any_event_loop(server: FakeServer, folder
     assert len(server.requests) == 2
 
 
-def test_another_request_for_the_same_bytes_asks_but_fetches_nothing(
+def test_equivalent_request_describes_but_does_not_fetch(
     server: FakeServer, cached: attnbias.Client
 ) -> None:
     get(cached)
@@ -276,7 +274,7 @@ def learned(table_: Any) -> attnbias.LearnedAbsolute:
     return attnbias.LearnedAbsolute(table=table_)
 
 
-def test_a_name_is_asked_for_each_time(
+def test_named_table_is_described_on_every_call(
     server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
 ) -> None:
     serve(server, table(VALUES), table(VALUES))
@@ -289,7 +287,7 @@ def test_a_name_is_asked_for_each_time(
         np.testing.assert_array_equal(client.get(learned("wpe"), positions=1000), -VALUES)
 
 
-def test_a_digest_is_not_asked_for_again(server: FakeServer, cached: attnbias.Client) -> None:
+def test_digest_table_is_described_once(server: FakeServer, cached: attnbias.Client) -> None:
     for _ in range(2):
         cached.get(learned("sha256:" + "a" * 64), positions=1000)
     assert (server.describe_calls, len(server.requests)) == (1, 1)
@@ -299,7 +297,7 @@ def test_a_digest_is_not_asked_for_again(server: FakeServer, cached: attnbias.Cl
 
 
 @pytest.mark.parametrize("method", ["get", "describe", "save"])
-def test_offline_says_what_is_missing(connect: Connect, folder: Path, method: str) -> None:
+def test_offline_error_names_missing_request(connect: Connect, folder: Path, method: str) -> None:
     first = [folder / "x.npy"] if method == "save" else []
     with (
         connect("127.0.0.1:1", cache=folder, offline=True) as client,
@@ -314,7 +312,7 @@ def test_offline_says_what_is_missing(connect: Connect, folder: Path, method: st
 
 
 @pytest.mark.parametrize("method", ["info", "health", "list_tables"])
-def test_offline_never_asks(
+def test_offline_client_makes_no_calls(
     server: FakeServer, connect: Connect, folder: Path, method: str
 ) -> None:
     with (
@@ -357,7 +355,7 @@ def serve_halves(server: FakeServer) -> None:
 
 @pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("offline", [False, True])
-def test_pieces_need_no_server_either(
+def test_cached_pieces_need_no_server(
     server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect, offline: bool
 ) -> None:
     serve_halves(server)
@@ -372,7 +370,7 @@ def test_pieces_need_no_server_either(
 
 
 @pytest.mark.usefixtures("halves")
-def test_pieces_share_a_timeout_that_is_told_as_it_was_given(
+def test_pieces_share_one_timeout(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     serve_halves(server)
@@ -384,7 +382,7 @@ def test_pieces_share_a_timeout_that_is_told_as_it_was_given(
 
 
 @pytest.mark.usefixtures("halves")
-def test_pieces_may_take_for_ever(server: FakeServer, connect: Connect) -> None:
+def test_pieces_accept_infinite_timeout(server: FakeServer, connect: Connect) -> None:
     serve_halves(server)
     serve_half = server.script[0]
 
@@ -397,7 +395,7 @@ def test_pieces_may_take_for_ever(server: FakeServer, connect: Connect) -> None:
         np.testing.assert_array_equal(get(client, timeout=math.inf), VALUES)
 
 
-def test_what_was_described_is_known(
+def test_descriptions_are_cached(
     cached: attnbias.Client, folder: Path, connect: Connect, server: FakeServer
 ) -> None:
     info = cached.describe(ENCODING, **POSITIONS)
@@ -414,7 +412,7 @@ def test_what_was_described_is_known(
 # Options
 
 
-def test_the_folder_may_come_from_the_environment(
+def test_folder_from_environment_variable(
     server: FakeServer, connect: Connect, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve(server, table(VALUES))
@@ -430,12 +428,12 @@ def test_the_folder_may_come_from_the_environment(
         assert get(client).flags.writeable
 
 
-def test_the_folder_may_be_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_expands_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nowhere")
     assert attnbias.Cache("~/cache").folder == Path("/nowhere/cache")
 
 
-def test_a_pickled_client_has_the_same_cache(
+def test_pickled_client_keeps_its_cache(
     server: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve(server, table(VALUES))
@@ -468,7 +466,7 @@ def test_a_pickled_client_has_the_same_cache(
         ({"offline": True}, ValueError, "offline: got True without a cache"),
     ],
 )
-def test_wrong_options_are_refused(
+def test_invalid_options_are_rejected(
     connect: Connect, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -479,12 +477,14 @@ def test_wrong_options_are_refused(
 @pytest.mark.parametrize(
     ("max_bytes", "error"), [("x", TypeError), (True, TypeError), (0, ValueError)]
 )
-def test_a_wrong_bound_is_refused(folder: Path, max_bytes: Any, error: type[Exception]) -> None:
+def test_invalid_max_bytes_is_rejected(
+    folder: Path, max_bytes: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="max_bytes: got"):
         attnbias.Cache(folder, max_bytes=max_bytes)
 
 
-def test_a_variable_that_names_a_file_is_named(
+def test_environment_variable_naming_a_file_is_rejected(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTNBIAS_CACHE_DIR", __file__)
@@ -492,7 +492,7 @@ def test_a_variable_that_names_a_file_is_named(
         connect("localhost")
 
 
-def test_a_server_of_ones_own_is_not_offline() -> None:
+def test_local_server_rejects_offline() -> None:
     with pytest.raises(ValueError, match="offline: got True, want False"):
         attnbias.LocalServer(cache="x", offline=True)
 
@@ -530,7 +530,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_file_is_fetched_again(
+def test_damaged_file_is_fetched_again(
     server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect, name: str
 ) -> None:
     get(cached)
@@ -542,14 +542,16 @@ def test_a_damaged_file_is_fetched_again(
 
 
 @pytest.mark.parametrize("name", ["truncated", "longer", "header"])
-def test_damage_that_shows_is_not_listed(cached: attnbias.Client, folder: Path, name: str) -> None:
+def test_visibly_damaged_files_are_not_listed(
+    cached: attnbias.Client, folder: Path, name: str
+) -> None:
     get(cached)
     assert len(attnbias.Cache(folder).entries()) == 1
     DAMAGES[name](tensor(folder))
     assert attnbias.Cache(folder).entries() == []
 
 
-def test_damage_is_missing_offline(
+def test_damaged_file_is_not_found_offline(
     cached: attnbias.Client,
     folder: Path,
     connect: Connect,
@@ -567,7 +569,7 @@ def test_damage_is_missing_offline(
 
 
 @pytest.mark.parametrize("line", [b"", b"\xff" * 100, b"../../../etc/passwd 1 2 3\n", b"garbage"])
-def test_a_damaged_index_costs_a_question(
+def test_damaged_index_is_repaired_by_one_describe(
     server: FakeServer, cached: attnbias.Client, folder: Path, line: bytes
 ) -> None:
     get(cached)
@@ -578,7 +580,7 @@ def test_a_damaged_index_costs_a_question(
     assert request(folder).read_bytes() == good
 
 
-def test_verify_finds_what_no_clock_tells(
+def test_verify_finds_damage_with_unchanged_mtime(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     cache = attnbias.Cache(folder)
@@ -594,7 +596,7 @@ def test_verify_finds_what_no_clock_tells(
     assert cache.verify() == []
 
 
-def test_a_copied_folder_is_checked_and_then_trusted(
+def test_copied_folder_is_verified_once(
     cached: attnbias.Client, folder: Path, connect: Connect
 ) -> None:
     get(cached)
@@ -608,7 +610,7 @@ def test_a_copied_folder_is_checked_and_then_trusted(
     assert key == request(folder).name
 
 
-def test_a_fingerprint_is_no_path(
+def test_fingerprint_cannot_be_a_path(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     serve(server, table(VALUES, fingerprint="../../outside"))
@@ -619,7 +621,7 @@ def test_a_fingerprint_is_no_path(
 
 
 @pytest.mark.parametrize("method", ["get", "describe"])
-def test_a_request_that_names_another_tensor_is_asked_again(
+def test_index_entry_of_another_tensor_is_refreshed(
     server: FakeServer, cached: attnbias.Client, folder: Path, method: str
 ) -> None:
     get(cached)
@@ -637,7 +639,7 @@ def test_a_request_that_names_another_tensor_is_asked_again(
     assert tensor(folder, OTHER).exists()
 
 
-def test_a_description_of_another_tensor_is_asked_for_again(
+def test_description_of_another_tensor_is_refreshed(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     info = cached.describe(ENCODING, **POSITIONS)
@@ -665,9 +667,7 @@ def fill(server: FakeServer, client: attnbias.Client, numbers: range) -> None:
         client.get_many([numbered(number)])
 
 
-def test_the_least_recently_used_goes_first(
-    server: FakeServer, connect: Connect, folder: Path
-) -> None:
+def test_evicts_least_recently_used(server: FakeServer, connect: Connect, folder: Path) -> None:
     cache = attnbias.Cache(folder)
     with connect(server.target, cache=folder, cache_bytes=80_000) as client:
         fill(server, client, range(1, 4))
@@ -687,7 +687,7 @@ def test_the_least_recently_used_goes_first(
     assert sum(entry.nbytes for entry in cache.entries()) <= 80_000
 
 
-def test_what_is_larger_than_the_cache_is_not_kept(
+def test_payload_larger_than_cache_is_not_stored(
     server: FakeServer, connect: Connect, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve(server, table(VALUES))
@@ -701,7 +701,7 @@ def test_what_is_larger_than_the_cache_is_not_kept(
     assert "cache_bytes is 1000" in record.message
 
 
-def test_clear_removes_what_is_its_own(cached: attnbias.Client, folder: Path) -> None:
+def test_clear_removes_only_cache_files(cached: attnbias.Client, folder: Path) -> None:
     array = get(cached)
     foreign = folder / "tensors" / "notes.txt"
     foreign.touch()
@@ -730,7 +730,7 @@ def unprivileged() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_a_folder_that_cannot_be_written(
+def test_unwritable_folder_still_serves(
     server: FakeServer, connect: Connect, filled: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve(server, table(VALUES))
@@ -754,7 +754,7 @@ def test_a_folder_that_cannot_be_written(
     assert record.message.startswith(f"the cache {folder} cannot be written: ")
 
 
-def test_a_full_disk(
+def test_full_disk_stores_nothing_and_warns_once(
     server: FakeServer, cached: attnbias.Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -772,7 +772,7 @@ def test_a_full_disk(
     assert len(server.requests) == 3
 
 
-def test_a_failed_call_leaves_nothing(
+def test_failed_call_leaves_no_files(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     server.script = [lambda _, context: context.abort(grpc.StatusCode.INTERNAL, "broken")]
@@ -791,7 +791,7 @@ def test_files_follow_the_umask(cached: attnbias.Client, folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o750
 
 
-def test_the_timeout_is_of_waiting_for_another_too(
+def test_timeout_includes_waiting_for_lock(
     cached: attnbias.Client, folder: Path, server: FakeServer
 ) -> None:
     key = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
@@ -803,7 +803,7 @@ def test_the_timeout_is_of_waiting_for_another_too(
     assert len(server.requests) == 1
 
 
-def test_what_is_damaged_makes_no_others_go(
+def test_damaged_file_evicts_no_other(
     server: FakeServer, connect: Connect, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect(server.target, cache=folder, cache_bytes=50_000) as client:
@@ -816,7 +816,7 @@ def test_what_is_damaged_makes_no_others_go(
     assert len(caplog.records) == 1  # and it is read once
 
 
-def test_a_system_without_locks(
+def test_system_without_flock_does_not_cache(
     server: FakeServer,
     cached: attnbias.Client,
     folder: Path,
@@ -831,7 +831,7 @@ def test_a_system_without_locks(
     assert "cannot be written: this system has no flock" in record.message
 
 
-def test_a_task_that_is_cancelled_keeps_no_lock(
+def test_cancelled_task_releases_lock(
     server: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve(server, table(VALUES))
@@ -881,7 +881,7 @@ assert cache.try_lock("key") is not None
 """
 
 
-def test_a_lock_ends_with_its_holder_though_a_child_lives(folder: Path) -> None:
+def test_lock_ends_with_owner_while_child_lives(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", OUTLIVE, folder], timeout=60, check=True)
 
 
@@ -951,9 +951,7 @@ TRAPS: dict[str, Callable[[Path, Path], Any]] = {
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_a_trap_in_the_folder_is_not_stepped_into(
-    server: FakeServer, tmp_path: Path, trap: str
-) -> None:
+def test_planted_files_are_not_followed(server: FakeServer, tmp_path: Path, trap: str) -> None:
     serve(server, table(VALUES))
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -975,7 +973,7 @@ def test_a_trap_in_the_folder_is_not_stepped_into(
     assert not victim.with_name("new").exists()
 
 
-def test_a_device_is_not_read(server: FakeServer, folder: Path) -> None:
+def test_device_file_is_not_read(server: FakeServer, folder: Path) -> None:
     serve(server, table(VALUES))
     (folder / "requests").mkdir(parents=True)
     try:
@@ -988,7 +986,7 @@ def test_a_device_is_not_read(server: FakeServer, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tensors", "requests", "descriptions", "drafts"])
 @pytest.mark.parametrize("how", ["link", "file", "open to all"])
-def test_a_folder_in_the_folder_may_be_a_trap_too(
+def test_planted_subfolders_are_not_followed(
     *,
     server: FakeServer,
     connect: Connect,
@@ -1022,7 +1020,7 @@ def test_a_folder_in_the_folder_may_be_a_trap_too(
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o757, 0o702])
-def test_a_folder_that_others_can_write_is_refused(
+def test_folder_writable_by_others_is_rejected(
     connect: Connect,
     folder: Path,
     mode: int,
@@ -1051,7 +1049,7 @@ def test_a_folder_that_others_can_write_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-def test_a_folder_of_another_user_is_refused(connect: Connect, folder: Path) -> None:
+def test_folder_of_another_user_is_rejected(connect: Connect, folder: Path) -> None:
     folder.mkdir()
     os.chown(folder, 12345, -1)
     want = f"cache: {folder}: got one that belongs to user 12345, want one of user 0's own"
@@ -1060,7 +1058,7 @@ def test_a_folder_of_another_user_is_refused(connect: Connect, folder: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_file_of_another_user_is_fetched_again(
+def test_file_of_another_user_is_fetched_again(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     get(cached)
@@ -1069,7 +1067,7 @@ def test_a_file_of_another_user_is_fetched_again(
     assert len(server.requests) == 2
 
 
-def test_a_link_to_a_folder_of_the_users_own_is_followed(
+def test_symlink_to_own_folder_is_followed(
     server: FakeServer, connect: Connect, tmp_path: Path
 ) -> None:
     serve(server, table(VALUES))
@@ -1080,7 +1078,7 @@ def test_a_link_to_a_folder_of_the_users_own_is_followed(
     assert tensor(tmp_path / "scratch").exists()
 
 
-def test_a_folder_that_is_opened_to_all_later_is_left_alone(
+def test_folder_made_world_writable_later_is_not_used(
     server: FakeServer,
     cached: attnbias.Client,
     folder: Path,
@@ -1097,7 +1095,7 @@ def test_a_folder_that_is_opened_to_all_later_is_left_alone(
     assert f"chmod 700 {folder}" in record.message
 
 
-def test_what_it_makes_no_group_can_write(cached: attnbias.Client, folder: Path) -> None:
+def test_created_files_are_not_group_writable(cached: attnbias.Client, folder: Path) -> None:
     before = os.umask(0o002)
     try:
         for _ in range(2):
@@ -1109,7 +1107,7 @@ def test_what_it_makes_no_group_can_write(cached: attnbias.Client, folder: Path)
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_lock_that_is_kept_is_waited_for_only_so_long(
+def test_wait_for_held_lock_is_bounded(
     *,
     server: FakeServer,
     connect: Connect,
@@ -1165,7 +1163,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_first_users_fetch_once(server: FakeServer, folder: Path) -> None:
+def test_concurrent_processes_fetch_once(server: FakeServer, folder: Path) -> None:
     all_begun = threading.Event()
     payload = table(VALUES)
     serve(server, payload)
@@ -1205,7 +1203,7 @@ with attnbias.Client(target, max_attempts=1, cache=folder) as client:
 
 
 @pytest.mark.usefixtures("real_target")  # skips without a server
-def test_workers_go_on_when_the_server_is_killed(folder: Path) -> None:
+def test_workers_use_cache_after_server_is_killed(folder: Path) -> None:
     dims = (4, 6)
     server = attnbias.LocalServer(cache="")
     want = {}
@@ -1232,9 +1230,7 @@ def test_workers_go_on_when_the_server_is_killed(folder: Path) -> None:
             assert said == [*(want[dim].tobytes().hex() for dim in order), "nobody answers", ""]
 
 
-def test_a_writer_that_is_killed_leaves_nothing_that_is_believed(
-    server: FakeServer, folder: Path
-) -> None:
+def test_killed_writer_leaves_no_trusted_file(server: FakeServer, folder: Path) -> None:
     serve(server, table(VALUES))
     with start(DIE + USE, server.target, str(folder)) as process:
         process.communicate(timeout=60)
@@ -1249,7 +1245,7 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_believed(
     assert files(folder) == [request(folder), tensor(folder)]
 
 
-def test_what_a_dead_writer_left_is_replaced(cached: attnbias.Client, folder: Path) -> None:
+def test_draft_of_dead_writer_is_replaced(cached: attnbias.Client, folder: Path) -> None:
     key = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
     draft = folder / "drafts" / f"{key}.safetensors"
     draft.parent.mkdir(parents=True)
@@ -1259,7 +1255,7 @@ def test_what_a_dead_writer_left_is_replaced(cached: attnbias.Client, folder: Pa
     assert attnbias.Cache(folder).verify() == []
 
 
-def test_a_tensor_gets_its_name_when_it_is_whole(cached: attnbias.Client, folder: Path) -> None:
+def test_tensor_is_renamed_into_place_when_complete(cached: attnbias.Client, folder: Path) -> None:
     get(cached)
     status = tensor(folder).stat()  # that of the draft: it was renamed, not written again
     fields = [FINGERPRINT, status.st_size, status.st_mtime_ns, status.st_ino]
@@ -1267,7 +1263,7 @@ def test_a_tensor_gets_its_name_when_it_is_whole(cached: attnbias.Client, folder
     assert request(folder).read_text() == " ".join(map(str, fields)) + "\n"
 
 
-def test_drafts_of_the_dead_are_removed(cached: attnbias.Client, folder: Path) -> None:
+def test_stale_drafts_are_removed(cached: attnbias.Client, folder: Path) -> None:
     drafts = folder / "drafts"
     drafts.mkdir(parents=True)
     dead, young, held = ("d" * 64, "e" * 64, "f" * 64)
@@ -1302,7 +1298,7 @@ with attnbias.Client("127.0.0.1:1", cache=sys.argv[1], offline=True) as client:
 """
 
 
-def test_processes_share_one_copy(real_target: str, folder: Path) -> None:
+def test_processes_share_one_mapping(real_target: str, folder: Path) -> None:
     with attnbias.Client(real_target, timeout=60, cache=folder) as client:
         client.get(attnbias.Sinusoidal(dim=8), positions=8)
         size = client.get(attnbias.Sinusoidal(dim=512), positions=131072).nbytes
@@ -1346,7 +1342,7 @@ def test_processes_share_one_copy(real_target: str, folder: Path) -> None:
     assert 0.9 * size < (after - before) * 1024 < 1.2 * size
 
 
-def test_bf16_is_mapped(real_target: str, connect: Connect, folder: Path) -> None:
+def test_bf16_tensor_is_memory_mapped(real_target: str, connect: Connect, folder: Path) -> None:
     with connect(real_target, cache=folder) as client:
         array = client.get(attnbias.Sinusoidal(dim=8), positions=8, data_type="bf16")
     assert array.dtype == ml_dtypes.bfloat16

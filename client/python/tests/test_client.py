@@ -48,7 +48,7 @@ TWO_PARTS_OF = (
 TWO_PARTS = Payload(*TWO_PARTS_OF)
 
 
-def test_toeplitz_knows_its_window(server: FakeServer, client: attnbias.Client) -> None:
+def test_toeplitz_has_lengths_of_its_window(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TOEPLITZ.serve]
     got = client.get(
         ALIBI, query_length=6, queries=(2, 6), key_length=9, keys=(3, 9), alignment="end"
@@ -60,7 +60,7 @@ def test_toeplitz_knows_its_window(server: FakeServer, client: attnbias.Client) 
     np.testing.assert_array_equal(got.diagonals, DIAGONALS, strict=True)
 
 
-def test_toeplitz_over_a_position_list(server: FakeServer, client: attnbias.Client) -> None:
+def test_toeplitz_over_position_lists(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TOEPLITZ.serve]
     got = client.get(ALIBI, query_positions=range(2, 6), key_positions=range(6))
     assert got.shape == (2, 4, 6)
@@ -74,7 +74,7 @@ def test_toeplitz_of_another_size_is_data_loss(server: FakeServer, client: attnb
         client.get(ALIBI, query_length=4, key_length=7, alignment="end")
 
 
-def test_key_row_knows_its_queries(server: FakeServer, client: attnbias.Client) -> None:
+def test_key_row_has_requested_query_count(server: FakeServer, client: attnbias.Client) -> None:
     row = sequence(10).reshape(2, 5)
     server.script = [Payload(("row", tensor_pb2.FORM_KEY_ROW, row)).serve]
     got = client.get(
@@ -98,7 +98,7 @@ def test_dense_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
     np.testing.assert_array_equal(got, dense, strict=True)
 
 
-def test_several_parts_are_a_named_tuple(server: FakeServer, client: attnbias.Client) -> None:
+def test_several_parts_return_named_tuple(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TWO_PARTS.serve]
     cos, sin = got = client.get(ROTARY, positions=2)
     np.testing.assert_array_equal(got.cos, COS, strict=True)
@@ -107,9 +107,7 @@ def test_several_parts_are_a_named_tuple(server: FakeServer, client: attnbias.Cl
     assert sin is got.sin
 
 
-def test_data_type_of_a_later_version_is_refused(
-    server: FakeServer, client: attnbias.Client
-) -> None:
+def test_unknown_data_type_is_unimplemented(server: FakeServer, client: attnbias.Client) -> None:
     payload = table(sequence(4))
     payload.header.parts[0].data_type = 99  # type: ignore[assignment]
     server.script = [payload.serve]
@@ -117,7 +115,7 @@ def test_data_type_of_a_later_version_is_refused(
         client.get(ALIBI, **SIZE)
 
 
-def test_an_unknown_keyword_is_the_methods_own(client: attnbias.Client, tmp_path: Path) -> None:
+def test_unknown_keyword_error_names_the_method(client: attnbias.Client, tmp_path: Path) -> None:
     given: Any = {"query_length": 4, "key_length": 4, "casual": True}
     for name, leading in [("get", ()), ("describe", ()), ("save", (tmp_path / "t.npy",))]:
         says = rf"^Client.{name}\(\) got an unexpected keyword argument 'casual'$"
@@ -136,9 +134,7 @@ NEVER_NONE = ["max_tensor_bytes", "metadata", "streams"]
         *itertools.product(NEVER_NONE, [None]),
     ],
 )
-def test_an_argument_of_a_client_of_a_wrong_type_is_named(
-    connect: Connect, name: str, wrong: Any
-) -> None:
+def test_client_argument_of_wrong_type_is_named(connect: Connect, name: str, wrong: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=f"^{name}: got .*[,;] want "):
         connect(**{name: wrong})
 
@@ -148,7 +144,7 @@ OF_REQUEST = [field.name for field in dataclasses.fields(attnbias.Request)]
 
 
 @pytest.mark.parametrize("name", sorted({*OF_GET, *OF_REQUEST} - {"options", "out"}))
-def test_an_argument_of_get_of_a_wrong_type_is_named(connect: Connect, name: str) -> None:
+def test_get_argument_of_wrong_type_is_named(connect: Connect, name: str) -> None:
     given: dict[str, Any] = {"encoding": ALIBI, "query_length": 4, "key_length": 4, "causal": True}
     if name in tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name:
         given = {"encoding": ROTARY}
@@ -170,19 +166,19 @@ def test_an_argument_of_get_of_a_wrong_type_is_named(connect: Connect, name: str
         ("timeout", lambda client: client.info(timeout=object())),
     ],
 )
-def test_an_argument_of_a_method_of_a_wrong_type_is_named(
+def test_method_argument_of_wrong_type_is_named(
     client: attnbias.Client, name: str, call: Callable[[attnbias.Client], object]
 ) -> None:
     with pytest.raises(TypeError, match=f"^{name}: got .*[,;] want "):
         call(client)
 
 
-def test_get_many_takes_requests(client: attnbias.Client) -> None:
+def test_get_many_rejects_encodings(client: attnbias.Client) -> None:
     with pytest.raises(TypeError, match=r"requests: got an object of ALiBi; want attnbias.Request"):
         client.get_many([ALIBI])  # type: ignore[list-item]
 
 
-def test_a_failure_shows_the_servers_message_and_no_traceback_of_grpc(
+def test_traceback_has_server_message_but_no_grpc_frames(
     server: FakeServer, client: attnbias.Client
 ) -> None:
     code = grpc.StatusCode.INVALID_ARGUMENT
@@ -203,7 +199,7 @@ def test_a_failure_shows_the_servers_message_and_no_traceback_of_grpc(
         assert text.endswith("InvalidArgumentError: INVALID_ARGUMENT: as planned\n")
 
 
-def test_a_refusal_is_not_lost_where_a_write_meets_it(
+def test_status_survives_concurrent_failed_write(
     server: FakeServer, client: attnbias.Client, waits: list[float]
 ) -> None:
     del waits
@@ -215,7 +211,7 @@ def test_a_refusal_is_not_lost_where_a_write_meets_it(
 
 
 @pytest.mark.parametrize("kind", [attnbias.Client, attnbias.aio.Client])
-def test_a_client_is_shown_by_its_target(kind: Any) -> None:
+def test_client_repr_shows_target_only(kind: Any) -> None:
     assert repr(kind("host:1", tls=True, token="secret")) == "Client('host:1')"
 
 
@@ -281,7 +277,7 @@ def test_unary_calls_are_retried(server: FakeServer, client: attnbias.Client) ->
     ("pushback", "calls"), [("1", 2), ("-1", 1), ("", 1), ("soon", 1), ("1.5", 1)]
 )
 @pytest.mark.parametrize("timeout", [60, None])
-def test_pushback_is_obeyed(
+def test_retry_pushback_is_honored(
     server: FakeServer, pushback: str, calls: int, timeout: float | None, connect: Connect
 ) -> None:
     def refuses_so(_request: Any, context: grpc.ServicerContext) -> None:
@@ -299,7 +295,7 @@ def test_pushback_is_obeyed(
     assert server.describe_calls == calls
 
 
-def test_errors_carry_their_details(server: FakeServer, client: attnbias.Client) -> None:
+def test_errors_carry_status_details(server: FakeServer, client: attnbias.Client) -> None:
     violation = error_details_pb2.BadRequest.FieldViolation(
         field="alibi.num_heads", description="d"
     )
@@ -324,7 +320,7 @@ def test_errors_carry_their_details(server: FakeServer, client: attnbias.Client)
 
 
 @pytest.mark.parametrize("code", [c for c in grpc.StatusCode if c is not grpc.StatusCode.OK])
-def test_every_code_has_its_class(
+def test_every_status_code_has_an_error_class(
     server: FakeServer, client: attnbias.Client, code: grpc.StatusCode, connect: Connect
 ) -> None:
     server.describe = [refuses(code)]
@@ -362,7 +358,7 @@ def test_info(server: FakeServer, client: attnbias.Client) -> None:
     assert info.limits.max_unary_bytes == 7
 
 
-def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) -> None:
+def test_list_tables_follows_pages(server: FakeServer, client: attnbias.Client) -> None:
     t5 = encodings_pb2.T5(num_heads=8, num_buckets=32, bidirectional=False)
     t5.bucket_rule = encodings_pb2.BUCKET_RULE_FLOAT32_LOG
     t5.table.name = "m/decoder"
@@ -403,7 +399,7 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
     assert (second.name, second.encoding) == ("n", None)
 
 
-def test_list_tables_of_encodings_whose_tables_have_one_layout(
+def test_list_tables_of_single_layout_encodings(
     server: FakeServer, client: attnbias.Client
 ) -> None:
     def ref(name: str) -> tensor_pb2.TableRef:
@@ -454,7 +450,7 @@ def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
         ),
     ],
 )
-def test_a_table_that_none_can_be_is_data_loss(
+def test_invalid_table_info_is_data_loss(
     server: FakeServer, client: attnbias.Client, fields: dict[str, Any], says: str
 ) -> None:
     server.tables = {"": service_pb2.ListTablesResponse(tables=[table_info("m", **fields)])}
@@ -488,7 +484,7 @@ class Pages(dict[str, service_pb2.ListTablesResponse]):
         ("{:04}", "tables: got more than 100 pages, want at most 100", 100),
     ],
 )
-def test_pages_without_end_end(
+def test_endless_pages_are_data_loss(
     server: FakeServer, connect: Connect, name: str, says: str, calls: int
 ) -> None:
     server.tables = pages = Pages(name)
@@ -500,7 +496,7 @@ def test_pages_without_end_end(
     assert pages.calls == calls
 
 
-def test_a_timeout_bounds_all_pages(server: FakeServer, connect: Connect) -> None:
+def test_list_tables_timeout_covers_all_pages(server: FakeServer, connect: Connect) -> None:
     server.tables = pages = Pages("{:04}", seconds=0.3)
     with (
         connect(server.target, timeout=60) as client,
@@ -514,7 +510,7 @@ ESCAPES = "\x1b]0;owned\x07\r\n\x9b2J\u202eline\u2028"
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE])
-def test_what_a_server_says_has_no_terminal_escapes(
+def test_server_messages_are_escaped(
     server: FakeServer, connect: Connect, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     violation = error_details_pb2.BadRequest.FieldViolation(field=ESCAPES, description=ESCAPES)
@@ -547,7 +543,7 @@ def test_what_a_server_says_has_no_terminal_escapes(
 
 
 @pytest.mark.parametrize("change", ["name", "fingerprint"])
-def test_what_a_header_says_has_no_terminal_escapes(
+def test_header_text_in_errors_is_escaped(
     server: FakeServer, client: attnbias.Client, change: str
 ) -> None:
     payload = table(sequence(4))
@@ -562,9 +558,7 @@ def test_what_a_header_says_has_no_terminal_escapes(
     assert str(caught.value).isprintable()
 
 
-def test_a_table_has_no_terminal_escapes_where_it_is_shown(
-    server: FakeServer, client: attnbias.Client
-) -> None:
+def test_table_info_repr_is_escaped(server: FakeServer, client: attnbias.Client) -> None:
     server.tables = {
         "": service_pb2.ListTablesResponse(tables=[table_info(ESCAPES, source=ESCAPES)])
     }
@@ -573,7 +567,7 @@ def test_a_table_has_no_terminal_escapes_where_it_is_shown(
     assert repr(info).isprintable()
 
 
-def test_what_a_server_says_at_length_is_cut(server: FakeServer, client: attnbias.Client) -> None:
+def test_long_server_text_is_truncated(server: FakeServer, client: attnbias.Client) -> None:
     payload = table(sequence(4))
     payload.header.parts[0].name = "x" * (1 << 20)
     server.script = [payload.serve]
@@ -582,7 +576,7 @@ def test_what_a_server_says_at_length_is_cut(server: FakeServer, client: attnbia
     assert len(str(caught.value)) < 1000
 
 
-def test_a_table_of_an_unknown_type_is_unimplemented(
+def test_table_of_unknown_type_is_unimplemented(
     server: FakeServer, client: attnbias.Client
 ) -> None:
     table = service_pb2.TableInfo(name="m", data_type=99)  # type: ignore[arg-type]
@@ -591,7 +585,7 @@ def test_a_table_of_an_unknown_type_is_unimplemented(
         client.list_tables()
 
 
-def test_limits_are_those_of_the_contract() -> None:
+def test_server_limits_match_contract() -> None:
     fields = {field.name for field in service_pb2.ServerLimits.DESCRIPTOR.fields}
     assert set(attnbias.ServerLimits.__annotations__) == fields
 
@@ -613,7 +607,7 @@ def test_safetensors_hold_all_parts(
     np.testing.assert_array_equal(loaded["sin"], SIN, strict=True)
 
 
-def test_safetensors_say_what_a_toeplitz_is(
+def test_safetensors_metadata_describes_toeplitz(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
     server.script = [TOEPLITZ.serve]
@@ -663,7 +657,7 @@ def test_failed_save_leaves_the_old_file(
     assert [file.name for file in tmp_path.iterdir()] == ["t.npy"]
 
 
-def test_unknown_suffix_is_refused_before_anything_is_sent(
+def test_unknown_suffix_is_rejected_before_any_call(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=r"want a name that ends in \.npy or \.safetensors"):
@@ -680,7 +674,7 @@ def test_progress_bar_counts_to_the_end(
 
 
 @pytest.mark.parametrize(("lines", "columns"), [(0, 0), (0, 100), (24, 0), (24, 100)])
-def test_progress_is_shown_on_a_terminal_of_any_size(
+def test_progress_bar_on_terminal_of_any_size(
     server: FakeServer, client: attnbias.Client, lines: int, columns: int
 ) -> None:
     reader, terminal = pty.openpty()
@@ -698,7 +692,7 @@ def test_progress_is_shown_on_a_terminal_of_any_size(
 
 
 @pytest.mark.parametrize("progress", [None, False])
-def test_no_progress_bar_unasked_without_a_terminal(
+def test_no_progress_bar_by_default_without_terminal(
     server: FakeServer,
     client: attnbias.Client,
     capfd: pytest.CaptureFixture[str],

@@ -61,7 +61,7 @@ def rotary_of(**fields: Any) -> Any:
     return from_config(LLAMA | fields)["rotary"]
 
 
-def test_every_source(tmp_path: Path) -> None:
+def test_accepts_every_source(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
     want = {"rotary": Rotary(head_dim=16, rope_theta=10000.0)}
@@ -71,7 +71,7 @@ def test_every_source(tmp_path: Path) -> None:
         assert from_config(source) == want
 
 
-def test_what_is_no_source(tmp_path: Path) -> None:
+def test_rejects_invalid_sources(tmp_path: Path) -> None:
     for source in (7, None, Config, [LLAMA]):
         with pytest.raises(TypeError, match=r"config: got .*; want a dict, an object with to_dict"):
             from_config(source)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         from_config(path)
 
 
-def test_refuses_what_is_no_regular_file(tmp_path: Path) -> None:
+def test_rejects_files_that_are_not_regular(tmp_path: Path) -> None:
     """A FIFO, which the writer would make end so that no reader of it waits forever."""
     os.mkfifo(tmp_path / "fifo")
     writer = threading.Thread(
@@ -110,14 +110,14 @@ def test_refuses_what_is_no_regular_file(tmp_path: Path) -> None:
             from_config(tmp_path / name)
 
 
-def test_refuses_more_bytes_than_a_server(tmp_path: Path) -> None:
+def test_rejects_files_above_server_limit(tmp_path: Path) -> None:
     with (tmp_path / "config.json").open("w") as file:
         file.truncate((64 << 20) + 1)
     with pytest.raises(ValueError, match=r"got 67108865 bytes, want at most 67108864$"):
         from_config(tmp_path)
 
 
-def test_old_words_and_new_are_the_same() -> None:
+def test_old_and_new_rope_fields_are_equivalent() -> None:
     old = rotary_of(rope_theta=500000.0, rope_scaling=LLAMA3)
     assert old == rotary_of(rope_parameters=LLAMA3 | {"rope_theta": 500000.0})
     assert old == Mrope(16, rope_theta=500000.0, **LLAMA3)
@@ -245,12 +245,12 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_words_that_are_refused(fields: dict[str, Any], message: str) -> None:
+def test_unsupported_rope_fields_are_rejected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         rotary_of(**fields)
 
 
-def test_words_that_the_code_reads_itself_are_refused() -> None:
+def test_rope_fields_of_custom_model_code_are_rejected() -> None:
     rope = {"rope_type": "dynamic", "factor": 1.0, "alpha": 1000.0}
     with pytest.raises(ValueError, match=r"alpha: got 1000\.0, want none: .* attnbias\.attach"):
         from_config({"model_type": "hunyuan_v1_dense", "rope_scaling": rope})
@@ -285,7 +285,7 @@ def test_words_that_the_code_reads_itself_are_refused() -> None:
         ({"model_type": "gptj", "rotary": False}, "rotary = False"),
     ],
 )
-def test_one_warning_names_what_the_code_ignores(config: dict[str, Any], names: str) -> None:
+def test_one_warning_names_all_ignored_fields(config: dict[str, Any], names: str) -> None:
     message = f"from_config: the model's code ignores {names}, and so do these encodings"
     with pytest.warns(UserWarning, match=re.escape(message)) as warned:
         from_config(config)
@@ -293,7 +293,7 @@ def test_one_warning_names_what_the_code_ignores(config: dict[str, Any], names: 
     assert warned[0].filename == __file__
 
 
-def test_what_says_the_same_as_the_code_is_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+def test_fields_equal_to_code_defaults_do_not_warn(recwarn: pytest.WarningsRecorder) -> None:
     from_config({"model_type": "mpt", "attn_config": {"alibi": True, "alibi_bias_max": 8}})
     rotary_of(rope_scaling={"type": "linear", "factor": 2.0, "beta_fast": None})
     assert not recwarn.list
@@ -310,18 +310,18 @@ def test_what_says_the_same_as_the_code_is_no_warning(recwarn: pytest.WarningsRe
         {"purpose": "chat"},
     ],
 )
-def test_what_is_off_or_says_nothing_of_positions_is_ignored(fields: dict[str, Any]) -> None:
+def test_disabled_or_unrelated_rope_fields_are_ignored(fields: dict[str, Any]) -> None:
     assert rotary_of(**fields) == rotary_of()
 
 
-def test_an_unknown_model_type() -> None:
+def test_unknown_model_type_suggests_known_ones() -> None:
     with pytest.raises(ValueError, match=r"got 'lama', want one of .*bart, .*did you mean 'llama'"):
         from_config({"model_type": "lama"})
     with pytest.raises(ValueError, match=r"^model_type: not set, want one of .*bart, "):
         from_config({})
 
 
-def test_layers_that_differ() -> None:
+def test_layer_types_have_separate_encodings() -> None:
     config = {"model_type": "gemma3_text", "head_dim": 8}
     old = {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 8.0}}
     want = {
@@ -340,7 +340,7 @@ def test_layers_that_differ() -> None:
         from_config({"model_type": "gemma3", "text_config": text})
 
 
-def test_layers_do_not_see_truncate() -> None:
+def test_nested_truncate_is_ignored_with_warning() -> None:
     """Their code looks for it next to the layers' fields."""
     words = {"rope_type": "yarn", "factor": 2.0, "truncate": False}
     config = {"model_type": "gemma3_text", "rope_parameters": {"full_attention": words}}
@@ -349,12 +349,12 @@ def test_layers_do_not_see_truncate() -> None:
     assert encoding.yarn.truncate is None
 
 
-def test_what_has_nothing_that_is_served_says_why() -> None:
+def test_unserved_model_type_names_the_reason() -> None:
     with pytest.raises(ValueError, match=r"got 'mamba', want one .* served: it has no positions"):
         from_config({"model_type": "mamba"})
 
 
-def test_older_files_of_a_whole() -> None:
+def test_older_flat_multimodal_configs() -> None:
     """Fields of the text next to a part, which has the model_type of the whole."""
     scaling = {"type": "mrope", "mrope_section": [16, 24, 24]}
     text = {"hidden_size": 256, "num_attention_heads": 2, "rope_scaling": scaling}
@@ -369,7 +369,7 @@ def test_older_files_of_a_whole() -> None:
     )
 
 
-def test_tables_have_the_names_of_a_checkpoint() -> None:
+def test_table_names_follow_checkpoint() -> None:
     t5 = {"model_type": "t5", "num_heads": 2, "relative_attention_num_buckets": 16}
     with_table = from_config(t5, checkpoint="small")
     assert with_table["decoder"] == T5(
@@ -401,7 +401,7 @@ def test_tables_have_the_names_of_a_checkpoint() -> None:
         from_config(LLAMA, checkpoint="m")
 
 
-def test_beit_of_an_oblong_image_is_resampled() -> None:
+def test_beit_for_oblong_image_is_resampled() -> None:
     beit = {"model_type": "beit", "image_size": [64, 144], "patch_size": 16}
     beit |= {"use_shared_relative_position_bias": True, "use_absolute_position_embeddings": True}
     from_square = Resample(source=(6, 6), target=(4, 9), prefix_rows=1, filter="cubic")
@@ -411,7 +411,7 @@ def test_beit_of_an_oblong_image_is_resampled() -> None:
     }
 
 
-def test_berts_distances() -> None:
+def test_bert_relative_position_types() -> None:
     bert = {"model_type": "bert", "num_hidden_layers": 2, "max_position_embeddings": 40}
     assert from_config(bert) == {"positions": LearnedAbsolute(table=None, offset=0)}
     relative = from_config(bert | {"position_embedding_type": "relative_key"}, checkpoint="b")
@@ -481,12 +481,12 @@ def test_berts_distances() -> None:
         ({"model_type": "gemma3", "vision_config": 3}, "vision_config: got 3, want a dict"),
     ],
 )
-def test_fields_that_are_refused(config: dict[str, Any], message: str) -> None:
+def test_unsupported_fields_are_rejected(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         from_config(config)
 
 
-def test_it_is_printed_without_what_is_not_set() -> None:
+def test_str_omits_unset_fields() -> None:
     assert str(rotary_of()) == "Rotary(head_dim=16, rope_theta=10000.0)"
     assert str(MlpLayer(weight=None)) == "MlpLayer()"
 
@@ -502,7 +502,7 @@ def test_it_is_printed_without_what_is_not_set() -> None:
         ({"head_dim": 1 << 31}, "head_dim: got 2147483648, want an integer of at most 2147483647"),
     ],
 )
-def test_numbers_that_make_no_model_are_refused(config: Any, says: str) -> None:
+def test_invalid_sizes_are_rejected(config: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         attnbias.from_config({"model_type": "llama", **config})
 
@@ -522,7 +522,9 @@ def test_numbers_that_make_no_model_are_refused(config: Any, says: str) -> None:
         ("beit", "num_attention_heads", {"use_shared_relative_position_bias": True}),
     ],
 )
-def test_heads_and_layers_are_bounded(model_type: str, name: str, more: dict[str, Any]) -> None:
+def test_head_and_layer_counts_are_bounded(
+    model_type: str, name: str, more: dict[str, Any]
+) -> None:
     """None of them is listed before it is known to be few."""
     says = rf"^{name}: got 1{'0' * 30}, want an integer of at most 65536$"
     with pytest.raises(ValueError, match=says):
@@ -530,18 +532,18 @@ def test_heads_and_layers_are_bounded(model_type: str, name: str, more: dict[str
 
 
 @pytest.mark.parametrize("name", ["depths", "num_heads"])
-def test_stages_are_bounded(name: str) -> None:
+def test_stage_lists_are_bounded(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name}: .*, want a list of integers of at most 65536"):
         from_config({"model_type": "swin", **SWIN, name: [2, 10**30]})
 
 
-def test_fields_have_names() -> None:
+def test_non_string_field_names_are_rejected() -> None:
     config: Any = {"model_type": "llama", 1: 2}
     with pytest.raises(TypeError, match=r"config: got an object of int; want fields whose names"):
         attnbias.from_config(config)
 
 
 @pytest.mark.parametrize(("checkpoint", "error"), [("", ValueError), (5, TypeError)])
-def test_a_checkpoint_has_a_name(checkpoint: Any, error: type[Exception]) -> None:
+def test_invalid_checkpoint_name_is_rejected(checkpoint: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"checkpoint: got .* want a name, or None"):
         attnbias.from_config({"model_type": "t5"}, checkpoint=checkpoint)

@@ -58,7 +58,7 @@ def values_of(message: Any, kind: type[Fields], member: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("kind", ENCODINGS, ids=lambda kind: str(kind.field))
-def test_all_fields_of_an_encoding_travel_and_return(kind: Any, member: int) -> None:
+def test_encoding_round_trips_all_fields(kind: Any, member: int) -> None:
     message: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[kind.field].message_type
     encoding = kind(**values_of(message, kind, member))
     spec = encoding.to_spec()
@@ -72,19 +72,19 @@ def test_all_fields_of_an_encoding_travel_and_return(kind: Any, member: int) -> 
 
 @pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("kind", LogitsTerm.__subclasses__(), ids=lambda kind: str(kind.field))
-def test_all_fields_of_a_term_travel(kind: Any, member: int) -> None:
+def test_logits_term_sends_all_fields(kind: Any, member: int) -> None:
     spec = logits_pb2.LogitsSpec()
     message = getattr(spec, kind.field)
     set_fields(message, kind(**values_of(message.DESCRIPTOR, kind, member)), f"{kind.field}.")
     assert len(message.ListFields()) == len(fields_of(message.DESCRIPTOR, member))
 
 
-def test_each_class_is_public() -> None:
+def test_all_encoding_classes_are_exported() -> None:
     kinds = [*ENCODINGS, *Fields.__subclasses__(), *LogitsTerm.__subclasses__()]
     assert {kind.__name__ for kind in kinds} <= set(attnbias.__all__)
 
 
-def test_extents_are_those_of_the_contract() -> None:
+def test_encoding_extents_match_contract() -> None:
     assert attnbias.Sinusoidal(dim=4).extent == "table"
     assert attnbias.T5(bidirectional=True).extent == "pair"
     assert attnbias.GridRelative(window=(2, 2)).extent == "grid"
@@ -93,7 +93,7 @@ def test_extents_are_those_of_the_contract() -> None:
     assert replace(mlp, window=(2, 2)).extent == "grid"
 
 
-def test_only_the_first_required_field_goes_by_place() -> None:
+def test_only_first_required_field_is_positional() -> None:
     assert attnbias.Sinusoidal(8) == attnbias.Sinusoidal(dim=8)
     encodings: Any = attnbias
     for kind, arguments in ((encodings.Sinusoidal, (8, 10000.0)), (encodings.T5, (True,))):

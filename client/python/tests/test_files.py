@@ -56,7 +56,7 @@ def assert_same(got: attnbias.Structure, want: attnbias.Structure) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("heads", [None, 3])
-def test_a_structure_comes_back(kind: str, heads: int | None, dtype: Any, tmp_path: Path) -> None:
+def test_structure_round_trips(kind: str, heads: int | None, dtype: Any, tmp_path: Path) -> None:
     bias = make(kind, heads, dtype=dtype)
     window = bias.window(queries=(1, 4), keys=(2, 3))
     bias.fingerprint = FINGERPRINT
@@ -71,7 +71,7 @@ def test_a_structure_comes_back(kind: str, heads: int | None, dtype: Any, tmp_pa
 
 
 @pytest.mark.parametrize("stride", [(1, 1, 1), (2, 1, 3)])
-def test_a_grid_of_three_axes_comes_back(stride: tuple[int, ...], tmp_path: Path) -> None:
+def test_three_axis_grid_round_trips(stride: tuple[int, ...], tmp_path: Path) -> None:
     block = np.arange(45, dtype=np.float32).reshape(3, 3, 5)
     spec = attnbias.GridRelative((2, 2, 3)).to_spec()
     spec.grid.query_stride.extend(stride)
@@ -85,7 +85,7 @@ def test_a_grid_of_three_axes_comes_back(stride: tuple[int, ...], tmp_path: Path
         assert again.query_stride == stride
 
 
-def test_a_mask_comes_back(tmp_path: Path) -> None:
+def test_mask_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "bias.safetensors"
     mask = attnbias.Mask(window_left=0, window_right=3)
     bias = attnbias.Toeplitz(
@@ -98,7 +98,7 @@ def test_a_mask_comes_back(tmp_path: Path) -> None:
     assert load_structure(path).mask is None
 
 
-def test_a_mask_comes_back_from_a_file_of_the_tool(tmp_path: Path) -> None:
+def test_mask_is_read_from_file_of_tool(tmp_path: Path) -> None:
     path = tmp_path / "bias.safetensors"
     bias = make("toeplitz")
     bias.resolved_spec = SPEC
@@ -109,27 +109,27 @@ def test_a_mask_comes_back_from_a_file_of_the_tool(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["toeplitz", "key_row", "block"])
-def test_an_npy_holds_the_numbers_alone(kind: str, tmp_path: Path) -> None:
+def test_npy_holds_only_the_numbers(kind: str, tmp_path: Path) -> None:
     bias = make(kind, dtype=ml_dtypes.bfloat16)
     attnbias.save(bias, tmp_path / "bias.npy")
     (held,) = bias.parts().values()
     np.testing.assert_array_equal(attnbias.load(tmp_path / "bias.npy"), held, strict=True)
 
 
-def test_an_npy_of_several_parts_is_refused(tmp_path: Path) -> None:
+def test_npy_of_several_parts_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a .npy holds one array, got diagonals, border"):
         attnbias.save(make("bordered"), tmp_path / "bias.npy")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_structures_are_saved(tmp_path: Path) -> None:
+def test_save_rejects_plain_arrays(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="bias: got an object of ndarray; want a Toeplitz"):
         attnbias.save(np.zeros(3), tmp_path / "a.npy")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("suffix", ["npy", "safetensors"])
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
-def test_a_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, suffix: str, umask: int) -> None:
+def test_file_mode_follows_umask(tmp_path: Path, suffix: str, umask: int) -> None:
     before = os.umask(umask)
     try:
         attnbias.save(make("toeplitz"), tmp_path / f"bias.{suffix}")
@@ -147,7 +147,7 @@ TOEPLITZ = Payload(
 )
 
 
-def test_what_the_client_saved_is_what_it_gets(
+def test_load_of_saved_file_equals_get(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
     asked: dict[str, Any] = {"query_length": 4, "key_length": 6, "query_offset": 2, "causal": True}
@@ -164,7 +164,7 @@ def test_what_the_client_saved_is_what_it_gets(
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("suffix", ["npy", "safetensors"])
-def test_tables_come_back(
+def test_table_round_trips(
     server: FakeServer, client: attnbias.Client, tmp_path: Path, suffix: str, dtype: Any
 ) -> None:
     values = sequence(24).reshape(4, 6).astype(dtype)
@@ -181,7 +181,7 @@ def test_tables_come_back(
         (attnbias.Xpos(4, center=1), attnbias.XposTables),
     ],
 )
-def test_several_tables_come_back_by_name(
+def test_several_tables_load_by_name(
     server: FakeServer, client: attnbias.Client, tmp_path: Path, encoding: Any, kind: Any
 ) -> None:
     tables = sequence(12 * len(kind._fields)).reshape(-1, 3, 4)
@@ -203,14 +203,14 @@ def refused(path: Path, says: str) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_other_names_and_missing_files(tmp_path: Path) -> None:
+def test_unknown_suffix_and_missing_file_are_rejected(tmp_path: Path) -> None:
     refused(tmp_path / "bias.pt", "want a name that ends in .npy or .safetensors")
     for name in ("none.npy", "none.safetensors"):
         with pytest.raises(FileNotFoundError, match=name):
             attnbias.load(tmp_path / name)
 
 
-def test_files_of_others_are_refused(tmp_path: Path) -> None:
+def test_foreign_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": np.zeros((2, 2), "f4")}, path)
     refused(
@@ -250,7 +250,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),
     ],
 )
-def test_wrong_metadata_are_named(
+def test_invalid_metadata_is_named(
     kind: str, name: str, value: str | None, says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "bias.safetensors"
@@ -266,7 +266,7 @@ def test_wrong_metadata_are_named(
 
 
 @pytest.mark.parametrize("kind", ["block with border", "bordered"])
-def test_parts_of_several_types_are_refused(kind: str, tmp_path: Path) -> None:
+def test_parts_of_mixed_types_are_rejected(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "bias.safetensors"
     bias = make(kind)
     arrays = {**bias.parts(), "border": bias.parts()["border"].astype(np.float64)}
@@ -274,7 +274,7 @@ def test_parts_of_several_types_are_refused(kind: str, tmp_path: Path) -> None:
     refused(path, "got dtypes .*float64 of border.*; want one dtype")
 
 
-def test_tables_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
+def test_mismatched_tables_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "tables.safetensors"
     metadata = {"attnbias.fingerprint": FINGERPRINT}
     cos = np.zeros((3, 4), np.float32)
@@ -285,14 +285,14 @@ def test_tables_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
-def test_a_name_may_be_as_long_as_the_system_allows(suffix: str, tmp_path: Path) -> None:
+def test_longest_file_name_is_accepted(suffix: str, tmp_path: Path) -> None:
     longest = os.pathconf(tmp_path, "PC_NAME_MAX")
     path = tmp_path / f"{'b' * (longest - len(suffix))}{suffix}"
     attnbias.save(make("toeplitz"), path)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_metadata_of_a_newer_server_are_read(tmp_path: Path) -> None:
+def test_metadata_of_newer_server_is_read(tmp_path: Path) -> None:
     path = tmp_path / "bias.safetensors"
     bias = make("toeplitz")
     attnbias.save(bias, path)
@@ -318,7 +318,7 @@ def whole_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @given(data=st.data())
-def test_damaged_files_are_refused_or_make_sense(
+def test_damaged_files_are_rejected_or_consistent(
     whole_files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     name = data.draw(st.sampled_from(sorted(whole_files)))

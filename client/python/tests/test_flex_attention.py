@@ -150,7 +150,7 @@ def windows() -> list[Any]:
 
 
 @pytest.mark.parametrize("make", [causal, block_with_border])
-def test_steps_at_a_tensor_of_the_offset_are_one_program(make: Any) -> None:
+def test_tensor_offset_steps_compile_once(make: Any) -> None:
     attention = Attention()
     torch, bias = attention.torch, make()
     dense = bias.dense()
@@ -165,7 +165,7 @@ def test_steps_at_a_tensor_of_the_offset_are_one_program(make: Any) -> None:
     assert attention.programs == 1
 
 
-def test_steps_with_a_block_mask_are_one_program() -> None:
+def test_block_mask_steps_compile_once() -> None:
     attention = Attention()
     bias, hidden = masked(attnbias.Mask(causal=True, window_left=40), fill=0.0)
     want = np.where(hidden, np.float32(-np.inf), bias.dense())
@@ -194,7 +194,7 @@ def test_flex_attention_without_compile() -> None:
 
 
 @pytest.mark.parametrize("bias", windows(), ids=str)
-def test_an_offset_moves_the_queries(bias: Any) -> None:
+def test_query_offset_moves_queries(bias: Any) -> None:
     torch = pytest.importorskip("torch")
     dense = bias.dense()
     heads, queries, keys = (torch.arange(length) for length in bias.shape)
@@ -222,7 +222,7 @@ def test_an_offset_moves_the_queries(bias: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("make", [causal, key_row, bordered, block])
-def test_a_wrong_offset_is_refused(make: Any, offset: Any, error: Any, says: str) -> None:
+def test_invalid_query_offset_is_rejected(make: Any, offset: Any, error: Any, says: str) -> None:
     torch = pytest.importorskip("torch")
     wrong = {
         "float32": lambda: torch.tensor(1.0),
@@ -242,7 +242,7 @@ def test_a_wrong_offset_is_refused(make: Any, offset: Any, error: Any, says: str
 
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("first_query", [0, 10])
-def test_a_mask_mod_hides_what_was_hidden(mask: attnbias.Mask, first_query: int) -> None:
+def test_mask_mod_matches_mask(mask: attnbias.Mask, first_query: int) -> None:
     torch = pytest.importorskip("torch")
     bias, hidden = masked(mask, first_query=first_query)
     index = torch.arange(LENGTH)
@@ -264,7 +264,7 @@ def test_a_mask_mod_hides_what_was_hidden(mask: attnbias.Mask, first_query: int)
 
 @pytest.mark.parametrize("block_size", [BLOCK, (16, 8), 48, (200, 1)], ids=str)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
-def test_a_block_mask_is_torchs(mask: attnbias.Mask, block_size: Any) -> None:
+def test_block_mask_equals_create_block_mask(mask: attnbias.Mask, block_size: Any) -> None:
     flex_attention = pytest.importorskip("torch.nn.attention.flex_attention")
     whole, _ = masked(mask, first_query=2)
     for bias in (
@@ -285,7 +285,7 @@ def test_a_block_mask_is_torchs(mask: attnbias.Mask, block_size: Any) -> None:
             np.testing.assert_array_equal(getattr(got, name), getattr(want, name), name)
 
 
-def test_a_block_has_a_size() -> None:
+def test_zero_block_size_is_rejected() -> None:
     pytest.importorskip("torch")
     bias, _ = masked(attnbias.Mask(causal=True))
     with pytest.raises(ValueError, match=r"block_size: got \(8, 0\), want at least 1"):
@@ -293,7 +293,7 @@ def test_a_block_has_a_size() -> None:
 
 
 @pytest.mark.parametrize("make", [toeplitz, key_row, bordered, block])
-def test_a_tensor_that_was_not_masked_has_no_block_mask(make: Any) -> None:
+def test_block_mask_of_unmasked_tensor_is_rejected(make: Any) -> None:
     bias = make()
     assert bias.mask is None
     says = f"mask: this {type(bias).__name__} has none, want a Toeplitz that was asked for with"
@@ -312,14 +312,14 @@ def test_a_tensor_that_was_not_masked_has_no_block_mask(make: Any) -> None:
         ({"causal": True, "window_right": -2}, "window_right: got -2"),
     ],
 )
-def test_a_mask_hides_something(fields: dict[str, Any], says: str) -> None:
+def test_invalid_mask_is_rejected(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         attnbias.Mask(**fields)
 
 
 @pytest.mark.parametrize("fill", [0.0, -np.inf, float(np.finfo(np.float32).min)])
 @pytest.mark.parametrize("mask", MASKS, ids=str)
-def test_an_attn_mask_hides_what_was_hidden(mask: attnbias.Mask, fill: float) -> None:
+def test_attn_mask_hides_masked_pairs(mask: attnbias.Mask, fill: float) -> None:
     torch = pytest.importorskip("torch")
     bias, hidden = masked(mask, fill)
     part = bias.window(queries=(30, 61), keys=(5, 50))

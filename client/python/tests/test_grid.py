@@ -81,7 +81,7 @@ def pair_by_definition(tensor: attnbias.BorderedToeplitz) -> npt.NDArray[Any]:
 @pytest.mark.parametrize("border", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stride", [1, 2, 5])
-def test_dense_grid_is_the_definition(shape: Any, border: bool, dtype: Any, stride: int) -> None:
+def test_dense_grid_matches_definition(shape: Any, border: bool, dtype: Any, stride: int) -> None:
     tensor = block_toeplitz(*shape, border=border, dtype=dtype, stride=stride)
     dense = tensor.dense()
     np.testing.assert_array_equal(dense, grid_by_definition(tensor), strict=True)
@@ -91,7 +91,7 @@ def test_dense_grid_is_the_definition(shape: Any, border: bool, dtype: Any, stri
 
 @pytest.mark.parametrize("shape", GRIDS)
 @pytest.mark.parametrize("stride", [1, 2])
-def test_grid_view_is_the_grid_and_copies_nothing(shape: Any, stride: int) -> None:
+def test_grid_view_matches_dense_without_copy(shape: Any, stride: int) -> None:
     heads, *sides = shape
     tensor = block_toeplitz(*shape, border=True, stride=stride)
     view = tensor.grid_view()
@@ -113,14 +113,14 @@ def test_indices_have_no_head_axis() -> None:
 
 @pytest.mark.parametrize("shape", LENGTHS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_dense_toeplitz_has_its_border(shape: Any, dtype: Any) -> None:
+def test_dense_toeplitz_includes_border(shape: Any, dtype: Any) -> None:
     for class_query in (0, None):
         for class_key in (0, None):
             tensor = bordered(*shape, dtype=dtype, class_query=class_query, class_key=class_key)
             np.testing.assert_array_equal(tensor.dense(), pair_by_definition(tensor), strict=True)
 
 
-def test_every_window_is_the_slice_of_the_whole() -> None:
+def test_window_equals_slice_of_dense() -> None:
     whole = bordered(3, 5, 4, class_query=2, class_key=1)
     dense = whole.dense()
     for q0, q1 in [(0, 5), (0, 1), (2, 5), (3, 5)]:
@@ -140,7 +140,7 @@ def tensors() -> list[Any]:
 
 
 @pytest.mark.parametrize("tensor", tensors(), ids=str)
-def test_torch_gets_the_same_numbers(tensor: Any) -> None:
+def test_to_torch_equals_dense(tensor: Any) -> None:
     pytest.importorskip("torch")
     np.testing.assert_array_equal(tensor.to_torch("cpu").numpy(), tensor.dense(), strict=True)
     tensor.to_torch().zero_()
@@ -149,7 +149,7 @@ def test_torch_gets_the_same_numbers(tensor: Any) -> None:
 
 @pytest.mark.parametrize("tensor", tensors(), ids=str)
 @pytest.mark.parametrize("align", [1, 5, 8])
-def test_rows_in_torch_begin_where_they_are_aligned(tensor: Any, align: int) -> None:
+def test_to_torch_aligns_rows(tensor: Any, align: int) -> None:
     pytest.importorskip("torch")
     for part in (tensor, tensor.window(queries=1), tensor.window(queries=(1, 4), keys=(2, 5))):
         got = part.to_torch("cpu", align=align)
@@ -174,7 +174,7 @@ def test_score_mod_adds_the_bias(tensor: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own: flex_attention called without compile
-def test_flex_attention_with_score_mod_is_attention_with_the_bias() -> None:
+def test_flex_attention_with_score_mod_adds_the_bias() -> None:
     torch = pytest.importorskip("torch")
     flex_attention = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
     for tensor in (block_toeplitz(2, 3, 5, border=True), bordered(2, 16, 16)):
@@ -195,12 +195,12 @@ def test_flex_attention_with_score_mod_is_attention_with_the_bias() -> None:
         (np.zeros((2, 3, 3)), np.zeros((3, 3)), r"border: got shape \(3, 3\), want \(2, 3\)"),
     ],
 )
-def test_shapes_must_fit(block: Any, border: Any, says: str) -> None:
+def test_mismatched_shapes_are_rejected(block: Any, border: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         attnbias.BlockToeplitz(block, border=border)
 
 
 @pytest.mark.parametrize("strides", [(), (2, 0)])
-def test_strides_are_positive(strides: tuple[int, ...]) -> None:
+def test_invalid_query_stride_is_rejected(strides: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"query_stride: got .*, want positive integers"):
         attnbias.BlockToeplitz(np.zeros((3, 3)), query_stride=strides)

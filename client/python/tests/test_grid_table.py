@@ -50,7 +50,7 @@ def by_definition(dtype: Any = np.float32) -> npt.NDArray[Any]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_it_is_its_dense_array(dtype: Any) -> None:
+def test_table_matches_dense_array(dtype: Any) -> None:
     table, want = make(dtype), by_definition(dtype)
     assert (table.shape, table.dtype, table.nbytes) == (want.shape, want.dtype, 20 * want.itemsize)
     np.testing.assert_array_equal(table.dense(), want, strict=True)
@@ -73,13 +73,13 @@ def test_it_is_its_dense_array(dtype: Any) -> None:
         np.s_[..., None],
     ],
 )
-def test_it_is_cut_as_its_dense_array(index: Any) -> None:
+def test_indexing_matches_dense_array(index: Any) -> None:
     got, want = make()[index], by_definition()[index]
     assert np.shape(got) == np.shape(want)
     np.testing.assert_array_equal(np.asarray(got), want)
 
 
-def test_slices_hold_the_same_numbers() -> None:
+def test_slices_share_memory() -> None:
     table = make()
     part = table[3:17, 2:6]
     assert isinstance(part, attnbias.GridTable)
@@ -89,13 +89,13 @@ def test_slices_hold_the_same_numbers() -> None:
     np.testing.assert_array_equal(np.asarray(shard), by_definition()[12:])
 
 
-def test_a_pickle_is_the_same() -> None:
+def test_pickle_round_trips() -> None:
     again = pickle.loads(pickle.dumps(make()[3:9]))
     np.testing.assert_array_equal(again.dense(), by_definition()[3:9])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_torch_has_the_same(dtype: Any) -> None:
+def test_to_torch_equals_dense(dtype: Any) -> None:
     torch = pytest.importorskip("torch")
     got = attnbias.to_torch(make(dtype))
     assert torch.equal(got.double(), torch.tensor(by_definition(dtype).astype(np.float64)))
@@ -104,14 +104,14 @@ def test_torch_has_the_same(dtype: Any) -> None:
     assert torch.equal(part, got[3:17, 1:6])
 
 
-def test_jax_has_the_same() -> None:
+def test_to_jax_equals_dense() -> None:
     jax = pytest.importorskip("jax")
     np.testing.assert_array_equal(make().to_jax(), by_definition())
     doubled = jax.jit(lambda table: 2 * table.to_jax())(make())
     np.testing.assert_array_equal(doubled, 2 * by_definition())
 
 
-def test_it_is_no_bias() -> None:
+def test_bias_operations_are_rejected() -> None:
     with pytest.raises(ValueError, match="queries: got a layout of a GridTable, want 'contiguous'"):
         make().shard(0, 2, queries="zigzag")
     pytest.importorskip("torch")
@@ -124,7 +124,7 @@ def test_it_is_no_bias() -> None:
     ("lengths", "column_axes", "count"),
     [((2, 3), (0, 1), 6), ((2, 0), (0, 1), 2), ((2, 3), (0, 0), 4), ((2, 3), (0, 1, 2), 5)],
 )
-def test_numbers_that_do_not_fit_are_refused(
+def test_mismatched_numbers_are_rejected(
     lengths: tuple[int, ...], column_axes: tuple[int, ...], count: int
 ) -> None:
     with pytest.raises(ValueError, match="numbers: got shape"):
@@ -142,7 +142,9 @@ def payload(*names: str, axes: tuple[int, ...] = COLUMN_AXES) -> Payload:
     )
 
 
-def test_a_grid_comes_by_axis(server: FakeServer, client: attnbias.Client, tmp_path: Path) -> None:
+def test_get_returns_grid_table(
+    server: FakeServer, client: attnbias.Client, tmp_path: Path
+) -> None:
     server.script = [payload("positions").serve]
     got = client.get(ENCODING, grid=LENGTHS, grid_offset=[0, -1, 5])
     assert isinstance(got, attnbias.GridTable)
@@ -161,7 +163,7 @@ def test_a_grid_comes_by_axis(server: FakeServer, client: attnbias.Client, tmp_p
         attnbias.save(got.window(queries=(1, 4)), tmp_path / "window.safetensors")
 
 
-def test_rotary_tables_are_a_grid_each(
+def test_rotary_tables_are_grid_tables(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
     axes = (0, 0, 1, 2, 2, 1, 0)
@@ -181,7 +183,7 @@ def test_rotary_tables_are_a_grid_each(
 @pytest.mark.parametrize(
     "axes", [COLUMN_AXES[1:], (*COLUMN_AXES[1:], 1), (*COLUMN_AXES[1:], 3), (*COLUMN_AXES, 0)]
 )
-def test_other_columns_than_those_of_the_parts_are_data_loss(
+def test_mismatched_column_axes_are_data_loss(
     server: FakeServer, client: attnbias.Client, axes: tuple[int, ...]
 ) -> None:
     server.script = [payload("positions", axes=axes).serve]

@@ -49,7 +49,7 @@ def flips(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(("kind", "header"), CARRIERS)
-def test_every_flipped_bit_of_a_header_is_refused(kind: Any, header: Any) -> None:
+def test_every_bit_flip_in_header_is_detected(kind: Any, header: Any) -> None:
     message = signed(kind, header).SerializeToString()
     begin = message.index(header.SerializeToString())
     inside = range(begin, begin + header.ByteSize())
@@ -86,7 +86,7 @@ def test_a_header_without_a_checksum_is_refused() -> None:
         read_header(message.SerializeToString(), service_pb2.TensorHeader, REQUEST)
 
 
-def test_the_bytes_as_they_came_count() -> None:
+def test_checksum_covers_received_bytes() -> None:
     """A server may write fields in another order than this side's protobuf would."""
     header = PAYLOAD.header
     first, second = header.SerializeToString(), service_pb2.TensorHeader(total_bytes=20000)
@@ -100,7 +100,7 @@ def test_the_bytes_as_they_came_count() -> None:
     assert read_header(message, service_pb2.TensorHeader, REQUEST) == header
 
 
-def test_a_header_in_two_pieces_is_both_together() -> None:
+def test_split_header_is_merged() -> None:
     begin, end = (
         service_pb2.TensorHeader(fingerprint="abc"),
         service_pb2.TensorHeader(total_bytes=24),
@@ -114,7 +114,7 @@ def test_a_header_in_two_pieces_is_both_together() -> None:
     assert read_header(message, service_pb2.TensorHeader, REQUEST) == want
 
 
-def test_a_checksum_of_zero_is_one() -> None:
+def test_checksum_of_zero_is_verified() -> None:
     message = service_pb2.StreamTensorResponse(header=PAYLOAD.header, header_crc32c=0)
     with pytest.raises(attnbias.DataLossError, match=r"header: got CRC-32C [0-9a-f]{8}, want 0{8}"):
         read_header(message.SerializeToString(), service_pb2.TensorHeader, REQUEST)
@@ -133,7 +133,7 @@ def damaged_header(kind: Any) -> Any:
     return kind(header=swapped(), header_crc32c=checksum)
 
 
-def test_a_damaged_header_ends_a_stream(server: FakeServer, client: attnbias.Client) -> None:
+def test_damaged_header_ends_stream(server: FakeServer, client: attnbias.Client) -> None:
     first = damaged_header(service_pb2.StreamTensorResponse).SerializeToString()
     server.script = [lambda _request, _context: iter([first, PAYLOAD.chunk(0, 20000)])]
     with pytest.raises(attnbias.DataLossError, match="header: got CRC-32C"):
@@ -141,14 +141,14 @@ def test_a_damaged_header_ends_a_stream(server: FakeServer, client: attnbias.Cli
     assert len(server.requests) == 1
 
 
-def test_a_damaged_description_is_refused(server: FakeServer, client: attnbias.Client) -> None:
+def test_damaged_description_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
     damaged = damaged_header(service_pb2.DescribeTensorResponse)
     server.describe = [lambda _request, _context: damaged]
     with pytest.raises(attnbias.DataLossError, match="header: got CRC-32C"):
         client.describe(SINUSOIDAL, positions=5000)
 
 
-def test_a_damaged_header_ends_logits(server: FakeServer, client: attnbias.Client) -> None:
+def test_damaged_header_ends_logits(server: FakeServer, client: attnbias.Client) -> None:
     def serve(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         del requests, context
         yield logits_pb2.ComputeLogitsResponse(header=LOGITS, header_crc32c=1)

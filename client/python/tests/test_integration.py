@@ -94,7 +94,7 @@ def test_sinusoids_are_correctly_rounded(real_client: attnbias.Client, dtype: st
             assert is_nearest(value, sine_or_cosine(ids[row], column, 24)), (ids[row], column)
 
 
-def test_window_of_positions_is_a_slice(real_client: attnbias.Client) -> None:
+def test_position_window_is_a_slice(real_client: attnbias.Client) -> None:
     encoding = attnbias.Sinusoidal(dim=64)
     whole = real_client.get(encoding, positions=3000)
     part = real_client.get(encoding, positions=(1000, 2000))
@@ -156,7 +156,7 @@ def test_vectors_are_the_gathered_table(
     np.testing.assert_array_equal(indices.view(), np.clip(relative, -5, 2) + 5)
 
 
-def test_vectors_of_distances_are_rows_of_the_table(real_client: attnbias.Client) -> None:
+def test_distance_vectors_are_rows_of_table(real_client: attnbias.Client) -> None:
     table = real_client.get(attnbias.Sinusoidal(dim=16), positions=(-39, 40))
     distance = np.arange(40)[:, None] - np.arange(40)
     extent: Any = {"query_length": 40, "key_length": 40}
@@ -168,7 +168,7 @@ def test_vectors_of_distances_are_rows_of_the_table(real_client: attnbias.Client
         real_client.get(attnbias.XLNet(dim=4), **extent, causal=True)
 
 
-def test_learned_positions_end_with_their_table(real_client: attnbias.Client) -> None:
+def test_learned_positions_beyond_table_are_rejected(real_client: attnbias.Client) -> None:
     table = np.random.default_rng(5).standard_normal((514, 8)).astype(np.float32)
     encoding = attnbias.LearnedAbsolute(table=table, offset=2)
     np.testing.assert_array_equal(real_client.get(encoding, positions=512), table[2:], strict=True)
@@ -182,7 +182,7 @@ def test_learned_positions_end_with_their_table(real_client: attnbias.Client) ->
     np.testing.assert_array_equal(got[1::2], (doubles[1:] + doubles[:-1]) / 2, strict=True)
 
 
-def test_learned_positions_of_a_grid_are_resampled(real_client: attnbias.Client) -> None:
+def test_learned_grid_positions_are_resampled(real_client: attnbias.Client) -> None:
     resample = attnbias.Resample(source=[2, 2], target=[4, 4], prefix_rows=1)
     table = np.array([[7.0], [0], [256], [0], [0]])
     encoding = attnbias.LearnedAbsolute(table, resample=resample)
@@ -191,7 +191,7 @@ def test_learned_positions_of_a_grid_are_resampled(real_client: attnbias.Client)
     np.testing.assert_array_equal(got.ravel(), [7, *grid.ravel()], strict=True)
 
 
-def test_t5_table_in_the_other_layout(
+def test_t5_table_layouts_have_one_fingerprint(
     real_client: attnbias.Client, t5: attnbias.T5, weight: Any
 ) -> None:
     turned = attnbias.T5(
@@ -203,7 +203,7 @@ def test_t5_table_in_the_other_layout(
     assert info[0].fingerprint == info[1].fingerprint
 
 
-def test_alibi(real_client: attnbias.Client) -> None:
+def test_alibi_matches_formula(real_client: attnbias.Client) -> None:
     got = real_client.get(
         attnbias.ALiBi(num_heads=8), query_length=50, key_length=60, alignment="end"
     )
@@ -211,7 +211,7 @@ def test_alibi(real_client: attnbias.Client) -> None:
     np.testing.assert_array_equal(got.view(), alibi(8, range(10, 60), range(60)), strict=True)
 
 
-def test_alibi_of_any_head_count_is_close_to_the_formula(real_client: attnbias.Client) -> None:
+def test_alibi_for_12_heads_matches_formula(real_client: attnbias.Client) -> None:
     slopes = 2.0 ** -np.arange(1, 9), 2.0 ** (-0.5 * np.arange(1, 8, 2))
     got = real_client.get(
         attnbias.ALiBi(num_heads=12), query_length=1, key_length=2, alignment="start"
@@ -222,7 +222,9 @@ def test_alibi_of_any_head_count_is_close_to_the_formula(real_client: attnbias.C
 
 
 @pytest.mark.parametrize(("variant", "anchor"), [("KEY_FROM_START", 0), ("KEY_FROM_END", 59)])
-def test_alibi_key_row(real_client: attnbias.Client, variant: Any, anchor: int) -> None:
+def test_alibi_key_row_matches_formula(
+    real_client: attnbias.Client, variant: Any, anchor: int
+) -> None:
     encoding = attnbias.ALiBi(num_heads=8, variant=variant)
     got = real_client.get(encoding, query_length=60, key_length=60)
     assert isinstance(got, attnbias.KeyRow)
@@ -292,9 +294,7 @@ FOUR_HEADS: dict[type[attnbias.Encoding], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", FOUR_HEADS, ids=lambda kind: kind.__name__)
-def test_the_number_of_heads_follows_from_the_table(
-    real_client: attnbias.Client, kind: Any
-) -> None:
+def test_num_heads_is_derived_from_table(real_client: attnbias.Client, kind: Any) -> None:
     fields = FOUR_HEADS[kind]
     encoding = kind(**fields)
     lengths = {"query_length": 5, "key_length": 5}
@@ -350,9 +350,7 @@ def test_masks(real_client: attnbias.Client, form: Any, fill: Any, masked: float
         assert got.mask == attnbias.Mask(causal=True, window_left=7)
 
 
-def test_a_mask_that_hides_nothing_is_remembered(
-    real_client: attnbias.Client, tmp_path: Path
-) -> None:
+def test_mask_that_hides_nothing_is_kept(real_client: attnbias.Client, tmp_path: Path) -> None:
     path = tmp_path / "step.safetensors"
     step: dict[str, Any] = {
         "query_length": 40,
@@ -368,9 +366,7 @@ def test_a_mask_that_hides_nothing_is_remembered(
     assert again.mask == attnbias.Mask(causal=True)
 
 
-def test_window_cut_here_is_the_window_cut_there(
-    real_client: attnbias.Client, t5: attnbias.T5
-) -> None:
+def test_client_window_equals_server_window(real_client: attnbias.Client, t5: attnbias.T5) -> None:
     whole = real_client.get(t5, query_length=300, key_length=300)
     there = real_client.get(
         t5, query_length=300, queries=(100, 300), key_length=300, keys=(20, 300), heads=(2, 5)
@@ -396,7 +392,9 @@ def test_large_dense_stream_is_the_expanded_toeplitz(
     np.testing.assert_array_equal(dense, compact.view(), strict=True)
 
 
-def test_cut_connections_are_survived(real_target: str, t5: attnbias.T5, connect: Connect) -> None:
+def test_dropped_connections_are_resumed(
+    real_target: str, t5: attnbias.T5, connect: Connect
+) -> None:
     with (
         CuttingProxy(real_target, cut_after=[1_000_000, 5_000_000]) as proxy,
         connect(proxy.target, timeout=120) as client,
@@ -416,7 +414,7 @@ def test_get_many(real_client: attnbias.Client) -> None:
         np.testing.assert_array_equal(got.view(), alibi(8, range(n), range(n)), strict=True)
 
 
-def test_describe_says_what_get_sends(real_client: attnbias.Client, t5: attnbias.T5) -> None:
+def test_describe_matches_get(real_client: attnbias.Client, t5: attnbias.T5) -> None:
     info = real_client.describe(t5, query_length=50, key_length=60, alignment="end")
     got = real_client.get(t5, query_length=50, key_length=60, alignment="end")
     assert info.fingerprint == got.fingerprint
@@ -440,16 +438,14 @@ def test_mounted_tables_are_listed_and_used_by_name(real_client: attnbias.Client
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", ">f4", ml_dtypes.bfloat16])
-def test_digest_is_what_the_server_names_a_table_by(
-    real_client: attnbias.Client, dtype: npt.DTypeLike
-) -> None:
+def test_digest_matches_server_digest(real_client: attnbias.Client, dtype: npt.DTypeLike) -> None:
     table = np.arange(-7, 14).reshape(3, 7).astype(dtype)
     info = real_client.describe(attnbias.LearnedAbsolute(table=table), positions=3)
     assert digest_of(table) == info.resolved_spec.learned_absolute.table.sha256
     assert digest_of(table.T) != digest_of(table)
 
 
-def test_saved_file_is_the_tensor(real_client: attnbias.Client, tmp_path: Path) -> None:
+def test_saved_file_equals_tensor(real_client: attnbias.Client, tmp_path: Path) -> None:
     encoding = attnbias.Sinusoidal(dim=16)
     real_client.save(tmp_path / "table.npy", encoding, positions=50)
     np.testing.assert_array_equal(
@@ -464,7 +460,7 @@ def test_saved_file_is_the_tensor(real_client: attnbias.Client, tmp_path: Path) 
         (attnbias.ALiBi(num_heads=-1), {"query_length": 4, "key_length": 4}, "alibi.num_heads"),
     ],
 )
-def test_wrong_fields_are_named_by_the_server(
+def test_server_names_invalid_field(
     real_client: attnbias.Client, encoding: Any, options: Any, field: str
 ) -> None:
     with pytest.raises(attnbias.InvalidArgumentError) as caught:
@@ -500,7 +496,7 @@ def test_wrong_fields_are_named_by_the_server(
         ),
     ],
 )
-def test_refusals_are_shown_as_the_server_has_them(
+def test_errors_repeat_server_message(
     real_client: attnbias.Client, encoding: Any, options: Any, says: str
 ) -> None:
     with pytest.raises(attnbias.Error) as caught:
@@ -510,7 +506,7 @@ def test_refusals_are_shown_as_the_server_has_them(
     assert caught.value.message == f"{violation.field}: {violation.description}"
 
 
-def test_tables_too_large_for_a_message_are_the_servers_to_mount(
+def test_oversized_table_error_suggests_mounting(
     real_client: attnbias.Client,
 ) -> None:
     wide = attnbias.MlpLayer(weight=np.ones((512, 1024), "f4"), bias=np.ones(512, "f4"))

@@ -38,7 +38,7 @@ def folder_of(server: attnbias.LocalServer) -> Path:
     return Path(server.target.removeprefix("unix:")).parent
 
 
-def test_it_serves_for_a_block() -> None:
+def test_serves_within_with_block() -> None:
     server = attnbias.LocalServer("--threads=1", timeout=30, max_attempts=1)
     with server as client:
         assert client.get(ALIBI, query_length=4, key_length=4).shape == (2, 4, 4)
@@ -49,7 +49,7 @@ def test_it_serves_for_a_block() -> None:
         client.health()
 
 
-def test_it_starts_and_closes_without_a_block() -> None:
+def test_start_and_close_without_with_block() -> None:
     server = attnbias.LocalServer()
     for _ in range(2):
         assert server.start().health()
@@ -61,21 +61,21 @@ def test_it_starts_and_closes_without_a_block() -> None:
         _ = server.target
 
 
-def test_it_is_shown_by_its_flags_and_target() -> None:
+def test_repr_shows_flags_and_target() -> None:
     server = attnbias.LocalServer("--threads=1")
     assert repr(server) == "LocalServer('--threads=1', not running)"
     with server:
         assert repr(server) == f"LocalServer('--threads=1', target='{server.target}')"
 
 
-def test_it_is_ready_when_what_it_precomputes_is(tmp_path: Path) -> None:
+def test_is_ready_after_precompute(tmp_path: Path) -> None:
     specs = tmp_path / "specs.json"
     specs.write_text('[{"alibi": {"num_heads": 64}, "pair": {"query_length": 9, "key_length": 9}}]')
     with attnbias.LocalServer(f"--precompute={specs}") as client:
         assert client.health("readiness")
 
 
-def test_it_does_not_end_with_the_thread_that_started_it() -> None:
+def test_outlives_thread_that_started_it() -> None:
     server = attnbias.LocalServer()
     thread = threading.Thread(target=server.start)
     thread.start()
@@ -106,7 +106,7 @@ def is_running(pid: int) -> bool:
 @pytest.mark.parametrize(
     "end", ["signal.pause()", "", "raise SystemExit(3)", "import os; os._exit(0)"]
 )
-def test_it_ends_with_the_process_however_that_ends(end: str) -> None:
+def test_ends_with_parent_process(end: str) -> None:
     command = [sys.executable, "-c", SCRIPT.format(end=end)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -127,12 +127,12 @@ def test_it_ends_with_the_process_however_that_ends(end: str) -> None:
         ("--tables=/nowhere", "nowhere"),
     ],
 )
-def test_a_server_that_does_not_start_says_why(flag: str, says: str) -> None:
+def test_failed_start_reports_reason(flag: str, says: str) -> None:
     with pytest.raises(RuntimeError, match=says):
         attnbias.LocalServer(flag).start()
 
 
-def test_a_server_killed_while_it_starts_is_no_hang(tmp_path: Path) -> None:
+def test_exit_during_start_is_reported(tmp_path: Path) -> None:
     program = tmp_path / "attnbias-server"
     program.write_text("#!/bin/sh\necho listening on unix:nothing\necho gone >&2\nexit 7\n")
     program.chmod(0o755)
@@ -162,7 +162,7 @@ def test_a_server_killed_while_it_starts_is_no_hang(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_server_that_does_not_get_ready_is_given_up(
+def test_start_times_out_if_never_ready(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     program: str,
@@ -211,7 +211,7 @@ signal.pause()
 """
 
 
-def test_a_child_forked_while_it_starts_does_not_keep_it_alive() -> None:
+def test_child_forked_during_start_does_not_keep_it_alive() -> None:
     command = [sys.executable, "-c", FORKED_WHILE_IT_STARTS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -225,7 +225,7 @@ def test_a_child_forked_while_it_starts_does_not_keep_it_alive() -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_where_the_program_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.environ["ATTNBIAS_SERVER_BINARY"]
     monkeypatch.setenv("ATTNBIAS_SERVER_BINARY", "/nowhere/at-all")
     with pytest.raises(FileNotFoundError, match="ATTNBIAS_SERVER_BINARY: got '/nowhere/at-all'"):
@@ -251,7 +251,7 @@ def test_where_the_program_is_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["a" * 120, "a,b"])
-def test_a_temporary_folder_that_suits_no_socket(
+def test_temporary_folder_unsuitable_for_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (tmp_path / name).mkdir()
@@ -261,7 +261,7 @@ def test_a_temporary_folder_that_suits_no_socket(
     assert not list((tmp_path / name).iterdir())
 
 
-def test_it_is_in_plaintext_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_does_not_enable_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNBIAS_CLIENT_TLS", "1")
     monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN_FILE", "/nowhere")
     with attnbias.LocalServer("--threads=1") as client:
@@ -278,6 +278,6 @@ def test_it_is_in_plaintext_whatever_the_environment_says(monkeypatch: pytest.Mo
         ((), {"time_out": 1}, "unexpected keyword argument 'time_out'"),
     ],
 )
-def test_what_it_does_not_take(flags: Any, options: Any, says: str) -> None:
+def test_unsupported_arguments_are_rejected(flags: Any, options: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         attnbias.LocalServer(*flags, **options)

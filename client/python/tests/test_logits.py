@@ -118,7 +118,7 @@ def test_shaw_values(
     np.testing.assert_allclose(got, want, atol=1e-12)
 
 
-def test_shaw_tables_that_count_the_other_way(real_client: attnbias.Client) -> None:
+def test_shaw_with_query_minus_key_sign(real_client: attnbias.Client) -> None:
     """BERT's relative_key: distance_embedding(i - j + max_position_embeddings - 1)."""
     longest = 9
     rows, table = random(HEADS, longest, DIM), random(2 * longest - 1, DIM)
@@ -179,7 +179,7 @@ def rel_shift(x: Array) -> Array:
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(3, 5), (6, 6), (1, 4), (64, 100)])
-def test_transformer_xl_as_its_code_shifts(
+def test_transformer_xl_matches_reference_shift(
     real_client: attnbias.Client, queries: int, keys: int
 ) -> None:
     """The two agree if the shift is defined; its other elements are not served."""
@@ -203,7 +203,7 @@ def test_transformer_xl_as_its_code_shifts(
     np.testing.assert_allclose(got, np.where(defined, want, 0), atol=1e-12)
 
 
-def test_the_bias_alone_is_the_difference(real_client: attnbias.Client) -> None:
+def test_bias_only_logits_equal_difference(real_client: attnbias.Client) -> None:
     """Transformer-XL's (d) is (b) + (d) without (b)."""
     rows, bias = random(HEADS, 9, DIM), random(HEADS, DIM, seed=1)
     term = attnbias.SinusoidalDistances(sinusoidal=attnbias.Sinusoidal(DIM, columns="interleaved"))
@@ -291,7 +291,7 @@ def test_types_scale_and_fill(real_client: attnbias.Client) -> None:
     )
 
 
-def test_many_blocks_into_the_caller_s_array(real_client: attnbias.Client) -> None:
+def test_many_blocks_into_out_array(real_client: attnbias.Client) -> None:
     queries = 5000
     rows, table = random(8, queries, 64), random(33, 64)
     term = attnbias.ShawKeys(table=table, left=16, right=16)
@@ -320,7 +320,9 @@ def test_many_blocks_into_the_caller_s_array(real_client: attnbias.Client) -> No
         ({"out": np.empty((1, 2, 3), np.float32)}, "out: got float32"),
     ],
 )
-def test_what_cannot_be_sent(client: attnbias.Client, arguments: Any, message: str) -> None:
+def test_invalid_arguments_are_rejected(
+    client: attnbias.Client, arguments: Any, message: str
+) -> None:
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     given: Any = {"rows": random(HEADS, 4, DIM), "key_length": 4, "direction": "bidirectional"}
     with pytest.raises((TypeError, ValueError), match=message):
@@ -342,19 +344,19 @@ def test_what_cannot_be_sent(client: attnbias.Client, arguments: Any, message: s
         ),
     ],
 )
-def test_what_is_no_term_is_a_type_error(client: attnbias.Client, term: Any, says: str) -> None:
+def test_invalid_term_is_a_type_error(client: attnbias.Client, term: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         client.logits(term, random(HEADS, 4, DIM), key_length=4, direction="bidirectional")
 
 
-def test_an_unknown_keyword_is_the_methods_own(client: attnbias.Client) -> None:
+def test_unknown_keyword_error_names_the_method(client: attnbias.Client) -> None:
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     given: Any = {"key_length": 4, "direction": "bidirectional", "causal": True}
     with pytest.raises(TypeError, match=r"^Client.logits\(\) got an unexpected .* 'causal'$"):
         client.logits(term, random(HEADS, 4, DIM), **given)
 
 
-def test_a_table_that_the_server_has(real_client: attnbias.Client) -> None:
+def test_mounted_table_is_accepted(real_client: attnbias.Client) -> None:
     (info,) = real_client.list_tables()
     weights = random(HEADS, 4, 4)
     ask = partial(real_client.logits, rows=weights, direction="bidirectional")
@@ -362,7 +364,7 @@ def test_a_table_that_the_server_has(real_client: attnbias.Client) -> None:
     np.testing.assert_array_equal(got, ask(attnbias.ShawValues(table=MOUNTED, left=15, right=16)))
 
 
-def test_a_refusal_names_the_field(real_client: attnbias.Client) -> None:
+def test_error_names_field(real_client: attnbias.Client) -> None:
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=2)
     with pytest.raises(attnbias.InvalidArgumentError) as caught:
         real_client.logits(term, random(HEADS, 4, DIM), key_length=4, direction="bidirectional")
@@ -425,14 +427,16 @@ def test_rows_are_converted_once(server: FakeServer, client: attnbias.Client) ->
 
 
 @pytest.mark.parametrize("damage", ["checksum", "offset", "request", "short"])
-def test_damage_is_data_loss(server: FakeServer, client: attnbias.Client, damage: str) -> None:
+def test_damaged_response_is_data_loss(
+    server: FakeServer, client: attnbias.Client, damage: str
+) -> None:
     server.logits = Scripted(random(HEADS, 4, 4), damage).serve
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     with pytest.raises(attnbias.DataLossError):
         client.logits(term, random(HEADS, 4, DIM), key_length=4, direction="bidirectional")
 
 
-def test_a_broken_call_is_taken_up_where_it_broke(
+def test_broken_call_is_resumed(
     server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries = 3 * (2 << 20) // (HEADS * DIM * 4)
@@ -448,7 +452,7 @@ def test_a_broken_call_is_taken_up_where_it_broke(
     assert scripted.first_rows.count(0) == 1
 
 
-def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
+def test_repeated_calls_are_bit_identical(real_client: attnbias.Client) -> None:
     """Tiles are computed by several threads at once, which not every BLAS stands."""
     rows, projection = random(HEADS, 200, DIM), random(HEADS * DIM, WIDTH, seed=2)
     term = attnbias.SinusoidalDistances(
@@ -472,7 +476,7 @@ def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
         ({}, {"fill_value": []}, "fill_value: got []"),
     ],
 )
-def test_numbers_of_the_wrong_kind_are_named(
+def test_argument_of_wrong_type_is_named(
     fields: dict[str, Any], options: dict[str, Any], name: str, connect: Connect
 ) -> None:
     sides = {"query_height": 2, "query_width": 2, "key_height": 2, "key_width": 2} | fields

@@ -94,7 +94,7 @@ def dense(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_offline_has_what_was_exported(
+def test_exported_tensors_are_available_offline(
     export: Any, folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, place, missing, options = ASKED[name]
@@ -117,7 +117,7 @@ def test_offline_has_what_was_exported(
     assert line in said.out
 
 
-def test_dtype_is_that_of_what_is_no_index(export: Any, folder: Path) -> None:
+def test_data_type_does_not_apply_to_indices(export: Any, folder: Path) -> None:
     for config in (ROTARY, T5):
         assert export(config, "--data-type", "f16") == 0
     with attnbias.Client(cache=folder, offline=True) as client:
@@ -127,25 +127,23 @@ def test_dtype_is_that_of_what_is_no_index(export: Any, folder: Path) -> None:
         assert client.get(t5, **PAIRS, values="buckets").dtype == np.int32
 
 
-def test_what_is_there_is_not_fetched_again(
-    export: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_skips_cached_tensors(export: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert export(ROTARY) == 0
     first = capsys.readouterr().out
     assert export(ROTARY) == 0
     assert capsys.readouterr().out == first.replace("rotary: fetched", "rotary: there")
 
 
-def test_places_that_ask_alike_are_one_line(
-    export: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_requests_are_one_line(export: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert export({"model_type": "umt5", "num_layers": 3}) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("encoder.layers.0 and 2 more: fetched ")
     assert second.startswith("decoder.layers.0 and 2 more: fetched ")
 
 
-def test_what_lacks_a_table_is_left_out(export: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_encodings_without_table_are_skipped(
+    export: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert export({"model_type": "mpnet"}) == 0
     out = capsys.readouterr().out
     assert "encoder: fetched " in out
@@ -157,7 +155,7 @@ def test_what_lacks_a_table_is_left_out(export: Any, capsys: pytest.CaptureFixtu
     assert said.err.endswith("config: nothing that it has can be computed without a checkpoint\n")
 
 
-def test_a_folder_is_listed_verified_and_cleared(
+def test_cache_commands_list_verify_and_clear(
     export: Any, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for config in (ROTARY, BLOOM):
@@ -200,7 +198,9 @@ def test_a_folder_is_listed_verified_and_cleared(
         (["cache", "verify"], 1, "cache: got 'cache', want a folder that exists"),
     ],
 )
-def test_errors_are_one_line(tmp_path: Path, arguments: list[str], status: int, why: str) -> None:
+def test_errors_are_one_line_without_traceback(
+    tmp_path: Path, arguments: list[str], status: int, why: str
+) -> None:
     (tmp_path / "C").write_text(json.dumps(ROTARY))
     (tmp_path / "BROKEN").write_text("{")
     (tmp_path / "ODD").write_text('{"model_type": "odd"}')
@@ -218,7 +218,7 @@ def test_errors_are_one_line(tmp_path: Path, arguments: list[str], status: int, 
     assert done.stderr.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(
+def test_unwritable_folder_is_an_error(
     export: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder.mkdir()

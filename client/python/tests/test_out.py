@@ -44,7 +44,7 @@ def test_array_is_filled_and_returned(server: FakeServer, client: attnbias.Clien
     ],
     ids=["flat", "raw", "raw rows", "slice", "bytearray", "memoryview", "mmap"],
 )
-def test_memory_of_another_kind_is_filled_and_returned(
+def test_buffer_is_filled_and_returned(
     server: FakeServer, client: attnbias.Client, make: Callable[[], Any]
 ) -> None:
     out = make()
@@ -83,19 +83,19 @@ def read_only() -> Any:
     ],
     ids=["dtype", "size", "shape", "axes", "order", "read-only", "bytes", "raw size"],
 )
-def test_memory_that_does_not_fit_is_refused(
+def test_unsuitable_buffer_is_rejected(
     server: FakeServer, client: attnbias.Client, make: Callable[[], Any], says: str
 ) -> None:
     with pytest.raises(ValueError, match=f"out: .*{says}"):
         get(server, client, make())
 
 
-def test_what_is_no_memory_is_a_type_error(server: FakeServer, client: attnbias.Client) -> None:
+def test_non_buffer_is_a_type_error(server: FakeServer, client: attnbias.Client) -> None:
     with pytest.raises(TypeError, match="out: got list"):
         get(server, client, [0] * 24)
 
 
-def test_toeplitz_lies_in_out(server: FakeServer, client: attnbias.Client) -> None:
+def test_toeplitz_is_written_to_out(server: FakeServer, client: attnbias.Client) -> None:
     diagonals = sequence(2 * 9).reshape(2, 9)
     payload = Payload(
         ("diagonals", tensor_pb2.FORM_TOEPLITZ, diagonals), first_relative_position=-5
@@ -111,9 +111,7 @@ def test_toeplitz_lies_in_out(server: FakeServer, client: attnbias.Client) -> No
     np.testing.assert_array_equal(out, diagonals)
 
 
-def test_tables_of_one_shape_lie_behind_one_another(
-    server: FakeServer, client: attnbias.Client
-) -> None:
+def test_tables_of_one_shape_are_stacked(server: FakeServer, client: attnbias.Client) -> None:
     cos, sin = sequence(24).reshape(2, 3, 4)
     payload = Payload(("cos", tensor_pb2.FORM_TABLE, cos), ("sin", tensor_pb2.FORM_TABLE, sin))
     server.script = [payload.serve] * 2
@@ -124,7 +122,7 @@ def test_tables_of_one_shape_lie_behind_one_another(
         client.get(attnbias.Rotary(head_dim=4), positions=3, out=out.reshape(3, 8))
 
 
-def test_tables_of_several_shapes_lie_in_one_axis(
+def test_tables_of_mixed_shapes_are_concatenated(
     server: FakeServer, client: attnbias.Client
 ) -> None:
     payload = Payload(

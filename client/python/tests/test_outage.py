@@ -54,7 +54,7 @@ CALLS: dict[str, Callable[[attnbias.Client], object]] = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("outage", [0.3, 1.5])
-def test_a_server_that_comes_later_is_waited_for(
+def test_waits_for_server_to_start(
     call: Callable[[attnbias.Client], object], outage: float, connect: Connect
 ) -> None:
     port = free_port()
@@ -66,7 +66,7 @@ def test_a_server_that_comes_later_is_waited_for(
             assert waiting.result(timeout=30) is not None
 
 
-def test_the_timeout_bounds_the_waiting(connect: Connect) -> None:
+def test_timeout_bounds_wait_for_server(connect: Connect) -> None:
     with (
         connect(f"127.0.0.1:{free_port()}", timeout=1) as client,
         pytest.raises(attnbias.UnavailableError, match=r"nothing answers at .*Connection refused"),
@@ -77,7 +77,7 @@ def test_the_timeout_bounds_the_waiting(connect: Connect) -> None:
 # The first connection
 
 
-def test_the_first_connection_has_a_timeout_of_its_own(connect: Connect) -> None:
+def test_connect_timeout_bounds_first_connection(connect: Connect) -> None:
     with connect(f"127.0.0.1:{free_port()}", connect_timeout=1, timeout=600) as client:
         for call in CALLS.values():
             with pytest.raises(attnbias.UnavailableError, match=r"nothing answers .* refused\)$"):
@@ -85,7 +85,7 @@ def test_the_first_connection_has_a_timeout_of_its_own(connect: Connect) -> None
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_server_that_accepts_and_is_silent_is_given_up(connect: Connect, tls: bool) -> None:
+def test_silent_server_fails_after_connect_timeout(connect: Connect, tls: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with (
@@ -95,7 +95,7 @@ def test_a_server_that_accepts_and_is_silent_is_given_up(connect: Connect, tls: 
             client.info()
 
 
-def test_without_a_timeout_of_its_own_the_first_connection_has_the_calls(connect: Connect) -> None:
+def test_connect_timeout_none_uses_call_timeout(connect: Connect) -> None:
     port = free_port()
     with (
         connect(f"127.0.0.1:{port}", connect_timeout=None, timeout=60) as client,
@@ -107,9 +107,7 @@ def test_without_a_timeout_of_its_own_the_first_connection_has_the_calls(connect
             assert waiting.result(timeout=30) is not None
 
 
-def test_an_answer_may_take_longer_than_the_first_connection(
-    server: FakeServer, connect: Connect
-) -> None:
+def test_answer_may_exceed_connect_timeout(server: FakeServer, connect: Connect) -> None:
     def late(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
         time.sleep(1)
         yield from PAYLOAD.serve(request, context)
@@ -120,7 +118,7 @@ def test_an_answer_may_take_longer_than_the_first_connection(
 
 
 @pytest.mark.parametrize("first", ["an answer", "an error", "a stream"])
-def test_a_server_that_was_there_once_is_waited_for(connect: Connect, first: str) -> None:
+def test_connect_timeout_applies_only_before_first_contact(connect: Connect, first: str) -> None:
     port = free_port()
     options: dict[str, Any] = {"connect_timeout": 0.5, "timeout": 60}
     with connect(f"127.0.0.1:{port}", **options) as client, ThreadPoolExecutor() as pool:
@@ -145,7 +143,7 @@ def test_a_server_that_was_there_once_is_waited_for(connect: Connect, first: str
 
 
 @pytest.mark.parametrize("health", [False, True])
-def test_each_address_has_its_own_reason(connect: Connect, health: bool) -> None:
+def test_error_gives_reason_per_address(connect: Connect, health: bool) -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     with says(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
         for first, second in [(nowhere, web), (web, nowhere)]:
@@ -164,7 +162,7 @@ def test_each_address_has_its_own_reason(connect: Connect, health: bool) -> None
             assert "HTTP/2" in (of_first if first == web else of_second)
 
 
-def test_localhost_has_two_addresses(connect: Connect) -> None:
+def test_error_lists_both_localhost_addresses(connect: Connect) -> None:
     with says(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
         port = web.rpartition(":")[2]
         with (
@@ -177,9 +175,7 @@ def test_localhost_has_two_addresses(connect: Connect) -> None:
     assert f"; 127.0.0.1:{port}: " in caught.value.message
 
 
-def test_where_a_proxy_is_asked_no_address_is(
-    monkeypatch: pytest.MonkeyPatch, connect: Connect
-) -> None:
+def test_proxied_target_is_not_resolved(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr("attnbias._transport.retry.addresses_of", None)
     with (
@@ -207,7 +203,7 @@ def says(greeting: bytes) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_what_is_no_server_of_grpc_is_said_so(connect: Connect) -> None:
+def test_error_reports_non_grpc_server(connect: Connect) -> None:
     tls = grpc.ssl_channel_credentials()
     with (
         FakeServer() as server,
@@ -234,7 +230,7 @@ def test_what_is_no_server_of_grpc_is_said_so(connect: Connect) -> None:
             assert "\n" not in str(caught.value)
 
 
-def test_waiting_is_said_once(caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
+def test_wait_is_logged_once(caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
     target = f"127.0.0.1:{free_port()}"
     with (
         connect(target, timeout=1) as client,
@@ -247,7 +243,7 @@ def test_waiting_is_said_once(caplog: pytest.LogCaptureFixture, connect: Connect
     assert f"trying {target} again, for up to 1 s" in record.message
 
 
-def test_close_ends_the_waiting(connect: Connect) -> None:
+def test_close_ends_waiting_calls(connect: Connect) -> None:
     port = free_port()
     client = connect(f"127.0.0.1:{port}", timeout=60)
     with ThreadPoolExecutor() as pool:
@@ -261,7 +257,7 @@ def test_close_ends_the_waiting(connect: Connect) -> None:
             late(client)
 
 
-def test_close_wakes_who_waits_long(server: FakeServer, connect: Connect) -> None:
+def test_close_interrupts_long_retry_delay(server: FakeServer, connect: Connect) -> None:
     def later(_request: object, context: grpc.ServicerContext) -> None:
         abort(context, grpc.StatusCode.UNAVAILABLE, "later", retry_info(50))
 
@@ -275,7 +271,9 @@ def test_close_wakes_who_waits_long(server: FakeServer, connect: Connect) -> Non
         assert isinstance(waiting.exception(timeout=20), attnbias.CancelledError)
 
 
-def test_all_of_the_timeout_is_used(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+def test_last_attempt_is_near_the_timeout(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
     """The last attempt is in the last tenth of a second, whatever the jitter."""
     monkeypatch.setattr("random.uniform", lambda _, most: most)
     begun = time.monotonic()
@@ -287,14 +285,14 @@ def test_all_of_the_timeout_is_used(monkeypatch: pytest.MonkeyPatch, connect: Co
     assert time.monotonic() - begun > 3 - 0.2
 
 
-def test_what_fails_after_the_deadline_says_why() -> None:
+def test_error_after_deadline_keeps_its_reason() -> None:
     options: Any = SimpleNamespace(max_attempts=None, calls=None)
     retry = Retry(options, Deadline(0))
     with pytest.raises(attnbias.UnavailableError, match="gone"):
         run(retry.wait_after(attnbias.UnavailableError("gone")))
 
 
-def test_what_fails_before_a_wait_that_ends_late_says_why() -> None:
+def test_error_before_overlong_wait_keeps_its_reason() -> None:
     class Late:
         endpoint = SimpleNamespace(target="localhost:1")
 
@@ -309,7 +307,7 @@ def test_what_fails_before_a_wait_that_ends_late_says_why() -> None:
         run(Retry(options, Deadline(0.9)).wait_after(attnbias.UnavailableError("gone")))
 
 
-def test_what_nobody_waits_for_warns_of_no_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_cancelled_call_logs_no_wait(caplog: pytest.LogCaptureFixture) -> None:
     class Cancelled:
         async def pause(self, _seconds: float) -> None:
             raise attnbias.CancelledError("together with another part")
@@ -320,7 +318,7 @@ def test_what_nobody_waits_for_warns_of_no_wait(caplog: pytest.LogCaptureFixture
     assert not caplog.records
 
 
-def test_health_asks_once(connect: Connect) -> None:
+def test_health_is_not_retried(connect: Connect) -> None:
     with (
         connect(f"127.0.0.1:{free_port()}", timeout=60) as client,
         pytest.raises(attnbias.UnavailableError),
@@ -329,7 +327,9 @@ def test_health_asks_once(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
-def test_timeouts_are_positive(server: FakeServer, timeout: float, connect: Connect) -> None:
+def test_invalid_timeouts_are_rejected(
+    server: FakeServer, timeout: float, connect: Connect
+) -> None:
     for name in ("timeout", "connect_timeout"):
         with pytest.raises(ValueError, match=rf"^{name}: got .*, want seconds, more than 0, or N"):
             connect(server.target, **{name: timeout})
@@ -341,7 +341,7 @@ def test_timeouts_are_positive(server: FakeServer, timeout: float, connect: Conn
 
 
 @pytest.mark.parametrize("timeout", [None, float("inf"), 1e300, 10**400, 7.6e9])
-def test_a_timeout_without_end(timeout: float | None, connect: Connect) -> None:
+def test_unlimited_timeouts_are_accepted(timeout: float | None, connect: Connect) -> None:
     times: dict[str, Any] = {"timeout": timeout, "connect_timeout": timeout}
     with FakeServer() as server, connect(server.target, **times) as client:
         assert client.info().version == "1.2.3"
@@ -349,7 +349,7 @@ def test_a_timeout_without_end(timeout: float | None, connect: Connect) -> None:
         assert client.health()
 
 
-def test_replicas_share_the_calls(connect: Connect) -> None:
+def test_calls_are_balanced_across_replicas(connect: Connect) -> None:
     """Also when one goes and comes back."""
     port = free_port()
     with FakeServer() as stays, contextlib.ExitStack() as other:
@@ -384,7 +384,7 @@ def gets_calls(client: attnbias.Client, *servers: FakeServer) -> None:
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_another_policy_can_be_asked_for(options: dict[str, str], connect: Connect) -> None:
+def test_load_balancing_policy_can_be_set(options: dict[str, str], connect: Connect) -> None:
     with FakeServer() as a, FakeServer() as b:
         target = f"ipv4:{a.target},{b.target}"
         with connect(target, channel_options=options) as client:
@@ -393,7 +393,7 @@ def test_another_policy_can_be_asked_for(options: dict[str, str], connect: Conne
         assert sorted([a.describe_calls, b.describe_calls]) == [0, 20]
 
 
-def test_defaults_are_those_of_all_clients() -> None:
+def test_defaults_match_other_clients() -> None:
     """The defaults are those of the C++ client, which its tests check too."""
     parameters = inspect.signature(attnbias.Client).parameters
     assert parameters["timeout"].default == 300
@@ -402,23 +402,21 @@ def test_defaults_are_those_of_all_clients() -> None:
     assert parameters["max_attempts"].default is None
 
 
-def test_metadata_comes_with_each_call(connect: Connect) -> None:
+def test_metadata_is_sent_with_each_call(connect: Connect) -> None:
     metadata = [("authorization", "Bearer abc")]
     with FakeServer() as server, connect(server.target, metadata=metadata) as client:
         client.describe(ALIBI, query_length=5, key_length=5)
         assert server.metadata["authorization"] == "Bearer abc"
 
 
-def test_a_proxy_is_not_asked_for_loopback(
-    monkeypatch: pytest.MonkeyPatch, connect: Connect
-) -> None:
+def test_loopback_bypasses_proxy(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     with FakeServer() as server, connect(server.target, timeout=5) as client:
         assert client.health()
         assert client.info().version == "1.2.3"
 
 
-def test_a_peer_that_falls_silent_is_given_up(connect: Connect) -> None:
+def test_unresponsive_peer_is_abandoned(connect: Connect) -> None:
     """Its first connection swallows all after some bytes; nothing is closed."""
     times = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
     keepalive = dict.fromkeys(times, 2000)  # a busy machine is silent for less

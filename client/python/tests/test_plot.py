@@ -66,7 +66,7 @@ def drawn(axis: Any) -> Any:
 @pytest.mark.parametrize(
     "tensor", [*STRUCTURES, toeplitz().dense()], ids=lambda each: type(each).__name__
 )
-def test_each_head_is_drawn_as_it_is_dense(tensor: Any) -> None:
+def test_heads_are_drawn_as_dense(tensor: Any) -> None:
     axes = attnbias.plot(tensor)
     dense = tensor if isinstance(tensor, np.ndarray) else dense_of(tensor)
     assert len(axes) == len(dense)
@@ -79,14 +79,14 @@ def test_each_head_is_drawn_as_it_is_dense(tensor: Any) -> None:
     assert axes[0].get_ylim()[0] > axes[0].get_ylim()[1]
 
 
-def test_methods_draw_the_same() -> None:
+def test_plot_method_matches_function() -> None:
     for tensor in STRUCTURES:
         axes = tensor.plot(heads=(1, 2))
         assert [axis.get_title() for axis in axes] == ["head 1"]
         np.testing.assert_array_equal(drawn(axes[0]), dense_of(tensor)[1])
 
 
-def test_axes_are_positions() -> None:
+def test_axes_show_positions() -> None:
     (axis,) = toeplitz(queries=5, keys=7, first=-14).plot(heads=1)  # queries 10 to 14
     assert (axis.get_ylabel(), axis.get_xlabel()) == ("query position", "key position")
     assert axis.get_ylim() == (14.5, 9.5)
@@ -98,7 +98,7 @@ def test_axes_are_positions() -> None:
     assert axis.get_xlim() == (1.5, 5.5)
 
 
-def test_a_shard_of_a_ring_counts_its_own() -> None:
+def test_ring_shard_axes_show_shard_indices() -> None:
     shard = toeplitz(queries=6, keys=8, first=-5).shard(1, 3, queries="striped")
     (axis,) = shard.plot(heads=1)
     assert (axis.get_ylabel(), axis.get_xlabel()) == ("query of the shard", "key of the shard")
@@ -106,7 +106,7 @@ def test_a_shard_of_a_ring_counts_its_own() -> None:
     assert shard._repr_html_().startswith("<img")
 
 
-def test_labels_stand_at_the_edges_of_the_figure() -> None:
+def test_labels_appear_only_at_figure_edges() -> None:
     axes = toeplitz(heads=3).plot()  # two in a row
     assert [bool(axis.get_ylabel()) for axis in axes] == [True, False, True]
     assert [bool(axis.get_xlabel()) for axis in axes] == [False, True, True]
@@ -114,7 +114,7 @@ def test_labels_stand_at_the_edges_of_the_figure() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("fill", ["-inf", "lowest", "a number"])
-def test_what_a_mask_hides_is_hatched_and_has_no_part_in_the_scale(dtype: Any, fill: str) -> None:
+def test_masked_pairs_are_hatched_and_excluded_from_scale(dtype: Any, fill: str) -> None:
     lowest: Any = ml_dtypes.finfo(dtype).min  # type: ignore[no-untyped-call]
     filled = {"-inf": -np.inf, "lowest": lowest, "a number": -10000}[fill]
     diagonals = np.array([[-3, -2, -1, 0, 0, 0, 0]]).astype(dtype)
@@ -127,13 +127,13 @@ def test_what_a_mask_hides_is_hatched_and_has_no_part_in_the_scale(dtype: Any, f
     assert axis.figure.axes[-1].get_ylabel() == "hatched: masked"
 
 
-def test_a_tensor_that_is_all_masked_can_be_drawn() -> None:
+def test_fully_masked_tensor_is_drawn() -> None:
     (axis,) = attnbias.plot(np.full((1, 3, 3), -np.inf, np.float32))
     assert drawn(axis).mask.all()
     axis.figure.canvas.draw()
 
 
-def test_a_long_tensor_is_read_at_even_steps_only() -> None:
+def test_long_tensor_is_sampled_evenly() -> None:
     length = 1 << 20  # dense, it would have 2^40 elements
     diagonals = np.arange(2 * length - 1, dtype=np.float32)[None]
     tensor = attnbias.Toeplitz(
@@ -154,7 +154,7 @@ def test_a_long_tensor_is_read_at_even_steps_only() -> None:
     assert np.size(line.get_xdata()) <= 4000
 
 
-def test_heads() -> None:
+def test_head_selection_and_limit() -> None:
     many = toeplitz(heads=20)
     assert len(many.plot()) == 16
     assert [axis.get_title() for axis in many.plot(heads=(17, 19))] == ["head 17", "head 18"]
@@ -169,7 +169,7 @@ def test_heads() -> None:
     np.testing.assert_array_equal(drawn(axis), indices)
 
 
-def test_curves_are_the_diagonals_over_the_relative_position() -> None:
+def test_curves_show_diagonals_by_relative_position() -> None:
     tensor = toeplitz(heads=2)
     (axis,) = tensor.plot(kind="curves")
     assert axis.get_xlabel() == "relative position, key - query"
@@ -181,7 +181,7 @@ def test_curves_are_the_diagonals_over_the_relative_position() -> None:
     np.testing.assert_array_equal(bordered.lines[1].get_ydata(), tensor.diagonals[1])
 
 
-def test_a_key_rows_curves_are_over_the_key() -> None:
+def test_key_row_curves_are_by_key_position() -> None:
     tensor = attnbias.KeyRow(random(2, 6), query_length=4)
     (axis,) = tensor.plot(kind="curves")
     assert axis.get_xlabel() == "key position"
@@ -200,12 +200,12 @@ def test_masked_parts_of_curves_are_hatched() -> None:
 
 
 @pytest.mark.parametrize("tensor", [random(4, 4), WHOLE[2], toeplitz().dense()])
-def test_what_has_no_relative_position_has_no_curves(tensor: Any) -> None:
+def test_curves_require_relative_positions(tensor: Any) -> None:
     with pytest.raises(ValueError, match=r"kind: got 'curves' for \w+, want 'heads'"):
         attnbias.plot(tensor, kind="curves")
 
 
-def test_tables_are_positions_by_columns() -> None:
+def test_table_axes_are_position_and_column() -> None:
     table = random(9, 4)
     (axis,) = attnbias.plot(table)
     assert (axis.get_ylabel(), axis.get_xlabel()) == ("position", "column")
@@ -216,7 +216,7 @@ def test_tables_are_positions_by_columns() -> None:
     assert axes[0].images[0].get_clim() == (2 * table.min(), 2 * table.max())
 
 
-def test_vectors_are_relative_positions_by_columns() -> None:
+def test_vector_axes_are_relative_position_and_column() -> None:
     vectors = random(11, 4)
     tensor = attnbias.Toeplitz(
         vectors, query_length=5, key_length=7, first_relative_position=-4, vectors=True
@@ -242,14 +242,14 @@ def test_draws_into_the_callers_axes() -> None:
 
 
 @pytest.mark.parametrize("tensor", [random(2, 3, 4, 5), random(3), random(0, 3), "bias"])
-def test_other_things_are_refused(tensor: Any) -> None:
+def test_unsupported_arguments_are_rejected(tensor: Any) -> None:
     with pytest.raises(ValueError, match=r"tensor: got \w+ of shape"):
         attnbias.plot(tensor)
     with pytest.raises(ValueError, match="kind: got 'lines', want 'heads' or 'curves'"):
         attnbias.plot(random(2, 2), kind="lines")  # type: ignore[arg-type]
 
 
-def test_a_notebook_shows_a_small_picture() -> None:
+def test_notebook_repr_is_a_small_image() -> None:
     for tensor in STRUCTURES:
         text = tensor._repr_html_()
         assert len(text) < 8192
@@ -270,7 +270,7 @@ def test_a_notebook_shows_a_small_picture() -> None:
 
 
 @pytest.mark.parametrize("tensor", STRUCTURES, ids=lambda each: type(each).__name__)
-def test_what_is_true_is_drawn_as_one(tensor: Any) -> None:
+def test_booleans_are_drawn_as_zero_and_one(tensor: Any) -> None:
     for axes in (attnbias.plot(tensor > 0), attnbias.plot(dense_of(tensor) > 0)):
         np.testing.assert_array_equal(drawn(axes[0]), dense_of(tensor)[0] > 0)
         assert not np.ma.is_masked(drawn(axes[0]))
@@ -278,7 +278,7 @@ def test_what_is_true_is_drawn_as_one(tensor: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["heads", "curves"])
-def test_complex_numbers_are_refused(kind: Any) -> None:
+def test_complex_tensors_are_rejected(kind: Any) -> None:
     tensor = 1j * toeplitz()
     with pytest.raises(ValueError, match="tensor: got elements of type complex64, want real"):
         attnbias.plot(tensor, kind=kind)
@@ -286,7 +286,7 @@ def test_complex_numbers_are_refused(kind: Any) -> None:
     assert tensor._repr_html_() == f"<code>{tensor!r}</code>"
 
 
-def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install 'attnbias\[plot\]'"):

@@ -37,14 +37,14 @@ from attnbias._spec.fields import from_spec
         ),
     ],
 )
-def test_a_preset_is_its_encoding(
+def test_preset_equals_its_encoding(
     preset: attnbias.RelativeSinusoidal, fields: dict[str, Any]
 ) -> None:
     assert type(preset) is attnbias.RelativeSinusoidal
     assert preset == attnbias.RelativeSinusoidal(dim=8, **fields)
 
 
-def test_presets_of_nested_messages_are_their_encodings() -> None:
+def test_nested_presets_equal_their_encodings() -> None:
     axis = attnbias.Axis(scale=6.283185307179586, eps=1e-6, ladder=attnbias.Ladder(base=20.0))
     axes = [replace(axis, length=length) for length in (3.0, 2.0)]
     preset = attnbias.DetrSinusoidal(8, height=3.0, width=2.0, temperature=20.0)
@@ -61,7 +61,7 @@ def test_presets_of_nested_messages_are_their_encodings() -> None:
     assert not attnbias.XLNet(8).to_spec().relative_sinusoidal.HasField("ladder")
 
 
-def test_presets_of_grids_are_their_encodings() -> None:
+def test_grid_presets_equal_their_encodings() -> None:
     given: dict[str, Any] = {"window": (2, 3), "table": "w", "table_layout": "heads_buckets"}
     given["resample"] = attnbias.Resample(source=(5, 7), filter="cubic")
     assert attnbias.Swin(**given) == attnbias.GridRelative(**given)
@@ -69,7 +69,7 @@ def test_presets_of_grids_are_their_encodings() -> None:
     assert attnbias.LeViT(**given) == attnbias.GridRelative(symmetric=True, **given)
 
 
-def test_presets_of_networks_are_their_encodings() -> None:
+def test_mlp_presets_equal_their_encodings() -> None:
     layers = [attnbias.MlpLayer("0.weight", bias="0.bias"), attnbias.MlpLayer("2.weight")]
     given: dict[str, Any] = {"layers": layers, "window": (2, 3), "class_token": True}
     swin: Any = {"coordinates": "log2_normalized", "output": "sigmoid_16", "activation": "relu"}
@@ -83,7 +83,7 @@ def test_presets_of_networks_are_their_encodings() -> None:
     assert (preset.extent, dynamic.extent) == ("grid", "pair")
 
 
-def test_shaws_table_is_vectors() -> None:
+def test_shaw_table_holds_vectors() -> None:
     table = np.ones((3, 2))
     preset = attnbias.Shaw(left=1, right=1, table=table)
     assert preset == attnbias.LearnedRelative(1, left=1, vectors=table)
@@ -100,7 +100,7 @@ def test_xpos_is_rotary_with_a_decay() -> None:
     assert attnbias.Xpos(8) != attnbias.Rotary(8)
 
 
-def test_mrope_deals_pairs_out() -> None:
+def test_mrope_sections_assign_pairs() -> None:
     one = attnbias.Axis()
     chunked = attnbias.Mrope(16, [4, 2, 2], rope_theta=7.0, layout="compact")
     dealt = [0, 0, 0, 0, 1, 1, 2, 2]
@@ -112,7 +112,7 @@ def test_mrope_deals_pairs_out() -> None:
         attnbias.Mrope(8, [1, 3], mrope_interleaved=True)
 
 
-def test_mrope_takes_the_words_of_a_length_extension() -> None:
+def test_mrope_accepts_length_extension_fields() -> None:
     words: dict[str, Any] = {"factor": 4.0, "original_max_position_embeddings": 512}
     yarn = attnbias.Rotary(
         16, rope_theta=7.0, yarn=attnbias.Yarn(4.0, original_max_position_embeddings=512)
@@ -138,7 +138,7 @@ def test_axial_mrope_has_ladders() -> None:
     )
 
 
-def test_all_are_exported_and_take_no_constants() -> None:
+def test_presets_are_exported_and_reject_constants() -> None:
     for name in presets.__all__:
         assert name in attnbias.__all__
     with pytest.raises(TypeError, match="columns"):
@@ -148,7 +148,7 @@ def test_all_are_exported_and_take_no_constants() -> None:
 @pytest.mark.parametrize(
     "copied", [lambda it: it, copy.copy, lambda it: pickle.loads(pickle.dumps(it))]
 )
-def test_errors_have_the_presets_words(copied: Any) -> None:
+def test_client_errors_use_preset_field_names(copied: Any) -> None:
     clamp: Any = "far"
     preset = copied(attnbias.XLNet(8, clamp_len=clamp))
     with pytest.raises(TypeError, match=r"^XLNet\.clamp_len: got 'far'"):
@@ -165,7 +165,7 @@ def test_errors_have_the_presets_words(copied: Any) -> None:
         attnbias.RelativeSinusoidal(8, left=1 << 70).to_spec()
 
 
-def test_refusals_have_the_presets_words(real_client: attnbias.Client) -> None:
+def test_server_errors_use_preset_field_names(real_client: attnbias.Client) -> None:
     extent: Any = {"query_length": 3, "key_length": 3}
     with pytest.raises(
         attnbias.InvalidArgumentError,

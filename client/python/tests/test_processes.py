@@ -56,7 +56,7 @@ def total(client: attnbias.Client, length: int) -> float:
     return float(client.get(ALIBI, query_length=length, key_length=length).diagonals.sum())
 
 
-def test_a_pickled_client_is_opened_anew(client: attnbias.Client) -> None:
+def test_pickled_client_reopens_its_connection(client: attnbias.Client) -> None:
     options: dict[str, Any] = {
         "timeout": 5,
         "connect_timeout": 3,
@@ -85,7 +85,7 @@ def test_credentials_are_not_pickled() -> None:
         pickle.dumps(client)
 
 
-def test_a_pickled_error_is_the_same() -> None:
+def test_pickled_error_is_equal() -> None:
     violation = error_details_pb2.BadRequest.FieldViolation(
         field="alibi.num_heads", description="d"
     )
@@ -153,9 +153,7 @@ np.testing.assert_array_equal(got[0], compact.view(), strict=True)
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
 @pytest.mark.parametrize("support", ["1", None])
-def test_calls_in_flight_go_on_through_forks(
-    local: attnbias.LocalServer, support: str | None
-) -> None:
+def test_in_flight_calls_survive_forks(local: attnbias.LocalServer, support: str | None) -> None:
     """With and without what gRPC itself does at a fork."""
     environment = dict(os.environ)
     if support is not None:
@@ -164,7 +162,7 @@ def test_calls_in_flight_go_on_through_forks(
 
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
-def test_a_fork_of_a_grpc_that_ignores_forks_is_told(
+def test_fork_without_grpc_fork_support_is_reported(
     local: attnbias.LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -180,7 +178,7 @@ def test_a_fork_of_a_grpc_that_ignores_forks_is_told(
 
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
-def test_a_fork_beside_an_open_aio_client_is_told(local: attnbias.LocalServer) -> None:
+def test_fork_with_open_aio_client_is_reported(local: attnbias.LocalServer) -> None:
     target = local.target
 
     def refused() -> None:
@@ -218,13 +216,13 @@ assert os.wait()[1] == 0
 
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
-def test_a_fork_after_an_aio_client_is_closed_has_clients_of_its_own(
+def test_fork_after_closed_aio_client_works(
     local: attnbias.LocalServer,
 ) -> None:
     subprocess.run([sys.executable, "-c", CLOSED, local.target], timeout=60, check=True)
 
 
-def test_waiting_for_a_server_goes_on_through_forks(server: FakeServer) -> None:
+def test_wait_for_server_survives_forks(server: FakeServer) -> None:
     statuses = iter([health_pb2.HealthCheckResponse.NOT_SERVING] * 2)
     watched = queue.Queue[None]()
 
@@ -269,7 +267,7 @@ class Channel:
         return self
 
 
-def test_forks_wait_for_all_that_is_done_in_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_waits_for_grpc_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = Channel()
     monkeypatch.setattr("attnbias._transport.channel.Endpoint.open", lambda _, *, spare: channel)
     client = attnbias.Client("host")
@@ -289,7 +287,7 @@ def test_forks_wait_for_all_that_is_done_in_grpc(monkeypatch: pytest.MonkeyPatch
     assert not forks._inside
 
 
-def test_a_block_of_grpc_inside_another_does_not_end_it() -> None:
+def test_nested_grpc_section_keeps_outer_one() -> None:
     """As where a signal's handler closes a client whose call it interrupts."""
     thread = threading.get_ident()
     with forks.in_grpc():
@@ -299,7 +297,7 @@ def test_a_block_of_grpc_inside_another_does_not_end_it() -> None:
     assert thread not in forks._inside
 
 
-def test_it_is_imported_where_nothing_forks() -> None:
+def test_import_on_platform_without_fork() -> None:
     """As on Windows."""
     script = "import os; del os.fork, os.register_at_fork; import attnbias, attnbias.aio"
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
@@ -355,7 +353,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]), client.health())
 
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
-def test_a_child_that_exits_like_a_script(local: attnbias.LocalServer) -> None:
+def test_forked_child_exits_cleanly(local: attnbias.LocalServer) -> None:
     """It does not hang, and the server stays its parent's."""
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
@@ -377,7 +375,7 @@ class Biases:
 
 
 @pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_workers_of_a_data_loader(client: attnbias.Client, way: str) -> None:
+def test_data_loader_workers_use_the_client(client: attnbias.Client, way: str) -> None:
     data = pytest.importorskip("torch.utils.data")
     want = [total(client, n) for n in range(1, 7)]
     loader = data.DataLoader(Biases(client), num_workers=2, multiprocessing_context=way)
@@ -385,7 +383,7 @@ def test_workers_of_a_data_loader(client: attnbias.Client, way: str) -> None:
     assert [float(batch) for batch in loader] == want
 
 
-def test_a_server_that_is_away_is_said_at_once_and_in_one_line() -> None:
+def test_unreachable_server_is_reported_immediately() -> None:
     """On the standard error of a script that knows nothing of logging."""
     script = "import attnbias; attnbias.Client('127.0.0.1:1', timeout=600).info()"
     with subprocess.Popen(

@@ -73,9 +73,7 @@ def ranges_of(server: FakeServer) -> list[tuple[int, int]]:
     return sorted((r.read_offset, r.read_limit) for r in server.requests)
 
 
-def test_each_range_comes_over_a_connection_of_its_own(
-    server: FakeServer, connect: Connect
-) -> None:
+def test_each_range_uses_its_own_connection(server: FakeServer, connect: Connect) -> None:
     server.script = [serves(PAYLOAD)]
     with connect(server.target, streams=3) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
@@ -91,7 +89,7 @@ def test_each_range_comes_over_a_connection_of_its_own(
         assert {caller.peer for caller in server.callers} == set(peers)
 
 
-def test_ranges_are_of_whole_chunks(server: FakeServer, connect: Connect) -> None:
+def test_ranges_are_whole_chunks(server: FakeServer, connect: Connect) -> None:
     server.script = [serves(PAYLOAD)]
     with connect(server.target, streams=5) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
@@ -99,7 +97,7 @@ def test_ranges_are_of_whole_chunks(server: FakeServer, connect: Connect) -> Non
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
-def test_the_first_range_may_end_badly(
+def test_first_range_may_fail_after_last_byte(
     server: FakeServer, connect: Connect, code: grpc.StatusCode
 ) -> None:
     """After its last byte."""
@@ -115,14 +113,14 @@ def test_one_stream_is_one_call(server: FakeServer, client: attnbias.Client) -> 
     assert ranges_of(server) == [(0, 0)]
 
 
-def test_a_payload_of_one_range_is_one_call(server: FakeServer, connect: Connect) -> None:
+def test_payload_of_one_range_is_one_call(server: FakeServer, connect: Connect) -> None:
     server.script = [serves(table(sequence(FIRST // 4)))]
     with connect(server.target, streams=4) as client:
         client.get(SINUSOIDAL, positions=FIRST // 4)
     assert ranges_of(server) == [(0, FIRST)]
 
 
-def test_a_range_that_breaks_is_resumed_alone(server: FakeServer, connect: Connect) -> None:
+def test_broken_range_is_resumed_alone(server: FakeServer, connect: Connect) -> None:
     broken = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=2500)
     server.script = [at(12000, broken)]
     with connect(server.target, streams=3) as client:
@@ -131,14 +129,14 @@ def test_a_range_that_breaks_is_resumed_alone(server: FakeServer, connect: Conne
     assert ranges_of(server) == expected
 
 
-def test_a_payload_that_changes_comes_anew(server: FakeServer, connect: Connect) -> None:
+def test_changed_payload_is_fetched_again(server: FakeServer, connect: Connect) -> None:
     server.script = [serves(PAYLOAD), serves(OTHER)]
     with connect(server.target, streams=3) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence() + 1)
     assert [r.read_offset for r in server.requests if not r.expected_fingerprint] == [0, 0]
 
 
-def test_a_payload_that_keeps_changing_is_an_error(server: FakeServer, connect: Connect) -> None:
+def test_payload_that_keeps_changing_is_an_error(server: FakeServer, connect: Connect) -> None:
     broken = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=1000)
     server.script = [at(0, broken, breaks(grpc.StatusCode.FAILED_PRECONDITION, after=0))]
     with (
@@ -149,9 +147,7 @@ def test_a_payload_that_keeps_changing_is_an_error(server: FakeServer, connect: 
     assert [r.read_offset for r in server.requests].count(0) == 2
 
 
-def test_replicas_with_different_tables_give_one_of_them(
-    server: FakeServer, connect: Connect
-) -> None:
+def test_replicas_with_different_tables_are_not_mixed(server: FakeServer, connect: Connect) -> None:
     server.script = [serves(PAYLOAD)]
     with FakeServer() as other:
         other.script = [serves(OTHER)]
@@ -163,7 +159,7 @@ def test_replicas_with_different_tables_give_one_of_them(
     assert other.requests
 
 
-def test_a_wait_is_told_of_once(
+def test_wait_is_logged_once(
     server: FakeServer, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=1000)
@@ -185,14 +181,14 @@ threading.Thread(target=late).start()
 """
 
 
-def test_a_thread_may_outlive_the_main_one(server: FakeServer) -> None:
+def test_get_works_after_main_thread_ends(server: FakeServer) -> None:
     server.script = [serves(PAYLOAD)]
     command = [sys.executable, "-c", AFTER_MAIN, server.target]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("5000\n", "")
 
 
-def test_the_first_failure_ends_the_others(server: FakeServer, connect: Connect) -> None:
+def test_first_failure_cancels_other_ranges(server: FakeServer, connect: Connect) -> None:
     begun, cancelled, left_alone = (threading.Event() for _ in range(3))
 
     def stalls(request: Request, context: Context) -> Iterator[bytes]:
@@ -224,7 +220,7 @@ def test_the_first_failure_ends_the_others(server: FakeServer, connect: Connect)
         (8000, PAYLOAD, "got 1000 bytes of data, want at most the 0 that are missing"),
     ],
 )
-def test_a_range_of_another_payload_or_beyond_its_end_is_an_error(
+def test_mismatched_range_is_data_loss(
     server: FakeServer, connect: Connect, offset: int, payload: Payload, says: str
 ) -> None:
     server.script = [at(offset, payload.serve)]
@@ -236,6 +232,6 @@ def test_a_range_of_another_payload_or_beyond_its_end_is_an_error(
 
 
 @pytest.mark.parametrize("streams", [0, 65])
-def test_other_numbers_of_streams_are_refused(connect: Connect, streams: int) -> None:
+def test_invalid_stream_count_is_rejected(connect: Connect, streams: int) -> None:
     with pytest.raises(ValueError, match=f"streams: got {streams}, want 1 to 64"):
         connect("nowhere", streams=streams)

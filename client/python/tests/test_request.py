@@ -49,7 +49,7 @@ def test_help_describes_each_field() -> None:
     assert min(map(len, texts.values())) > 3
 
 
-def test_options_are_the_requests_fields() -> None:
+def test_request_options_match_request_fields() -> None:
     fields = {field.name for field in dataclasses.fields(attnbias.Request)} - {"encoding"}
     assert fields == set(attnbias.RequestOptions.__annotations__)
 
@@ -58,14 +58,14 @@ def test_unset_fields_are_not_sent() -> None:
     assert SINUSOIDAL.to_spec() == encodings_pb2.TensorSpec(sinusoidal={"dim": 4})
 
 
-def test_fields_that_are_zero_are_sent_where_they_have_presence() -> None:
+def test_zero_is_sent_if_field_has_presence() -> None:
     spec = attnbias.T5(bidirectional=False, num_buckets=0).to_spec()
     assert spec.t5.HasField("bidirectional")
     assert spec.t5.HasField("num_buckets")
     assert not spec.t5.HasField("max_distance")
 
 
-def test_encoding_without_fields_set_is_still_named() -> None:
+def test_encoding_without_fields_is_sent() -> None:
     assert attnbias.ALiBi().to_spec().WhichOneof("encoding") == "alibi"
 
 
@@ -100,7 +100,7 @@ def test_encoding_without_fields_set_is_still_named() -> None:
         ),
     ],
 )
-def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
+def test_positions_are_sent(options: dict[str, Any], want: dict[str, Any]) -> None:
     assert spec_of(SINUSOIDAL, **options)["table"] == want
 
 
@@ -136,7 +136,7 @@ def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_pairs(options: dict[str, Any], want: dict[str, Any]) -> None:
+def test_pair_options_are_sent(options: dict[str, Any], want: dict[str, Any]) -> None:
     assert spec_of(ALIBI, **options)["pair"] == want
 
 
@@ -155,14 +155,14 @@ def test_pairs(options: dict[str, Any], want: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_grids(options: dict[str, Any], want: dict[str, Any]) -> None:
+def test_grid_options_are_sent(options: dict[str, Any], want: dict[str, Any]) -> None:
     spec = spec_of(SWIN, **options)
     assert spec["grid"] == want
     assert "pair" not in spec
 
 
 @pytest.mark.parametrize("option", ["positions", "alignment", "query_offset", "key_positions"])
-def test_a_grid_has_no_other_extent(option: str) -> None:
+def test_grid_rejects_options_of_other_extents(option: str) -> None:
     options: dict[str, Any] = {option: 4}
     with pytest.raises(
         ValueError, match=f"{option}: got a value, want none: grid_relative takes queries, keys"
@@ -191,7 +191,7 @@ def test_a_grid_has_no_other_extent(option: str) -> None:
         ({"causal": True, "fill_lowest": True}, {"mask": {"causal": True, "fill_lowest": True}}),
     ],
 )
-def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
+def test_output_options_are_sent(options: dict[str, Any], want: dict[str, Any]) -> None:
     assert spec_of(ALIBI, **SIZE, **options)["output"] == want
 
 
@@ -224,7 +224,7 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
         ({"scale": "2"}, "scale: got '2'"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
+def test_invalid_options_are_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         attnbias.Request(ALIBI, **SIZE | options).to_spec()
 
@@ -243,12 +243,12 @@ def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
         ({"grid": [2, 1.5]}, "grid: got"),
     ],
 )
-def test_wrong_positions_are_named(options: dict[str, Any], says: str) -> None:
+def test_invalid_positions_are_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         attnbias.Request(SINUSOIDAL, **options).to_spec()
 
 
-def test_a_table_too_large_for_a_request_is_the_servers_to_mount() -> None:
+def test_oversized_table_error_suggests_mounting() -> None:
     table = np.zeros((32, 70_000), "f4")
     with pytest.raises(ValueError, match=r"^t5.table: got 8960000 bytes, want .*\(--tables\)$"):
         attnbias.T5(bidirectional=True, table=table).to_spec()
@@ -276,7 +276,7 @@ def test_a_table_too_large_for_a_request_is_the_servers_to_mount() -> None:
         ),
     ],
 )
-def test_wrong_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
+def test_invalid_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         encoding.to_spec()
 
@@ -284,7 +284,7 @@ def test_wrong_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "number"), [("f8", 1), ("f4", 2), ("f2", 3), (ml_dtypes.bfloat16, 4), (">f4", 2)]
 )
-def test_table_travels_as_it_is(dtype: Any, number: int) -> None:
+def test_table_bytes_are_sent_unchanged(dtype: Any, number: int) -> None:
     weight = np.arange(12).reshape(4, 3).astype(dtype)
     transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="heads_buckets")
     reference = transposed.to_spec().t5.table
@@ -306,7 +306,7 @@ def test_table_may_be_a_name() -> None:
     assert encoding.to_spec().t5.table.name == "t5-small/encoder"
 
 
-def test_fields_of_a_list_of_messages_travel() -> None:
+def test_nested_message_lists_are_sent() -> None:
     layers = attnbias.DynamicPositionBias([LAYER, LAYER], num_heads=1).to_spec()
     for layer in layers.mlp_bias.layers:
         assert list(layer.weight.inline_table.shape) == [1, 1]
@@ -338,12 +338,12 @@ def test_encodings_compare_and_hash_by_value() -> None:
         (attnbias.Request(ALIBI, **SIZE), "encoding: got an object of Request"),
     ],
 )
-def test_what_is_no_encoding_is_a_type_error(encoding: Any, says: str) -> None:
+def test_non_encoding_is_a_type_error(encoding: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         attnbias.Request(encoding)
 
 
-def test_torch_names_of_types() -> None:
+def test_torch_type_names_are_accepted() -> None:
     class BFloat16:  # as torch.bfloat16, without torch
         def __str__(self) -> str:
             return "torch.bfloat16"
@@ -351,7 +351,7 @@ def test_torch_names_of_types() -> None:
     assert spec_of(ALIBI, **SIZE, data_type=BFloat16()) == spec_of(ALIBI, **SIZE, data_type="bf16")
 
 
-def test_torch_types() -> None:
+def test_torch_types_are_accepted() -> None:
     torch = pytest.importorskip("torch")
     for name in ("float64", "float32", "half", "bfloat16"):
         numpys = {"half": "f16", "bfloat16": "bf16"}.get(name, name)
@@ -359,7 +359,7 @@ def test_torch_types() -> None:
         assert got == spec_of(ALIBI, **SIZE, data_type=numpys)
 
 
-def test_a_mounted_table_goes_by_its_digest() -> None:
+def test_mounted_table_is_sent_by_digest() -> None:
     info = attnbias.TableInfo(
         name="m/decoder",
         sha256="ab" * 32,
@@ -412,12 +412,12 @@ WEIGHTS = np.full((32, 8), 0.125, np.float32)
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_asked_for_is_shown_on_one_line(asked: Any, shown: str) -> None:
+def test_repr_is_one_line_without_table_values(asked: Any, shown: str) -> None:
     assert repr(asked).startswith(shown)
     assert "0.125" not in repr(asked)
 
 
-def test_a_torch_table_is_shown_by_its_shape() -> None:
+def test_repr_shows_shape_of_torch_table() -> None:
     torch = pytest.importorskip("torch")
     swin = attnbias.Swin((2, 2), table=torch.ones(9, 4))
     assert repr(swin) == "GridRelative(window=(2, 2), table=torch.float32[9, 4])"

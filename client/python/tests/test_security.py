@@ -107,7 +107,7 @@ CALLS: list[Callable[[attnbias.Client], object]] = [
 ]
 
 
-def test_every_call_says_who_makes_it(pki: Pki, token_file: Path, connect: Connect) -> None:
+def test_every_call_sends_client_identity(pki: Pki, token_file: Path, connect: Connect) -> None:
     tls = Tls(ca=str(pki.authority.certificate), cert=pki.trainer.certificate, key=pki.trainer.key)
     with (
         serving(pki.server, pki.clients) as server,
@@ -119,7 +119,7 @@ def test_every_call_says_who_makes_it(pki: Pki, token_file: Path, connect: Conne
     assert {caller[:2] for caller in server.callers} == {("Bearer first", "trainer")}
 
 
-def test_without_an_authority_it_is_the_systems(
+def test_system_authorities_are_the_default(
     pki: Pki, monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
@@ -128,7 +128,7 @@ def test_without_an_authority_it_is_the_systems(
         assert client.health()
 
 
-def test_a_server_may_have_another_name(
+def test_server_name_can_be_overridden(
     pki: Pki, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     misnamed = pki.authority.sign("misnamed", alternatives="DNS:attnbias.example")
@@ -142,7 +142,7 @@ def test_a_server_may_have_another_name(
             assert client.health()
 
 
-def test_the_environment_says_what_the_arguments_do_not(
+def test_environment_supplies_missing_arguments(
     pki: Pki, token_file: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     def authorization(**options: Any) -> str | None:
@@ -182,12 +182,12 @@ def test_the_environment_says_what_the_arguments_do_not(
         (("tenant-bin", "a"), "metadata: got str for 'tenant-bin', want bytes"),
     ],
 )
-def test_metadata_that_cannot_be_sent_are_named(pair: tuple[str, str | bytes], want: str) -> None:
+def test_invalid_metadata_is_named(pair: tuple[str, str | bytes], want: str) -> None:
     with pytest.raises((TypeError, ValueError), match=want):
         attnbias.Client(metadata=[("team", "a"), pair])
 
 
-def test_a_token_file_is_read_again_when_it_changes(
+def test_changed_token_file_is_reread(
     token_file: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
     def authorization() -> str | None:
@@ -212,7 +212,7 @@ def test_a_token_file_is_read_again_when_it_changes(
     assert len({caller.peer for caller in server.callers}) == 1
 
 
-def test_the_next_call_has_the_new_certificate(
+def test_next_call_uses_the_new_certificate(
     pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
     """Open calls continue, and an incomplete pair is not used."""
@@ -251,7 +251,7 @@ def test_the_next_call_has_the_new_certificate(
         assert len({caller.peer for caller in server.callers}) == 2
 
 
-def test_an_authority_that_comes_later_is_trusted(
+def test_replaced_authority_is_trusted(
     pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
     ca = tmp_path / "ca"
@@ -299,7 +299,7 @@ def test_workers_use_the_client(pki: Pki, token_file: Path, way: str) -> None:
     process.join()
 
 
-def test_a_token_itself_is_not_pickled(token_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_not_pickled(token_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (attnbias.Client, aio.Client):
         with pytest.raises(TypeError, match=r"cannot pickle a Client with a token, which anyone"):
             pickle.dumps(kind("localhost", token="secret"))
@@ -320,7 +320,7 @@ def failure(connect: Connect, target: str, **options: Any) -> str:
     return caught.value.message
 
 
-def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> None:
+def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
     trusting = Tls(ca=pki.authority.certificate)
     unknown = pki.other.sign("unknown")
     misnamed = pki.authority.sign("misnamed", alternatives="DNS:attnbias.example")
@@ -396,7 +396,7 @@ def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> 
         ),
     ],
 )
-def test_who_is_not_known_hears_what_to_try(
+def test_authentication_errors_suggest_a_fix(
     code: grpc.StatusCode, kind: type[attnbias.Error], token: str, what: str, connect: Connect
 ) -> None:
     with serving() as server, connect(server.target, token=token) as client:
@@ -407,7 +407,7 @@ def test_who_is_not_known_hears_what_to_try(
         assert server.describe_calls == 1
 
 
-def test_a_token_leaves_this_machine_only_over_tls(
+def test_token_requires_tls_beyond_loopback(
     pki: Pki, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = "^token: got one for host:50051, which is not on this machine, in plaintext .* tls=True"
@@ -420,7 +420,7 @@ def test_a_token_leaves_this_machine_only_over_tls(
         attnbias.Client("host")
 
 
-def test_what_cannot_be_used_is_named(pki: Pki, tmp_path: Path, connect: Connect) -> None:
+def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Connect) -> None:
     text, folder = tmp_path / "text", tmp_path / "folder"
     text.write_text("two words")
     folder.mkdir()
@@ -494,7 +494,7 @@ def test_what_cannot_be_used_is_named(pki: Pki, tmp_path: Path, connect: Connect
         assert "two words" not in str(caught.value)
 
 
-def test_what_the_environment_has_wrong_is_named(
+def test_invalid_environment_variables_are_named(
     pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variables, says in [
@@ -514,7 +514,7 @@ def test_what_the_environment_has_wrong_is_named(
                 attnbias.Client("localhost")
 
 
-def test_the_command_takes_flags_and_the_environment(
+def test_command_reads_flags_and_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bloom", "n_head": 6}')

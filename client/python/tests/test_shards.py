@@ -57,7 +57,7 @@ def owner(token: int, length: int, world_size: int, layout: Layout) -> int:
 
 
 @given(st.sampled_from(LAYOUTS), st.integers(1, 9), st.integers(0, 40))
-def test_a_rank_holds_the_tokens_that_it_owns(layout: Layout, world_size: int, size: int) -> None:
+def test_rank_holds_its_own_tokens(layout: Layout, world_size: int, size: int) -> None:
     per_rank = {"contiguous": 1, "zigzag": 2, "striped": 1}[layout]
     length = size if layout == "contiguous" else size * per_rank * world_size
     for rank in range(world_size):
@@ -68,7 +68,7 @@ def test_a_rank_holds_the_tokens_that_it_owns(layout: Layout, world_size: int, s
 
 
 @given(st.integers(1, 9), st.integers(0, 40))
-def test_contiguous_is_torchs_chunk(world_size: int, length: int) -> None:
+def test_contiguous_layout_matches_torch_chunk(world_size: int, length: int) -> None:
     torch = pytest.importorskip("torch")
     chunks = [chunk.tolist() for chunk in torch.arange(length).chunk(world_size)]
     chunks += [[]] * (world_size - len(chunks))  # DTensor has ranks for these too
@@ -95,7 +95,9 @@ def test_contiguous_is_torchs_chunk(world_size: int, length: int) -> None:
         (("8", 0, 4), TypeError, "length: got '8', want an integer"),
     ],
 )
-def test_what_is_no_shard_is_refused(arguments: Any, error: type[Exception], says: str) -> None:
+def test_invalid_shard_arguments_are_rejected(
+    arguments: Any, error: type[Exception], says: str
+) -> None:
     with pytest.raises(error, match=says):
         attnbias.shard_indices(*arguments)
 
@@ -156,7 +158,7 @@ every_layout = st.sampled_from(LAYOUTS)
 
 
 @given(groups(), every_layout, every_layout)
-def test_the_shards_are_the_whole(
+def test_shards_reassemble_the_whole(
     group: tuple[attnbias.Structure, int], queries: Layout, keys: Layout
 ) -> None:
     """Each step of each rank of a ring holds what numpy's indexing gives, put together all."""
@@ -182,7 +184,7 @@ def test_the_shards_are_the_whole(
 
 
 @given(groups(), st.sampled_from(["zigzag", "striped"]), st.data())
-def test_a_shard_is_a_structure(
+def test_shard_is_a_structure(
     group: tuple[attnbias.Structure, int], layout: Layout, data: st.DataObject
 ) -> None:
     bias, n = group
@@ -204,7 +206,7 @@ def test_a_shard_is_a_structure(
 
 
 @given(groups(), every_layout, every_layout)
-def test_torch_gets_the_same_shards(
+def test_torch_shards_equal_dense(
     group: tuple[attnbias.Structure, int], queries: Layout, keys: Layout
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -223,7 +225,7 @@ def test_torch_gets_the_same_shards(
     assert added.view(torch.uint8).numpy().tobytes() == (dense + dense.dtype.type(0)).tobytes()
 
 
-def test_a_shard_can_be_sharded_again() -> None:
+def test_shard_can_be_sharded_again() -> None:
     bias = make("toeplitz", 3, 16, np.float32)
     shard = bias.shard(1, 2, keys="striped").shard(1, 2, keys="zigzag")
     same(shard.dense(), bias.dense()[:, :, [5, 7, 9, 11]])
@@ -232,7 +234,7 @@ def test_a_shard_can_be_sharded_again() -> None:
 
 
 @pytest.mark.parametrize("layout", ["zigzag", "striped"])
-def test_a_shard_hides_what_the_whole_hides(layout: Layout) -> None:
+def test_shard_keeps_mask_of_whole(layout: Layout) -> None:
     flex_attention = pytest.importorskip("torch.nn.attention.flex_attention")
     torch = pytest.importorskip("torch")
     length, world_size, mask = 16, 2, attnbias.Mask(causal=True, window_left=5)
@@ -261,7 +263,7 @@ def test_a_shard_hides_what_the_whole_hides(layout: Layout) -> None:
     assert flex_attention.BlockMask is type(step.block_mask())
 
 
-def test_the_steps_of_a_ring_send_the_bias_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ring_steps_copy_bias_to_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     sent: list[int] = []
 
@@ -279,7 +281,7 @@ def test_the_steps_of_a_ring_send_the_bias_once(monkeypatch: pytest.MonkeyPatch)
     assert sum(sent) - bias.nbytes < bias.nbytes
 
 
-def test_heads_and_chunks_are_windows() -> None:
+def test_head_and_contiguous_shards_are_windows() -> None:
     bias = make("toeplitz", 5, 10, np.float32)
     for heads in ([0, 2], [2, 4], [4, 5]):
         part = bias.shard(heads[0] // 2, 3, heads=True)
@@ -315,14 +317,14 @@ def test_heads_and_chunks_are_windows() -> None:
         ),
     ],
 )
-def test_what_cannot_be_sharded_is_refused(
+def test_invalid_shard_request_is_rejected(
     arguments: Any, options: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
         make("toeplitz", 3, 10, np.float32).shard(*arguments, **options)
 
 
-def test_a_shard_may_be_made_of_any_indices() -> None:
+def test_ring_shard_of_arbitrary_indices() -> None:
     bias = make("toeplitz", 3, 16, np.float32)
     dense = bias.dense()
     same(attnbias.RingShard(bias, query_indices=[5, 2]).dense(), dense[:, [5, 2]])
@@ -333,7 +335,7 @@ def test_a_shard_may_be_made_of_any_indices() -> None:
     same(attnbias.RingShard(shard).dense(), shard.dense())
 
 
-def test_a_shard_of_a_shard_adds_the_same() -> None:
+def test_nested_shard_score_mod_adds_same_bias() -> None:
     torch = pytest.importorskip("torch")
     bias = make("toeplitz", 3, 16, np.float32)
     shard = attnbias.RingShard(bias.shard(0, 2, queries="zigzag"), query_indices=[5, 2])
@@ -352,26 +354,26 @@ def test_a_shard_of_a_shard_adds_the_same() -> None:
         ({"whole": np.zeros((3, 4, 4))}, TypeError, "whole: got an object of ndarray; want a Toep"),
     ],
 )
-def test_what_no_shard_is_made_of_is_refused(
+def test_invalid_ring_shard_arguments_are_rejected(
     options: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
         attnbias.RingShard(**{"whole": make("toeplitz", 3, 4, np.float32), **options})
 
 
-def test_indices_and_buckets_have_no_heads_to_shard() -> None:
+def test_headless_tensor_rejects_head_sharding() -> None:
     with pytest.raises(ValueError, match=r"heads: got a tensor of shape \(10, 10\)"):
         make("toeplitz", None, 10, np.float32).shard(0, 2, heads=True)
 
 
-def test_a_ring_shard_has_no_file(tmp_path: Path) -> None:
+def test_ring_shard_cannot_be_saved(tmp_path: Path) -> None:
     shard = make("toeplitz", 3, 8, np.float32).shard(0, 2, queries="zigzag")
     with pytest.raises(TypeError, match=r"bias: got a RingShard; want .* bias\.whole"):
         attnbias.save(shard, tmp_path / "bias.safetensors")
 
 
 @pytest.mark.parametrize("indices", [[], [8], [-1], [[0]]])
-def test_a_ring_shard_has_indices_of_its_whole(indices: Any) -> None:
+def test_ring_shard_indices_out_of_range_are_rejected(indices: Any) -> None:
     bias = make("toeplitz", 3, 8, np.float32)
     with pytest.raises(IndexError, match=r"query_indices: got .* index in \[0, 8\)"):
         attnbias.RingShard(bias, query_indices=np.array(indices, int))
@@ -552,7 +554,7 @@ DIMS = [(0,), (-1,), (0, 1), (None, 1), (1, 2), (1, 1)]
 
 
 @pytest.mark.parametrize("kind", CONNECTS)
-def test_dtensors_are_torchs_own_of_the_whole(
+def test_dtensors_equal_distributed_whole(
     group: Callable[..., list[Any]], real_target: str, kind: str
 ) -> None:
     # The second client shares all but the calls, so a few are enough for it.
@@ -575,7 +577,7 @@ def fetch_bytes(target: str, dims: Any, options: Any) -> tuple[list[int], int]:
     return fetched, tensor.to_local().nbytes
 
 
-def test_each_process_fetches_what_it_holds(
+def test_each_process_fetches_only_its_shard(
     group: Callable[..., list[Any]], real_target: str
 ) -> None:
     square = {"query_length": 64, "key_length": 64}
@@ -640,9 +642,7 @@ def gather_shards(target: str) -> int:
     return checked
 
 
-def test_shards_gathered_from_all_ranks_are_the_whole(
-    group: Callable[..., list[Any]], real_target: str
-) -> None:
+def test_gathered_shards_equal_the_whole(group: Callable[..., list[Any]], real_target: str) -> None:
     assert group(gather_shards, real_target) == [3 * len(LAYOUTS)] * RANKS
 
 
@@ -666,7 +666,7 @@ def use_half_a_group(target: str) -> tuple[tuple[int, ...], int, list[int]]:
     return tuple(tensor.shape), tensor.to_local().numel(), fetched
 
 
-def test_a_process_outside_the_mesh_fetches_nothing(
+def test_process_outside_mesh_fetches_nothing(
     group: Callable[..., list[Any]], real_target: str
 ) -> None:
     inside: Any = ((6, 4, 4), 48, [192])
@@ -726,7 +726,7 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
     return found
 
 
-def test_a_shard_of_what_no_machine_can_hold(real_target: str) -> None:
+def test_shard_of_tensor_larger_than_memory(real_target: str) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -770,9 +770,7 @@ def see_errors(target: str) -> list[str]:
     return seen
 
 
-def test_what_no_mesh_can_hold_is_refused(
-    group: Callable[..., list[Any]], real_target: str
-) -> None:
+def test_invalid_placements_are_rejected(group: Callable[..., list[Any]], real_target: str) -> None:
     for seen in group(see_errors, real_target):
         wanted = [
             "ValueError: placements[1]: got Partial(sum), want Shard(dim) or Replicate(): "
@@ -847,7 +845,9 @@ SPECS = [("tp", "cp"), (None, "cp", "tp"), (("cp", "tp"),)]
 
 
 @pytest.mark.parametrize("kind", CONNECTS)
-def test_jax_arrays_are_the_whole(devices: Callable[..., Any], real_target: str, kind: str) -> None:
+def test_jax_arrays_equal_the_whole(
+    devices: Callable[..., Any], real_target: str, kind: str
+) -> None:
     # Each form that a server sends; what it cuts, the meshes of torch have shown.
     cases = [PAIRS[0], PAIRS[5], PAIRS[8], PAIRS[9]] if kind == "sync" else []
     cases.append(TABLES[-1])
@@ -870,7 +870,9 @@ def fetch_for_devices(target: str, spec: Any) -> list[int]:
     return fetched
 
 
-def test_what_devices_share_is_fetched_once(devices: Callable[..., Any], real_target: str) -> None:
+def test_shared_device_shards_are_fetched_once(
+    devices: Callable[..., Any], real_target: str
+) -> None:
     whole = 8 * 16 * 16 * 4
     assert devices(fetch_for_devices, real_target, ()) == [whole]
     assert devices(fetch_for_devices, real_target, ("tp",)) == [whole // 4] * 4
@@ -919,13 +921,13 @@ def join_on_devices(target: str) -> int:
     return checked
 
 
-def test_shards_joined_on_devices_are_the_whole(
+def test_shards_joined_on_devices_equal_the_whole(
     devices: Callable[..., Any], real_target: str
 ) -> None:
     assert devices(join_on_devices, real_target) == 2 * len(LAYOUTS)
 
 
-def test_jax_gets_the_same_shards(devices: Callable[..., Any]) -> None:
+def test_jax_shards_equal_dense(devices: Callable[..., Any]) -> None:
     devices(shard_on_devices)
 
 
@@ -940,12 +942,12 @@ def see_a_wrong_sharding(target: str) -> str:
     return ""
 
 
-def test_what_is_no_sharding_is_refused(devices: Callable[..., Any], real_target: str) -> None:
+def test_invalid_sharding_is_rejected(devices: Callable[..., Any], real_target: str) -> None:
     wanted = "sharding: got str, want one of jax.sharding, as NamedSharding"
     assert devices(see_a_wrong_sharding, real_target) == wanted
 
 
-def test_what_is_no_sharding_is_refused_without_jax(client: attnbias.Client) -> None:
+def test_invalid_sharding_is_rejected_without_jax(client: attnbias.Client) -> None:
     sharding: Any = "tp"
     with pytest.raises(TypeError, match="sharding: got str, want one of"):
         client.get(T5, query_length=4, key_length=4, sharding=sharding)

@@ -52,14 +52,14 @@ def test_whole_payload_arrives(server: FakeServer, client: attnbias.Client) -> N
     assert server.requests[0].expected_fingerprint == ""
 
 
-def test_the_first_message_may_have_data(server: FakeServer, client: attnbias.Client) -> None:
+def test_first_message_may_carry_data(server: FakeServer, client: attnbias.Client) -> None:
     first, second, *others = PAYLOAD.messages()
     server.script = [sends(first + second, *others)]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED])
-def test_broken_stream_is_resumed_where_it_broke(
+def test_broken_stream_is_resumed_at_offset(
     server: FakeServer, client: attnbias.Client, code: grpc.StatusCode
 ) -> None:
     server.script = [breaks(code, after=7001), breaks(code, after=4500), PAYLOAD.serve]
@@ -69,7 +69,7 @@ def test_broken_stream_is_resumed_where_it_broke(
     assert server.requests[1].spec == server.requests[0].spec
 
 
-def test_reset_of_the_stream_is_resumed(server: FakeServer, client: attnbias.Client) -> None:
+def test_reset_stream_is_resumed(server: FakeServer, client: attnbias.Client) -> None:
     def reset(request: Request, context: Context) -> Iterator[bytes]:
         yield from PAYLOAD.messages(request.read_offset, 3000)
         context.abort(grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2")
@@ -97,13 +97,15 @@ def test_attempts_end_without_progress(server: FakeServer, connect: Connect) -> 
     assert len(server.requests) == 3
 
 
-def test_end_of_a_complete_payload_may_fail(server: FakeServer, client: attnbias.Client) -> None:
+def test_error_after_complete_payload_is_ignored(
+    server: FakeServer, client: attnbias.Client
+) -> None:
     server.script = [breaks(grpc.StatusCode.INTERNAL, after=20000)]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
     assert len(server.requests) == 1
 
 
-def test_changed_tensor_starts_again(server: FakeServer, client: attnbias.Client) -> None:
+def test_changed_tensor_restarts_download(server: FakeServer, client: attnbias.Client) -> None:
     changed = table(sequence() + 1, fingerprint="f" * 64)
     server.script = [
         breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=8000),
@@ -213,7 +215,7 @@ LIES = {
 
 
 @pytest.mark.parametrize(("lie", "says"), LIES.values(), ids=LIES.keys())
-def test_lies_are_data_loss(
+def test_invalid_messages_are_data_loss(
     server: FakeServer, client: attnbias.Client, lie: Step, says: str
 ) -> None:
     server.script = [lie]
@@ -232,7 +234,7 @@ def test_bad_chunk_is_not_written(server: FakeServer, client: attnbias.Client) -
     assert (out[2:] == -1).all()
 
 
-def test_failed_call_is_ended_at_once(server: FakeServer, client: attnbias.Client) -> None:
+def test_failed_call_is_cancelled_immediately(server: FakeServer, client: attnbias.Client) -> None:
     gone = threading.Event()
 
     def step(request: Request, context: Context) -> Iterator[bytes]:
@@ -249,7 +251,7 @@ def test_failed_call_is_ended_at_once(server: FakeServer, client: attnbias.Clien
     assert gone.wait(10)
 
 
-def test_size_cap_holds_before_memory_is_taken(server: FakeServer, connect: Connect) -> None:
+def test_size_limit_applies_before_allocation(server: FakeServer, connect: Connect) -> None:
     huge = table(sequence())
     huge.header.parts[0].shape[:] = [5000, 1 << 38]
     huge.header.parts[0].size_bytes = huge.header.total_bytes = 5000 << 40
@@ -261,7 +263,7 @@ def test_size_cap_holds_before_memory_is_taken(server: FakeServer, connect: Conn
         client.get(attnbias.LearnedAbsolute(table="of any number of columns"), positions=5000)
 
 
-def test_overload_is_waited_out_as_the_server_says(
+def test_overload_waits_for_server_retry_delay(
     server: FakeServer, client: attnbias.Client, waits: list[float]
 ) -> None:
     overloaded = breaks(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1.25))
@@ -270,7 +272,7 @@ def test_overload_is_waited_out_as_the_server_says(
     assert waits == [1.25, 1.25]
 
 
-def test_backoff_grows_without_a_hint(
+def test_backoff_grows_without_server_delay(
     server: FakeServer, client: attnbias.Client, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda _, most: most)
@@ -279,7 +281,7 @@ def test_backoff_grows_without_a_hint(
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2, 2])
 
 
-def test_jitter_is_full(
+def test_backoff_uses_full_jitter(
     server: FakeServer, client: attnbias.Client, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda least, _: least)
@@ -288,9 +290,7 @@ def test_jitter_is_full(
     assert waits == [0, 0, 0]
 
 
-def test_cancelled_by_the_server_is_tried_again(
-    server: FakeServer, client: attnbias.Client
-) -> None:
+def test_server_cancellation_is_retried(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [breaks(grpc.StatusCode.CANCELLED), PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
 
@@ -317,7 +317,7 @@ def test_other_statuses_are_final(
     assert len(server.requests) == 1
 
 
-def test_wait_longer_than_the_timeout_is_not_begun(server: FakeServer, connect: Connect) -> None:
+def test_retry_delay_beyond_timeout_fails_immediately(server: FakeServer, connect: Connect) -> None:
     server.script = [breaks(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(3600))]
     with (
         connect(server.target, timeout=60) as client,
@@ -395,7 +395,7 @@ def test_get_many_cancels_the_others_when_one_fails(
     assert endless.cancelled.get(timeout=60)
 
 
-def test_get_many_cancels_what_has_begun_when_its_requests_fail(
+def test_get_many_cancels_calls_when_iterator_raises(
     server: FakeServer,
 ) -> None:
     endless = Endless()
@@ -414,7 +414,7 @@ def test_get_many_cancels_what_has_begun_when_its_requests_fail(
     assert endless.cancelled.get(timeout=60)
 
 
-def test_closing_the_client_cancels(server: FakeServer, connect: Connect) -> None:
+def test_close_cancels_calls(server: FakeServer, connect: Connect) -> None:
     client = connect(server.target)
     begun = threading.Event()
 

@@ -111,7 +111,7 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 @every_kind
 @every_dtype
 @pytest.mark.parametrize("heads", [None, 1, 3])
-def test_it_is_its_dense_array(kind: str, heads: int | None, dtype: Any) -> None:
+def test_structure_equals_dense_array(kind: str, heads: int | None, dtype: Any) -> None:
     bias = make(kind, heads, dtype=dtype)
     want = dense_of(bias)
     for got in (np.asarray(bias), np.array(bias), bias.dense(), bias.view()):
@@ -146,7 +146,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 @pytest.mark.parametrize("heads", [None, 3])
 @settings(max_examples=60)  # of each kind
 @given(data=st.data())
-def test_an_index_gives_what_numpy_gives(kind: str, heads: int | None, data: st.DataObject) -> None:
+def test_indexing_matches_numpy(kind: str, heads: int | None, data: st.DataObject) -> None:
     bias = make(kind, heads)
     want = dense_of(bias)
     index = data.draw(indices(bias.shape))
@@ -200,14 +200,14 @@ def test_contiguous_slices_stay_compact(kind: str) -> None:
 
 
 @every_kind
-def test_nothing_cut_is_itself(kind: str) -> None:
+def test_full_slice_returns_self(kind: str) -> None:
     bias = make(kind)
     assert bias[...] is bias
     assert bias[:, :] is bias
 
 
 @every_kind
-def test_heads_are_iterated_over(kind: str) -> None:
+def test_iteration_yields_heads(kind: str) -> None:
     bias = make(kind)
     dense = dense_of(bias)
     assert len(list(bias)) == 3
@@ -222,7 +222,7 @@ def test_heads_are_iterated_over(kind: str) -> None:
 
 @every_kind
 @pytest.mark.parametrize("index", [[0, 1], np.array([0, 2]), True, np.bool_(True), 1.0, "0"])
-def test_other_indices_are_refused(kind: str, index: Any) -> None:
+def test_unsupported_indices_are_rejected(kind: str, index: Any) -> None:
     with pytest.raises(IndexError, match=r"index: got .*, want integers, slices, .*view\(\)"):
         make(kind)[index]
     with pytest.raises(TypeError, match="item assignment"):
@@ -232,7 +232,7 @@ def test_other_indices_are_refused(kind: str, index: Any) -> None:
 @every_kind
 @settings(max_examples=40)
 @given(data=st.data())
-def test_every_window_is_the_slice_of_the_whole(kind: str, data: st.DataObject) -> None:
+def test_window_equals_slice_of_dense(kind: str, data: st.DataObject) -> None:
     bias = make(kind)
     dense = dense_of(bias)
     for _ in range(2):  # a window, and a window of it
@@ -252,7 +252,7 @@ BINARY = [np.add, np.subtract, np.multiply, np.maximum, np.equal, np.less, np.no
 
 @every_kind
 @every_dtype
-def test_ufuncs_give_what_numpy_gives(kind: str, dtype: Any) -> None:
+def test_ufuncs_match_numpy(kind: str, dtype: Any) -> None:
     bias = make(kind, dtype=dtype)
     dense = dense_of(bias)
     others: list[Any] = [2, np.float32(1.5), dense, bias, dense[0], np.array(3, dtype)]
@@ -266,7 +266,7 @@ def test_ufuncs_give_what_numpy_gives(kind: str, dtype: Any) -> None:
 
 
 @every_kind
-def test_operators_give_what_numpy_gives(kind: str) -> None:
+def test_operators_match_numpy(kind: str) -> None:
     bias = make(kind)
     dense = dense_of(bias)
     for operation in (operator.add, operator.sub, operator.mul, operator.eq, operator.ge):
@@ -279,7 +279,7 @@ def test_operators_give_what_numpy_gives(kind: str) -> None:
 
 
 @every_kind
-def test_functions_of_numbers_alone_stay_compact(kind: str) -> None:
+def test_elementwise_functions_stay_compact(kind: str) -> None:
     bias = make(kind)
     dense = dense_of(bias)
     for got, want in [
@@ -298,7 +298,7 @@ def test_functions_of_numbers_alone_stay_compact(kind: str) -> None:
 
 
 @every_kind
-def test_it_contains_what_its_dense_array_has(kind: str) -> None:
+def test_contains_matches_dense_array(kind: str) -> None:
     bias = make(kind)
     # Windows and borders hide some of the stored numbers.
     for part in (bias, bias.window(queries=(2, 3), keys=(1, 3))):
@@ -309,7 +309,7 @@ def test_it_contains_what_its_dense_array_has(kind: str) -> None:
 
 
 @every_kind
-def test_functions_of_numpy_take_it_for_an_array(kind: str) -> None:
+def test_numpy_functions_accept_structures(kind: str) -> None:
     bias = make(kind)
     dense = dense_of(bias)
     functions: list[Callable[[Any], Any]] = [
@@ -340,13 +340,13 @@ def test_functions_of_numpy_take_it_for_an_array(kind: str) -> None:
     np.testing.assert_array_equal(into, dense + dense)
 
 
-def test_an_output_is_an_array() -> None:
+def test_structure_as_out_is_rejected() -> None:
     bias = make("toeplitz")
     with pytest.raises(TypeError, match="out: got a Toeplitz, which is read-only"):
         np.add(dense_of(bias), 1, out=bias)  # type: ignore[call-overload]
 
 
-def test_another_class_with_rules_of_its_own_is_asked() -> None:
+def test_ufunc_defers_to_other_array_ufunc() -> None:
     class Other:
         def __array_ufunc__(self, *_: Any, **__: Any) -> str:
             return "other"
@@ -356,7 +356,7 @@ def test_another_class_with_rules_of_its_own_is_asked() -> None:
 
 
 @every_kind
-def test_equality_is_of_elements_and_so_there_is_no_hash(kind: str) -> None:
+def test_equality_is_elementwise_and_unhashable(kind: str) -> None:
     bias = make(kind)
     assert np.all(bias == dense_of(bias))
     assert np.all(bias == make(kind))
@@ -372,7 +372,7 @@ def test_equality_is_of_elements_and_so_there_is_no_hash(kind: str) -> None:
 
 @every_kind
 @every_dtype
-def test_asked_for_another_type_it_is_cast(kind: str, dtype: Any) -> None:
+def test_conversion_casts_to_requested_dtype(kind: str, dtype: Any) -> None:
     bias = make(kind)
     want = dense_of(bias).astype(dtype)
     np.testing.assert_array_equal(np.asarray(bias, dtype), want, strict=True)
@@ -381,7 +381,7 @@ def test_asked_for_another_type_it_is_cast(kind: str, dtype: Any) -> None:
 
 
 @every_kind
-def test_copies_are_made_as_asked(kind: str) -> None:
+def test_copy_argument_is_honored(kind: str) -> None:
     bias = make(kind)
     held = next(iter(bias.parts().values()))
     strided = not kind.startswith(("block", "bordered"))
@@ -414,7 +414,7 @@ def large() -> list[attnbias.Structure]:
 
 
 @pytest.mark.parametrize("bias", large(), ids=lambda bias: type(bias).__name__)
-def test_large_arrays_are_made_only_by_name(bias: attnbias.Structure) -> None:
+def test_large_arrays_are_not_made_implicitly(bias: attnbias.Structure) -> None:
     assert bias.size * 4 > attnbias.MAX_IMPLICIT_BYTES
     implicit: list[Callable[[], Any]] = [
         lambda: np.asarray(bias),
@@ -441,14 +441,14 @@ def test_large_arrays_are_made_only_by_name(bias: attnbias.Structure) -> None:
         assert bias.__array__(copy=False).shape == bias.shape
 
 
-def test_the_bound_itself_is_allowed() -> None:
+def test_array_of_exactly_the_limit_is_allowed() -> None:
     side = 1 << 14
     bias = attnbias.KeyRow(np.zeros(side, np.float32), query_length=side)
     assert np.asarray(bias).nbytes == attnbias.MAX_IMPLICIT_BYTES
 
 
 @every_kind
-def test_it_is_pickled_and_copied_without_what_devices_have(kind: str) -> None:
+def test_pickle_and_copy_drop_device_arrays(kind: str) -> None:
     bias = make(kind)
     bias.fingerprint = "f" * 64
     bias.resolved_spec = encodings_pb2.TensorSpec(alibi={"num_heads": 3})
@@ -469,7 +469,7 @@ def test_it_is_pickled_and_copied_without_what_devices_have(kind: str) -> None:
 
 @every_kind
 @every_dtype
-def test_torch_gets_the_same_numbers(kind: str, dtype: Any) -> None:
+def test_to_torch_equals_dense(kind: str, dtype: Any) -> None:
     torch = pytest.importorskip("torch")
     bias = make(kind, dtype=dtype)
     want = dense_of(bias)
@@ -487,7 +487,7 @@ def test_torch_gets_the_same_numbers(kind: str, dtype: Any) -> None:
     np.testing.assert_array_equal(flat.to_torch().double().numpy(), dense_of(flat).astype("f8"))
 
 
-def test_torch_and_numpy_are_not_mixed() -> None:
+def test_mixing_torch_and_numpy_is_rejected() -> None:
     torch = pytest.importorskip("torch")
     bias: Any = make("toeplitz")
     mixed: list[Callable[[], Any]] = [
@@ -504,7 +504,7 @@ def test_torch_and_numpy_are_not_mixed() -> None:
 @every_kind
 @every_dtype
 @pytest.mark.filterwarnings("ignore:.*float64.*")  # JAX's own: it has none unless told
-def test_jax_gets_the_same_numbers(kind: str, dtype: Any) -> None:
+def test_to_jax_equals_dense(kind: str, dtype: Any) -> None:
     pytest.importorskip("jax")
     bias = make(kind, dtype=dtype)
     want = dense_of(bias)
@@ -514,7 +514,7 @@ def test_jax_gets_the_same_numbers(kind: str, dtype: Any) -> None:
     np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
 
 
-def test_without_jax_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_to_jax_without_jax_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "jax", None)
     with pytest.raises(ImportError, match="to_jax: jax is not installed"):
         make("toeplitz").to_jax()
@@ -541,12 +541,12 @@ def test_without_jax_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) ->
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(build: Callable[[], Any], says: str) -> None:
+def test_mismatched_shapes_are_rejected(build: Callable[[], Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         build()
 
 
-def test_what_only_arrays_have_is_told_where_it_is() -> None:
+def test_missing_array_attribute_error_suggests_alternative() -> None:
     bias = make("toeplitz")
     with pytest.raises(
         AttributeError, match=r"no attribute 'sum': use np\.sum\(bias\), or bias\.view"
@@ -571,7 +571,7 @@ def ring_shard() -> attnbias.Structure:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "ring shard"])
-def test_jax_takes_a_structure_apart(jax: Any, kind: str) -> None:
+def test_structure_is_a_jax_pytree(jax: Any, kind: str) -> None:
     bias = ring_shard() if kind == "ring shard" else make(kind)
     twice = jax.jit(lambda bias: jax.tree.map(lambda part: 2 * part, bias))
     dense = jax.jit(lambda query, bias: query + bias)
@@ -592,7 +592,7 @@ def test_jax_takes_a_structure_apart(jax: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("index", [0, -1, slice(1, 2), (slice(None), slice(1, 3)), (0, ..., 1)])
-def test_a_part_is_the_same_while_jax_traces(jax: Any, kind: str, index: Any) -> None:
+def test_indexing_is_equal_under_jax_tracing(jax: Any, kind: str, index: Any) -> None:
     bias = make(kind)
 
     def part(structure: Any) -> Any:
@@ -607,13 +607,13 @@ def test_a_part_is_the_same_while_jax_traces(jax: Any, kind: str, index: Any) ->
     np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted), strict=True)
 
 
-def test_jax_sees_each_part_by_its_name(jax: Any) -> None:
+def test_jax_tree_paths_name_the_parts(jax: Any) -> None:
     paths = jax.tree_util.tree_leaves_with_path({"bias": make("bordered")})
     names = [jax.tree_util.keystr(path) for path, _ in paths]
     assert names == ["['bias'].toeplitz.diagonals", "['bias'].border"]
 
 
-def test_a_fingerprint_is_not_that_of_what_jax_makes(jax: Any) -> None:
+def test_jax_results_have_no_fingerprint(jax: Any) -> None:
     bias, other = make("toeplitz"), make("toeplitz")
     bias.fingerprint, bias.resolved_spec = "a" * 64, encodings_pb2.TensorSpec(t5={})
     assert jax.tree.structure(bias) == jax.tree.structure(other)
@@ -624,7 +624,7 @@ def test_a_fingerprint_is_not_that_of_what_jax_makes(jax: Any) -> None:
 
 
 @pytest.mark.parametrize("first", ["attnbias", "jax"])
-def test_jax_may_be_imported_first_or_last(jax: Any, first: str) -> None:
+def test_import_order_of_jax_does_not_matter(jax: Any, first: str) -> None:
     """In a process of its own, where attnbias alone imports no JAX."""
     imports = {
         "attnbias": "import attnbias, sys; assert 'jax' not in sys.modules; import jax",

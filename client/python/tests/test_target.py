@@ -31,7 +31,7 @@ from attnbias._transport.channel import target_from
         ("xds:///attnbias", "xds:///attnbias"),
     ],
 )
-def test_a_port_that_is_not_said_is_that_of_the_service(given: str, want: str) -> None:
+def test_target_defaults_to_service_port(given: str, want: str) -> None:
     assert target_from(given) == want
 
 
@@ -54,14 +54,14 @@ def test_a_port_that_is_not_said_is_that_of_the_service(given: str, want: str) -
         "unix:",
     ],
 )
-def test_what_names_no_server_is_refused(target: str) -> None:
+def test_invalid_targets_are_rejected(target: str) -> None:
     with pytest.raises(ValueError, match=r"^target: got ") as caught:
         attnbias.Client(target)
     assert repr(target) in str(caught.value)
     assert "want host, host:port" in str(caught.value)
 
 
-def test_without_a_target_the_environment_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_target_comes_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ATTNBIAS_SERVER", raising=False)
     assert target_from(None) == "localhost:50051"
     monkeypatch.setenv("ATTNBIAS_SERVER", "")

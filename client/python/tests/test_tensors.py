@@ -44,7 +44,7 @@ def by_definition(tensor: attnbias.Toeplitz | attnbias.KeyRow) -> npt.NDArray[An
 @pytest.mark.parametrize("make", [toeplitz, key_row])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_view_and_dense_are_the_definition(make: Any, shape: Any, dtype: Any) -> None:
+def test_view_and_dense_match_definition(make: Any, shape: Any, dtype: Any) -> None:
     tensor = make(*shape, dtype)
     want = by_definition(tensor)
     np.testing.assert_array_equal(tensor.view(), want, strict=True)
@@ -53,7 +53,7 @@ def test_view_and_dense_are_the_definition(make: Any, shape: Any, dtype: Any) ->
 
 
 @pytest.mark.parametrize("make", [toeplitz, key_row])
-def test_view_copies_nothing_and_cannot_be_written(make: Any) -> None:
+def test_view_is_read_only_and_shares_memory(make: Any) -> None:
     tensor = make(2, 5, 3)
     view = tensor.view()
     assert np.shares_memory(view, tensor.diagonals if make is toeplitz else tensor.row)
@@ -61,7 +61,7 @@ def test_view_copies_nothing_and_cannot_be_written(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [toeplitz, key_row])
-def test_dense_is_an_array_of_its_own(make: Any) -> None:
+def test_dense_is_a_writable_copy(make: Any) -> None:
     tensor = make(2, 5, 3)
     dense = tensor.dense()
     assert dense.flags.c_contiguous
@@ -130,7 +130,7 @@ def test_vectors_have_a_last_axis_of_columns(shape: Any, dtype: Any) -> None:
 
 @pytest.mark.parametrize("shape", VECTORS)
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_torch_gets_the_same_vectors(shape: Any, dtype: Any) -> None:
+def test_torch_vectors_match_definition(shape: Any, dtype: Any) -> None:
     pytest.importorskip("torch")
     tensor = vectors(*shape, dtype=dtype)
     got = tensor.to_torch(device="cpu").float().numpy()
@@ -138,7 +138,7 @@ def test_torch_gets_the_same_vectors(shape: Any, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("heads", [None, 3])
-def test_every_window_of_vectors_is_the_slice_of_the_whole(heads: int | None) -> None:
+def test_window_of_vectors_equals_slice_of_dense(heads: int | None) -> None:
     whole = vectors(heads, 5, 4, 6)
     dense = whole.dense()
     for q0, q1 in [(0, 5), (0, 1), (4, 5), (1, 4)]:
@@ -155,14 +155,14 @@ def test_every_window_of_vectors_is_the_slice_of_the_whole(heads: int | None) ->
         np.testing.assert_array_equal(whole.window(heads=(1, 3)).view(), dense[1:3], strict=True)
 
 
-def test_vectors_are_no_score_mod() -> None:
+def test_score_mod_of_vectors_is_rejected() -> None:
     for heads in (None, 2):
         with pytest.raises(ValueError, match=r"vectors: got a tensor of shape .* numbers to add"):
             vectors(heads, 5, 3, 4).score_mod()
 
 
 @pytest.mark.parametrize("shape", [(7,), (6, 7), (2, 6, 7), (7, 7, 7, 7)])
-def test_vectors_must_fit_the_lengths(shape: tuple[int, ...]) -> None:
+def test_mismatched_vectors_are_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="want 7 as the last axis but one"):
         attnbias.Toeplitz(
             np.zeros(shape),
@@ -174,7 +174,7 @@ def test_vectors_must_fit_the_lengths(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("make", [toeplitz, key_row])
-def test_every_window_is_the_slice_of_the_whole(make: Any) -> None:
+def test_window_equals_slice_of_dense(make: Any) -> None:
     whole = make(3, 5, 4)
     dense = whole.dense()
     for q0, q1 in [(0, 5), (0, 1), (4, 5), (1, 4)]:
@@ -204,7 +204,7 @@ def test_window_outside_is_an_index_error(make: Any, window: dict[str, Any], say
         make(3, 5, 4).window(**window)
 
 
-def test_diagonals_must_fit_the_lengths() -> None:
+def test_mismatched_diagonals_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"got shape \(2, 7\), want 8"):
         attnbias.Toeplitz(np.zeros((2, 7)), query_length=4, key_length=5, first_relative_position=0)
 
@@ -212,7 +212,7 @@ def test_diagonals_must_fit_the_lengths() -> None:
 @pytest.mark.parametrize("make", [toeplitz, key_row])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_torch_gets_the_same_numbers(make: Any, shape: Any, dtype: Any) -> None:
+def test_torch_tensor_matches_definition(make: Any, shape: Any, dtype: Any) -> None:
     torch = pytest.importorskip("torch")
     tensor = make(*shape, dtype)
     got = tensor.to_torch(device="cpu")
@@ -231,7 +231,7 @@ def assert_aligned(tensor: Any, align: int) -> None:
 
 @pytest.mark.parametrize("shape", ALIGNED)
 @pytest.mark.parametrize("align", [1, 6, 8])
-def test_rows_in_torch_begin_where_they_are_aligned(shape: Any, align: int) -> None:
+def test_to_torch_aligns_rows(shape: Any, align: int) -> None:
     pytest.importorskip("torch")
     heads, queries, keys = shape
     for tensor in (toeplitz(*shape), key_row(*shape)):
@@ -246,20 +246,20 @@ def test_rows_in_torch_begin_where_they_are_aligned(shape: Any, align: int) -> N
     assert_aligned(got, align)
 
 
-def test_the_queries_of_a_key_row_share_its_memory_in_torch() -> None:
+def test_torch_key_row_queries_share_memory() -> None:
     pytest.importorskip("torch")
     assert key_row(2, 5, 3).to_torch(align=4).stride() == (4, 0, 1)
 
 
 @pytest.mark.parametrize("align", [0, -8, 1.5, "8"])
-def test_no_alignment_is_refused(align: Any) -> None:
+def test_invalid_alignment_is_rejected(align: Any) -> None:
     with pytest.raises(ValueError, match=r"align: got .*, want an integer of at least 1"):
         toeplitz(1, 2, 2).to_torch(align=align)
 
 
 @pytest.mark.parametrize("make", [toeplitz, key_row])
 @pytest.mark.parametrize("shape", ALIGNED)
-def test_an_attn_mask_is_the_bias_for_every_batch(make: Any, shape: Any) -> None:
+def test_attn_mask_broadcasts_over_batch(make: Any, shape: Any) -> None:
     torch = pytest.importorskip("torch")
     tensor = make(*shape)
     got = tensor.as_attn_mask()
@@ -279,7 +279,7 @@ def test_an_attn_mask_is_the_bias_for_every_batch(make: Any, shape: Any) -> None
     )
 
 
-def test_no_attn_mask_is_of_integers_or_vectors() -> None:
+def test_attn_mask_rejects_integers_and_vectors() -> None:
     torch = pytest.importorskip("torch")
     no_dtype: Any = "f16"
     with pytest.raises(ValueError, match=r"vectors: got a tensor of shape"):
@@ -304,7 +304,7 @@ def test_score_mod_adds_the_bias(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [toeplitz, key_row])
 @pytest.mark.filterwarnings("ignore")  # torch's own: flex_attention called without compile
-def test_flex_attention_with_score_mod_is_attention_with_the_bias(make: Any) -> None:
+def test_flex_attention_with_score_mod_adds_the_bias(make: Any) -> None:
     torch = pytest.importorskip("torch")
     flex_attention = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
     tensor = make(2, 16, 16)
@@ -317,7 +317,7 @@ def test_flex_attention_with_score_mod_is_attention_with_the_bias(make: Any) -> 
     torch.testing.assert_close(got, want)
 
 
-def test_score_mod_of_read_only_diagonals_leaves_them_alone() -> None:
+def test_torch_copy_leaves_read_only_diagonals_unchanged() -> None:
     pytest.importorskip("torch")
     tensor = toeplitz(1, 2, 2)
     tensor.diagonals.flags.writeable = False
@@ -333,12 +333,12 @@ def test_score_mod_of_read_only_diagonals_leaves_them_alone() -> None:
         ({"causal": "no"}, "causal: got 'no'; want True or False"),
     ],
 )
-def test_a_mask_of_other_types_is_refused(options: Any, says: str) -> None:
+def test_mask_fields_of_wrong_type_are_rejected(options: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         attnbias.Mask(**options)
 
 
-def test_what_is_no_mask_is_refused() -> None:
+def test_non_mask_is_rejected() -> None:
     mask: Any = "causal"
     with pytest.raises(TypeError, match=r"mask: got 'causal'; want attnbias\.Mask"):
         attnbias.Toeplitz(
@@ -351,17 +351,17 @@ def test_what_is_no_mask_is_refused() -> None:
 
 
 @pytest.mark.parametrize("block_size", [8.5, "8", (8, 8, 8), [8, 8], None])
-def test_block_sizes_of_other_types_are_refused(block_size: Any) -> None:
+def test_block_sizes_of_wrong_type_are_rejected(block_size: Any) -> None:
     with pytest.raises(TypeError, match=r"block_size: got .*, want an integer or a tuple of two"):
         block_sizes(block_size)
 
 
-def test_block_sizes_may_be_numpys() -> None:
+def test_numpy_block_sizes_are_accepted() -> None:
     assert block_sizes(np.int64(8)) == (8, 8)
     assert block_sizes((np.int32(8), 16)) == (8, 16)
 
 
-def test_buckets_are_no_attn_mask() -> None:
+def test_attn_mask_rejects_buckets() -> None:
     torch = pytest.importorskip("torch")
     for dtype in (None, torch.float32):
         with pytest.raises(ValueError, match="values: got a tensor of int32, want one of numbers"):

@@ -24,7 +24,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("fields", CASES)
-def test_reads_what_protobuf_writes(fields: dict[str, object]) -> None:
+def test_reads_protobuf_encoded_chunks(fields: dict[str, object]) -> None:
     message = service_pb2.StreamTensorResponse(**fields)  # type: ignore[arg-type]
     chunk = parse_chunk(message.SerializeToString())
     assert chunk.offset == message.offset
@@ -37,7 +37,7 @@ def test_data_is_a_view_of_the_message() -> None:
     assert parse_chunk(message).data.obj is message
 
 
-def test_fields_of_later_versions_are_passed_over() -> None:
+def test_unknown_fields_are_skipped() -> None:
     known = service_pb2.StreamTensorResponse(offset=5, crc32c=6, data=b"abc").SerializeToString()
     varint, fixed64 = b"\xa0\x06\x96\x01", b"\xa1\x06" + bytes(8)
     bytes_, fixed32 = b"\xa2\x06\x03def", b"\xa5\x06" + bytes(4)
@@ -45,7 +45,7 @@ def test_fields_of_later_versions_are_passed_over() -> None:
     assert (chunk.offset, chunk.crc32c, bytes(chunk.data)) == (5, 6, b"abc")
 
 
-def test_length_that_is_longer_than_need_be_is_read() -> None:
+def test_overlong_length_varint_is_read() -> None:
     # The server may pad lengths to align what follows.
     message = b"\x82\x01\x83\x80\x80\x80\x00abc"
     assert service_pb2.StreamTensorResponse.FromString(message).data == b"abc"
@@ -88,7 +88,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 @given(damaged() | st.binary(max_size=40))
-def test_what_protobuf_reads_too_is_the_same(message: bytes) -> None:
+def test_agrees_with_protobuf_on_damaged_messages(message: bytes) -> None:
     try:
         chunk = parse_chunk(message)
         wanted = service_pb2.StreamTensorResponse.FromString(message)
@@ -101,5 +101,5 @@ def test_what_protobuf_reads_too_is_the_same(message: bytes) -> None:
 
 
 @given(MESSAGES)
-def test_what_protobuf_writes_is_read(message: bytes) -> None:
+def test_random_protobuf_messages_are_read(message: bytes) -> None:
     assert len(parse_chunk(message).data) <= len(message)

@@ -30,7 +30,7 @@ from tests.support.server import Stub
 
 Random = random.Random
 
-# Served requests of a name, and more for each of its fields.
+# Number of served requests per name, and of further ones per field.
 SERVED, SERVED_FOR_FIELD = 48, 2
 # Requests whose fields are changed; of these, those for which all values of a field are tried; the
 # share of fields of shared messages for which they are; the values that a field may have at most
@@ -64,7 +64,7 @@ LARGE_INTEGERS = [
 
 
 class Recipes:
-    """Each of a file with a seed of its own."""
+    """Draws recipes, each with its own seed."""
 
     def __init__(self) -> None:
         self._seed = 0
@@ -75,7 +75,7 @@ class Recipes:
         return f"{kind} {self._seed} {data_type.removeprefix('DATA_TYPE_')} {sides}"
 
     def in_tables(self, value: Any, kind: str) -> Any:
-        """The JSON with recipes for the numbers of tables that have none yet."""
+        """Returns the JSON with recipes for the tables that have no numbers yet."""
         if isinstance(value, list):
             return [self.in_tables(item, kind) for item in value]
         if not isinstance(value, dict):
@@ -106,14 +106,14 @@ REAL = ("sinusoidal", "rotary")
 
 
 def real_list(draw: Random, count: int) -> Json:
-    """Doubles from a fraction of 1 to 2^40, and few integers."""
+    """Returns doubles between a fraction of 1 and 2^40, few of them integers."""
     numbers = [draw.uniform(-1, 1) * 2.0 ** draw.randint(-9, 40) for _ in range(count)]
     numbers[0] = draw.choice([0.5, -0.0, 0.1, 2.0**-149, 999.75, float(draw.randint(-9, 9))])
     return {"doubles": numbers}
 
 
 def zero_sums(draw: Random, encoding: str) -> Json:
-    """Tokens on small grids and a matrix of integers, for which some angles are 0."""
+    """Returns tokens on small grids and a matrix of integers for which some angles are 0."""
     axes, pairs, count = draw.randint(2, 4), draw.randint(1, 8), draw.randint(2, 12)
     stretch = draw.choice([{}, {"scale": -1.7, "length": 7.0}, {"offset": -1.0, "eps": 0.1}])
     fields = {
@@ -126,7 +126,7 @@ def zero_sums(draw: Random, encoding: str) -> Json:
 
 
 def within(draw: Random, case: Case) -> tuple[int, int]:
-    """Positions that a request keeps to: near 0, or as far out as a power of two."""
+    """Returns the bounds of a request's positions: near 0, or as far out as a power of two."""
     reach = 2 ** draw.randint(5, 40) if draw.random() < 0.5 else 100
     return max(case.first, -reach), min(case.last, reach)
 
@@ -193,7 +193,7 @@ EXTENTS = {"table": table_extent, "pair": pair_extent, "grid": grid_extent}
 
 
 def large(case: Case) -> Json:
-    """A request of several chunks or tiles."""
+    """Returns a request of several chunks or tiles."""
     if case.extent == "grid":
         return {}
     last = min(case.last, max(case.first, 0) + 20000)
@@ -205,7 +205,7 @@ def large(case: Case) -> Json:
 
 
 def enum_value(draw: Random, owner: str, field: str) -> str:
-    """Any value of the field but the unspecified one."""
+    """Returns any value of the field except the unspecified one."""
     values = message(owner).DESCRIPTOR.fields_by_name[field].enum_type.values
     return str(draw.choice(values[1:]).name)
 
@@ -349,7 +349,7 @@ PICKED = ("sinusoidal_distances", "decomposed_relative_positions")
 
 
 def logits(term: str, recipes: Recipes) -> Iterator[Json]:
-    """Products that are exact: a BLAS may add up terms in any order, and fuse or not."""
+    """Yields requests whose products are exact in any order of terms, fused or not."""
     for seed in range(MOST_DRAWN):
         draw = Random(f"{term}{seed}")
         most = 40 if seed else 400
@@ -406,7 +406,7 @@ def rows_of(draw: Random, spec: Json, recipes: Recipes, kind: str) -> Json:
 
 
 def changes(draw: Random, field: Any, value: Any) -> list[Any]:
-    """Other values of a field, as JSON; None is its absence."""
+    """Returns other values of a field, as JSON; None means its absence."""
     if field.message_type is not None and field.message_type.name == "TableRef":
         return table_changes(value)
     if field.is_repeated:
@@ -436,7 +436,7 @@ def repeated_changes(draw: Random, field: Any, value: Any) -> list[Any]:
 
 
 def edges(field: Any, given: Any) -> list[tuple[Any, Any]]:
-    """Numbers in ascending order, each with the field's value that has it."""
+    """Returns numbers in ascending order, each with the field value that contains it."""
     of_type = {
         field.CPPTYPE_INT32: INTEGERS,
         field.CPPTYPE_INT64: LARGE_INTEGERS,
@@ -462,7 +462,7 @@ def table_changes(value: Json | None) -> list[Any]:
 
 
 def fields_of(owner: Any, value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    """Every field that a request of the owner's can change, with the way to it."""
+    """Yields every field that a request of this owner can change, with its path."""
     for field in owner.fields:
         yield (*path, field.name), field
         inner = value.get(field.name)
@@ -474,7 +474,7 @@ def fields_of(owner: Any, value: Json, path: tuple[Any, ...] = ()) -> Iterator[t
 
 
 def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """A copy with the value at the path replaced, or gone where it is None."""
+    """Returns a copy with the value at the path replaced, or removed if it is None."""
     if not path:
         return new
     step, rest = path[0], path[1:]
@@ -529,7 +529,7 @@ class Maker:
         self._change_every_field()
 
     def _draw_served(self, requests: Iterator[Json]) -> None:
-        """As many as are wanted, and then those alone that set a field that none has set."""
+        """Draws the required number, and then only requests that set a field not set before."""
         missing = {field.name for field in self._owner.fields}
         wanted = SERVED + SERVED_FOR_FIELD * len(missing)
         for content in requests:
@@ -575,7 +575,7 @@ class Maker:
                     self._find_borders(content, path, field)
 
     def _bases(self) -> list[Json]:
-        """Some of the served requests, in which every field is set."""
+        """Returns some of the served requests, which together set every field."""
         bases = self._draw.sample(self.served, BASES)
         for field in self._owner.fields:
             if not any(field.name in self._fields_in(line) for line in bases):
@@ -608,7 +608,7 @@ class Maker:
                 self._outcomes.add(key)
 
     def _find_borders(self, content: Json, path: tuple[Any, ...], field: Any) -> None:
-        """Stores neighbours in the list of edges of which one is served and one is refused."""
+        """Stores neighbours in the list of edges of which one is served and one is rejected."""
         asked = [
             (edge, self._ask(changed(content, path, value), BORDER_BYTES))
             for edge, value in edges(field, at(content, path))
@@ -619,7 +619,7 @@ class Maker:
                     self._store_once((field.full_name, "border", key, "code" in found), found, path)
 
     def _store_once(self, key: tuple[Any, ...], line: Json, path: tuple[Any, ...]) -> None:
-        """Once for all names."""
+        """Stores a line only once across all names."""
         if key not in self._done:
             self._done.add(key)
             self._store(line, path)

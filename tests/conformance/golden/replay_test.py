@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a server for all that is stored, and proves that the store has all of the contract."""
+"""Sends all stored requests to a server, and checks that the store covers the contract."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ FLOATS = {"F64", "F32", "F16", "BF16"}
 
 @pytest.fixture(scope="module", params=["", "--cpu-isa=scalar"], ids=["best", "scalar"])
 def stub(request: pytest.FixtureRequest) -> Iterator[Stub]:
-    """With the best instruction set that the processor has, and with none."""
+    """Yields a stub of a server with the processor's best instruction set, and of one with none."""
     flags = [request.param] if request.param else []
     with stored.serving(*flags) as connected:
         yield connected
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_answers_are_those_stored(stub: Stub, name: str) -> None:
+def test_answers_match_stored_ones(stub: Stub, name: str) -> None:
     different = []
     for line in stored.lines(name):
         want = {key: line.content[key] for key in stored.ANSWER if key in line.content}
@@ -36,7 +36,7 @@ def test_answers_are_those_stored(stub: Stub, name: str) -> None:
 
 
 class Use(NamedTuple):
-    """How often something was stored."""
+    """Counts of how often something was stored."""
 
     served: Counter[Any]
     refused: Counter[Any]
@@ -51,7 +51,7 @@ def store() -> list[Line]:
 
 
 def messages_in(owner: Any) -> Iterator[Any]:
-    """A message and all inside it."""
+    """Yields a message and all messages inside it."""
     yield owner
     for field, value in owner.ListFields():
         if field.message_type is not None:
@@ -67,7 +67,7 @@ def requests_of(line: Line) -> list[Any]:
 
 @cache
 def uses() -> dict[str, Use]:
-    """By kind: fields that were "set" and "unset", "values" of enums' fields and "enums"."""
+    """Counts by kind: fields that were "set" and "unset", "values" of enum fields and "enums"."""
     found: dict[str, Use] = defaultdict(lambda: Use(Counter(), Counter()))
     for line in store():
         for request in requests_of(line):
@@ -103,7 +103,7 @@ def test_every_encoding_and_term_has_50_served_requests() -> None:
     assert len(store()) >= 2000
 
 
-def test_refusals_are_many_and_of_every_code() -> None:
+def test_refusals_cover_every_code() -> None:
     codes = Counter(line.content["code"] for line in store() if line.is_refused)
     assert codes.total() >= 200
     assert set(codes) == {
@@ -120,7 +120,7 @@ def test_every_field_is_set_in_a_served_request() -> None:
     assert [field.full_name for field in fields() if not served[field.full_name]] == []
 
 
-def test_every_field_is_left_out_of_a_request() -> None:
+def test_every_field_is_unset_in_a_request() -> None:
     served, refused = uses()["unset"]
     names = [field.full_name for field in fields()]
     assert [name for name in names if not served[name] + refused[name]] == []
@@ -133,7 +133,7 @@ def test_every_value_of_every_enum_is_served() -> None:
     assert [value.name for name, value in wanted if not served[name, value.number]] == []
 
 
-def test_every_field_of_an_enum_has_every_value() -> None:
+def test_every_enum_field_has_every_value() -> None:
     served, refused = uses()["values"]
     wanted = [
         (field, value)
@@ -150,7 +150,7 @@ def test_every_field_of_an_enum_has_every_value() -> None:
 
 @pytest.mark.parametrize("name", stored.names())
 def test_every_field_has_a_refusal(name: str) -> None:
-    """Except a bool, whose every value may be right."""
+    """Excludes bools, for which every value may be valid."""
     refused = (line.content["changed"] for line in stored.lines(name) if line.is_refused)
     changed = {part for path in refused for part in path.split(".")}
     owner = stored.owner_of(name)
@@ -170,7 +170,7 @@ def test_every_type_is_served(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_every_field_of_an_extent_is_stored(name: str) -> None:
+def test_every_extent_field_is_used(name: str) -> None:
     found: set[str] = set()
     for line in stored.lines(name):
         for request in requests_of(line):
@@ -182,5 +182,5 @@ def test_every_field_of_an_extent_is_stored(name: str) -> None:
     wanted = {field.full_name for field in fields() if field.containing_type.full_name in extents}
     if "axes" not in stored.owner_of(name).fields_by_name:
         wanted -= {f"attnbias.v1.TableExtent.{field}" for field in ("grid", "grid_offset")}
-    # A window of heads is for encodings that have them.
+    # Only encodings with heads have a window of heads.
     assert {field for field in wanted - found if not field.endswith(".heads")} == set()

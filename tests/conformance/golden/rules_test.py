@@ -82,7 +82,7 @@ def served(name: str) -> list[Any]:
 
 @cache
 def fields_in(name: str) -> list[tuple[str, Any]]:
-    """Every field of every message in some served request, with the message's path."""
+    """Returns every field of every message in some served request, with the message's path."""
     found = {
         path: owner
         for spec in served(name)
@@ -113,7 +113,7 @@ def is_set(owner: Any, field: Any) -> bool:
 
 
 def describe(stub: Stub, spec: Any) -> Any:
-    """The header."""
+    """Returns the header."""
     if spec.DESCRIPTOR.name == "LogitsSpec":
         request = message("ComputeLogitsRequest")(spec=spec)
         return next(iter(stub.logits([request], timeout=stored.TIMEOUT))).header
@@ -143,7 +143,7 @@ def forbidden(field: Any) -> list[float]:
         bad.append(rule.min + 1)
     if field.cpp_type != field.CPPTYPE_DOUBLE:
         most = 2**31 if field.cpp_type == field.CPPTYPE_INT32 else 2**63
-        # A 0 is not set where a field has no presence.
+        # A 0 counts as not set if the field has no presence.
         bad = [each for each in bad if -most <= each < most and (each or field.has_presence)]
         return [int(each) for each in bad]
     return bad
@@ -155,7 +155,7 @@ def has_range(field: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_numbers_outside_their_range_are_refused(stub: Stub, name: str) -> None:
+def test_out_of_range_numbers_are_rejected(stub: Stub, name: str) -> None:
     for path, field in fields_in(name):
         if not has_range(field):
             continue
@@ -176,7 +176,7 @@ def test_numbers_outside_their_range_are_refused(stub: Stub, name: str) -> None:
 
 
 def text(number: float) -> str:
-    """A number as the server writes it."""
+    """Formats a number as the server does."""
     if isinstance(number, int):
         return str(number)
     return f"{number:.6g}"
@@ -191,7 +191,7 @@ def is_required(field: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_required_fields_are_missed(stub: Stub, name: str) -> None:
+def test_missing_required_fields_are_rejected(stub: Stub, name: str) -> None:
     for path, field in fields_in(name):
         if not is_required(field):
             continue
@@ -225,7 +225,7 @@ def set_to_something(owner: Any, field: Any) -> None:
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_fields_without_an_effect_are_refused(stub: Stub, name: str) -> None:
+def test_fields_without_effect_are_rejected(stub: Stub, name: str) -> None:
     tried = 0
     for path, field in fields_in(name):
         rule = rule_of(field)
@@ -282,7 +282,7 @@ ENCODINGS = [
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_one_fingerprint_means_the_same_numbers(stub: Stub, name: str) -> None:
+def test_equal_fingerprints_have_equal_numbers(stub: Stub, name: str) -> None:
     """Covers the stored requests, and some with a field changed."""
     by_fingerprint: dict[str, str] = {}
     requests = list(served(name)[:25])
@@ -320,7 +320,7 @@ def copy_tables(given: Any, resolved: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_an_explicit_default_leaves_no_trace(stub: Stub, name: str) -> None:
+def test_explicit_defaults_keep_the_fingerprint(stub: Stub, name: str) -> None:
     for spec in served(name):
         header = describe(stub, spec)
         request = type(spec)()

@@ -51,7 +51,7 @@ MOUNTED_NAME, MOUNTED = "golden", "uniform 0 F32 32x4"
 
 @contextlib.contextmanager
 def serving(*flags: str) -> Iterator[Stub]:
-    """A stub of a server that has what the stored requests take."""
+    """Yields a stub of a server with everything that the stored requests need."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "golden.safetensors")
         save_file({"table": numbers(MOUNTED)}, path)
@@ -85,7 +85,7 @@ def names() -> list[str]:
 
 
 def owner_of(name: str) -> Any:
-    """The descriptor of an encoding's or a term's message."""
+    """Returns the descriptor of an encoding's or a term's message."""
     fields = (message(owner).DESCRIPTOR.fields_by_name for owner in ("TensorSpec", "LogitsSpec"))
     return next(of[name].message_type for of in fields if name in of)
 
@@ -100,7 +100,7 @@ def lines(name: str) -> list[Line]:
 
 
 def words(seed: str, count: int) -> Any:
-    """64-bit integers that follow from the seed alone."""
+    """Returns 64-bit integers that depend only on the seed."""
     return np.frombuffer(hashlib.shake_256(seed.encode()).digest(8 * count), "<i8")
 
 
@@ -122,7 +122,7 @@ def numbers(recipe: str) -> Any:
         drawn = np.where(np.arange(shape[-1]) == row % shape[-1], 2.0 ** (row // 64 % 5 - 2), 0)
     else:
         raise ValueError(recipe)
-    # By way of F32, since not every library narrows F64 to BF16 in one rounding.
+    # Rounds through F32, since not every library narrows F64 to BF16 in one rounding.
     return drawn.astype("<f8" if data_type == "F64" else "<f4").astype(TYPES[data_type])
 
 
@@ -133,7 +133,7 @@ def drawn_positions(recipe: str) -> list[int]:
 
 
 def expanded(value: Any) -> Any:
-    """The JSON with numbers in place of recipes."""
+    """Returns the JSON with recipes replaced by their numbers."""
     if isinstance(value, list):
         return [expanded(item) for item in value]
     if not isinstance(value, dict):
@@ -151,7 +151,7 @@ def tensor_spec(content: Json) -> Any:
 
 
 def logits_requests(content: Json) -> list[Any]:
-    """The messages of a call."""
+    """Returns the messages of a call."""
     empty = message("ComputeLogitsRequest")
     return [json_format.ParseDict(expanded(request), empty()) for request in content["logits"]]
 
@@ -168,7 +168,7 @@ def sha256(data: bytes) -> str:
 
 
 def payload(stub: Stub, spec: Any) -> tuple[Any, bytes]:
-    """Header and bytes, by a stream and, if they fit, by a unary call, which must agree."""
+    """Returns header and bytes by a stream and, if they fit, by a unary call; both must agree."""
     replies = list(stub.stream(spec, timeout=TIMEOUT))
     header, data = replies[0].header, b"".join(reply.data for reply in replies)
     if len(data) <= MAX_UNARY_BYTES:

@@ -46,7 +46,7 @@ def start(language: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_a_program_of_the_contract_alone(language: str, tmp_path: pathlib.Path) -> None:
+def test_program_generated_from_contract_works(language: str, tmp_path: pathlib.Path) -> None:
     prepare(language)
     authority = Authority(tmp_path)
     pair = authority.sign("server", alternatives="IP:127.0.0.1")
@@ -64,7 +64,7 @@ def test_a_program_of_the_contract_alone(language: str, tmp_path: pathlib.Path) 
         Server(*flags, f"--tokens={tokens}", f"--policy={policy}") as server,
         server.connect(credentials) as stub,
     ):
-        # As many calls as it may have, until the program's first is refused.
+        # As many calls as the caller may have, so that the program's first one is refused.
         held = [stub.stream(LONG) for _ in range(2)]
         for stream in held:
             next(stream)
@@ -81,7 +81,7 @@ def test_a_program_of_the_contract_alone(language: str, tmp_path: pathlib.Path) 
 
 
 @pytest.mark.parametrize(("mark", "language"), [("js", "javascript"), ("java", "java")])
-def test_the_page_shows_pieces_of_the_program(mark: str, language: str) -> None:
+def test_page_snippets_are_from_the_program(mark: str, language: str) -> None:
     pieces = re.findall(rf"^```{mark}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert pieces
     for piece in pieces:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KServe's own client, as it is. It cannot be in one process with Triton's: both define the
-protocol's messages.
+"""KServe's own client, unmodified.
+
+It cannot share a process with Triton's: both define the protocol's messages.
 """
 
 import asyncio
@@ -32,6 +33,6 @@ async def use(address: str) -> None:
     await client.close()
 
 
-def test_kserve_asks_and_infers() -> None:
+def test_kserve_client_reads_metadata_and_infers() -> None:
     with running_server() as address:
         asyncio.run(use(address))

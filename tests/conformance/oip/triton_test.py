@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's own client, as it is, and the code of the guide."""
+"""Triton's own client, unmodified, and the code of the guide."""
 
 import json
 import pathlib
@@ -44,7 +44,7 @@ def dense(**more: Any) -> dict[str, Any]:
     return ALIBI | {"pair.alignment": "ALIGNMENT_END", "output.form": "FORM_DENSE"} | more
 
 
-def test_triton_asks_what_there_is(client: Any) -> None:
+def test_triton_client_reads_metadata(client: Any) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("alibi")
@@ -60,7 +60,7 @@ def test_triton_asks_what_there_is(client: Any) -> None:
 
 
 @pytest.mark.parametrize("data_type", ["F64", "F32", "F16", "BF16"])
-def test_triton_infers(client: Any, data_type: str) -> None:
+def test_triton_client_infers(client: Any, data_type: str) -> None:
     result = client.infer(
         "alibi", [], parameters=dense(**{"output.data_type": f"DATA_TYPE_{data_type}"})
     )
@@ -69,7 +69,7 @@ def test_triton_infers(client: Any, data_type: str) -> None:
     assert array.dtype.itemsize == {"F64": 8, "F32": 4}.get(data_type, 2)
 
 
-def test_triton_sends_positions_and_names_outputs(client: Any) -> None:
+def test_triton_client_sends_inputs_and_selects_outputs(client: Any) -> None:
     positions = np.array([[5, 0, 7]])
     given = triton.InferInput("table.position_ids", [1, 3], "INT64")
     given.set_data_from_numpy(positions)
@@ -84,7 +84,7 @@ def test_triton_sends_positions_and_names_outputs(client: Any) -> None:
     assert result.as_numpy("sin") is None
 
 
-def test_triton_streams_and_counts(client: Any) -> None:
+def test_triton_client_streams_and_reads_statistics(client: Any) -> None:
     before = client.get_inference_statistics("alibi").model_stats[0].inference_count
     answers: list[Any] = []
     client.start_stream(lambda result, error: answers.append((result, error)))
@@ -104,14 +104,14 @@ def test_triton_streams_and_counts(client: Any) -> None:
     assert after - before == 2
 
 
-def test_triton_is_refused_in_its_own_words(client: Any) -> None:
+def test_triton_errors_name_the_triton_parameter(client: Any) -> None:
     with pytest.raises(triton.InferenceServerException, match=r"^\[.*\] priority: got a sett"):
         client.infer("alibi", [], parameters=dense(), priority=1)
     with pytest.raises(triton.InferenceServerException, match="UNIMPLEMENTED"):
         client.load_model("alibi")
 
 
-def test_triton_infers_by_a_socket_file(tmp_path: pathlib.Path) -> None:
+def test_triton_client_infers_over_unix_socket(tmp_path: pathlib.Path) -> None:
     target = f"unix:{tmp_path}/attnbias.sock"
     with (
         running_server(f"--listen={target}"),
@@ -121,7 +121,7 @@ def test_triton_infers_by_a_socket_file(tmp_path: pathlib.Path) -> None:
         assert np.array_equal(result.as_numpy("dense"), alibi_bias())
 
 
-def test_the_guide_runs_as_it_stands(address: str) -> None:
+def test_guide_code_prints_documented_output(address: str) -> None:
     text = GUIDE.read_text()
     code = "".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     shown = "".join(re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
@@ -131,7 +131,7 @@ def test_the_guide_runs_as_it_stands(address: str) -> None:
 
 
 def published() -> dict[str, Any]:
-    """Messages and enums of the protocol as Triton's client has them."""
+    """Returns the protocol's messages and enums as Triton's client defines them."""
     found: dict[str, Any] = {}
 
     def add(owner: Any, prefix: str) -> None:
@@ -146,8 +146,8 @@ def published() -> dict[str, Any]:
     return found
 
 
-def test_every_field_is_the_protocols() -> None:
-    """Its name, number and type; what is left out is unknown here, and refused."""
+def test_every_field_matches_the_protocol() -> None:
+    """Compares name, number and type; omitted fields are unknown here, and rejected."""
     command = ["protoc", f"-I{ROOT}/proto", "--descriptor_set_out=/dev/stdout"]
     done = subprocess.run([*command, "inference/inference.proto"], capture_output=True, check=True)
     (ours,) = descriptor_pb2.FileDescriptorSet.FromString(done.stdout).file

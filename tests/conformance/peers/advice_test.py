@@ -106,7 +106,7 @@ def check(
 
 
 def made(name: str, **fields: Any) -> tuple[Rope, Any, list[float]]:
-    """The configuration with a checkpoint's sizes, its module and the module's frequencies."""
+    """Returns the config with a checkpoint's sizes, its module and the module's frequencies."""
     rope = rope_of(getattr(hf, name)(**fields))
     module = module_of(rope)
     return rope, module, inv_freq_of(rope, module).tolist()
@@ -117,7 +117,7 @@ def given(frequencies: list[float], **fields: Any) -> Words:
 
 
 def grid(height: int, width: int) -> tuple[Array, Array]:
-    """Rows and columns of patches, row by row."""
+    """Returns rows and columns of patches, row by row."""
     rows, columns = np.divmod(np.arange(height * width), width)
     return rows, columns
 
@@ -187,7 +187,7 @@ def hunyuan(client: attnbias.Client) -> None:
 
 
 def columns_of_the_page() -> Callable[[Array, list[int]], Array]:
-    """The function that the page has for HunYuan-VL."""
+    """Returns the function that the page gives for HunYuan-VL."""
     text = (DOCS / PAGE).read_text().split("#### Columns of HunYuan-VL\n")[1]
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert code is not None
@@ -225,7 +225,7 @@ def hunyuan_vl(client: attnbias.Client) -> None:
 
 @case("PhimoeConfig")
 def phimoe(client: attnbias.Client) -> None:
-    """With other mscales than those of Phi-3.5-MoE, which are equal."""
+    """Uses mscales that differ; those of Phi-3.5-MoE are equal."""
     words = {
         "rope_type": "longrope",
         "rope_theta": 10000.0,
@@ -265,7 +265,7 @@ def axial(theta: float) -> Words:
 
 
 def ladders(pairs: int, theta: float, *axes: dict[str, float]) -> Words:
-    """That many pairs on each axis, with a whole progression."""
+    """Returns this many pairs per axis, each with a complete progression."""
     ladder = attnbias.Ladder(base=theta)
     return {
         "head_dim": 2 * pairs * len(axes),
@@ -347,7 +347,7 @@ def gemma_4_vision(client: attnbias.Client) -> None:
 
 @case("MLCDVisionConfig")
 def mlcd(client: attnbias.Client) -> None:
-    """Against what the model hands to its encoder, for an image of 3 x 5 patches."""
+    """Compares with the input of the model's encoder, for an image of 3 x 5 patches."""
     config = hf.MLCDVisionConfig(
         hidden_size=96,
         num_attention_heads=2,
@@ -502,7 +502,7 @@ SIZES: dict[str, Words] = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_sizes_of_checkpoints_fit(client: attnbias.Client, name: str) -> None:
+def test_configs_with_checkpoint_sizes_are_served(client: attnbias.Client, name: str) -> None:
     assert SIZES.keys() == BROKEN - CASES.keys()
     words: Words = {"rope_type": "default", "rope_theta": 1e4, **SIZES[name]}
     fields = {"hidden_size": 4096, "num_attention_heads": 32}
@@ -570,7 +570,7 @@ def clvp(client: attnbias.Client) -> None:
 
 @case("VJEPA2Config")
 def vjepa_2(client: attnbias.Client) -> None:
-    """Columns as attention has them for a query of ones, whose pairs then turn to cos - sin."""
+    """Compares what attention makes of a query of ones, whose pairs become cos - sin."""
     head_dim, k = 64, 10
     axes = AXES[:3]
     got = client.get(
@@ -675,6 +675,6 @@ def test_every_row_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_page_says_to_ask_for(client: attnbias.Client, name: str) -> None:
+def test_documented_request_matches_module(client: attnbias.Client, name: str) -> None:
     for run in CASES[name]:
         run(client)

@@ -28,14 +28,14 @@ TORCH_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 def served_slopes(
     client: attnbias.Client, encodings: list[attnbias.ALiBi], dtype: str = "f32"
 ) -> list[np.ndarray]:
-    """Minus the bias of the key before the query."""
+    """Returns the negated bias of the key before the query."""
     requests = [
         attnbias.Request(e, query_length=2, key_length=2, data_type=dtype) for e in encodings
     ]
     return [-bias.diagonals[:, 0] for bias in client.get_many(requests)]
 
 
-def test_default_slopes_are_x_transformers(client: attnbias.Client) -> None:
+def test_default_slopes_match_x_transformers(client: attnbias.Client) -> None:
     encodings = [attnbias.ALiBi(num_heads=num_heads) for num_heads in HEADS]
     for num_heads, got in zip(HEADS, served_slopes(client, encodings), strict=True):
         want = torch.Tensor(AlibiPositionalBias._get_slopes(num_heads))
@@ -63,7 +63,7 @@ def test_products_are_rounded_once(client: attnbias.Client, num_heads: int, dtyp
     assert_same_bits(got[:, length - 1 :: -1], np.stack(want))
 
 
-def test_product_of_a_rounded_slope_is_another_number(client: attnbias.Client) -> None:
+def test_products_of_rounded_slopes_differ(client: attnbias.Client) -> None:
     """12 heads: 424 of 6144 elements; explicit slopes give those."""
     rounded_slopes = [rounded(slope, "f32") for slope in alibi_slopes(12)]
     default, given = (
@@ -91,7 +91,7 @@ def test_bloom(client: attnbias.Client) -> None:
 
 
 def falcon(num_heads: int, length: int) -> torch.Tensor:
-    """BF16 whatever the model's type is."""
+    """Computes BF16 regardless of the model's type."""
     mask = torch.ones(1, length, dtype=torch.long)
     alibi = build_falcon_tensor(mask, num_heads, torch.bfloat16)
     return alibi.reshape(num_heads, length)
@@ -118,7 +118,7 @@ def rows_of(
 
 
 def falcon_slopes() -> list[list[float]]:
-    """The second key's bias is the slope."""
+    """Returns the slopes, which are the second key's bias."""
     return [falcon(n, 2)[:, 1].tolist() for n in HEADS]
 
 
@@ -126,13 +126,13 @@ def bloom_slopes() -> list[list[float]]:
     return [_get_alibi_slopes(n, torch.device("cpu")).tolist() for n in HEADS]
 
 
-def test_falcon_up_to_the_positions_that_bf16_holds(client: attnbias.Client) -> None:
+def test_falcon_up_to_exact_bf16_positions(client: attnbias.Client) -> None:
     for num_heads, got in zip(HEADS, rows_of(client, falcon_slopes(), 257, "bf16"), strict=True):
         assert_same_bits(got, to_array(falcon(num_heads, 257)))
 
 
-def test_what_peers_round_twice(client: attnbias.Client) -> None:
-    """Falcon rounds positions too, BLOOM first to float32. It is all that they differ by."""
+def test_double_rounding_explains_peer_differences(client: attnbias.Client) -> None:
+    """Falcon also rounds positions, and BLOOM rounds to float32 first. Nothing else differs."""
     length = 2048
     differences: dict[str, list[int]] = {"falcon bf16": [], "bloom bf16": [], "bloom f16": []}
     positions = np.arange(length)
@@ -180,7 +180,7 @@ def test_x_transformers(client: attnbias.Client) -> None:
             assert_same_bits(bias.view(), want)
 
 
-def test_twelve_heads(client: attnbias.Client) -> None:
+def test_slopes_for_twelve_heads(client: attnbias.Client) -> None:
     (got,) = served_slopes(client, [attnbias.ALiBi(num_heads=12)], "f64")
     assert got[:8].tolist() == [2.0**-i for i in range(1, 9)]
     np.testing.assert_allclose(
@@ -188,7 +188,7 @@ def test_twelve_heads(client: attnbias.Client) -> None:
     )
 
 
-def test_forms_agree_as_far_as_softmax_can_tell(client: attnbias.Client) -> None:
+def test_variants_agree_up_to_softmax(client: attnbias.Client) -> None:
     length = 64
     symmetric, causal, from_start, from_end = (
         client.get(
@@ -208,7 +208,7 @@ def test_forms_agree_as_far_as_softmax_can_tell(client: attnbias.Client) -> None
 
 
 @pytest.mark.parametrize(("variant", "distinct"), [("KEY_FROM_END", 256), ("KEY_FROM_START", 17)])
-def test_what_bf16_leaves_of_the_last_keys(
+def test_bf16_keeps_few_distinct_key_values(
     client: attnbias.Client, variant: str, distinct: int
 ) -> None:
     encoding = attnbias.ALiBi(num_heads=8, variant=variant)
@@ -217,8 +217,8 @@ def test_what_bf16_leaves_of_the_last_keys(
         assert len(np.unique(head[-256:].astype(np.float32))) == distinct
 
 
-def test_one_sided_heads_are_two_answers(client: attnbias.Client) -> None:
-    """Half of the heads see keys to the left alone, half to the right: slopes are the caller's."""
+def test_one_sided_heads_combine_two_answers(client: attnbias.Client) -> None:
+    """Half of the heads see only keys to the left, half only to the right, with given slopes."""
     length = 50
     encoding = attnbias.ALiBi(num_heads=4)
     left = client.get(encoding, query_length=length, key_length=length, causal=True, form="dense")
@@ -232,7 +232,7 @@ def test_one_sided_heads_are_two_answers(client: attnbias.Client) -> None:
     assert np.array_equal(right, np.where(seen.T, -slopes * distance, -np.inf))
 
 
-def test_unequal_slopes_are_a_sum_of_two_answers(client: attnbias.Client) -> None:
+def test_unequal_slopes_sum_two_answers(client: attnbias.Client) -> None:
     length = 50
     left, right = (
         client.get(

@@ -37,7 +37,7 @@ FAMILIES = {name: model.attach for name, model in MODELS.items() if model.attach
 
 
 def parts(model: Any, *names: str) -> list[Any]:
-    """Modules of a model whose class has one of some names in it."""
+    """Returns the modules of a model whose class name contains one of some names."""
     found = [
         module for module in model.modules() if any(name in type(module).__name__ for name in names)
     ]
@@ -85,7 +85,7 @@ def larger(made: Any) -> Any:
 
 
 def replaced(name: str, *kinds: str) -> Change:
-    """Another method of an instance, as projects set it."""
+    """Replaces a method of an instance, as projects do."""
 
     def change(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for module in parts(model, *kinds):
@@ -100,7 +100,7 @@ def replaced(name: str, *kinds: str) -> Change:
 
 
 def one_number(name: str, *kinds: str) -> Change:
-    """One number of a buffer or weight."""
+    """Changes one number of a buffer or weight."""
 
     def change(model: Any, _: pytest.MonkeyPatch) -> None:
         for module in parts(model, *kinds):
@@ -210,8 +210,8 @@ CHANGES: dict[str, dict[str, Change]] = {
 CASES = [(name, change) for name, changes in CHANGES.items() for change in changes]
 
 
-def test_each_family_is_here() -> None:
-    """And each of the model types that the tests of families make."""
+def test_every_family_is_compared() -> None:
+    """Covers each model type that the tests of families construct, too."""
     assert {FAMILIES[name] for name in CHANGES} == set(FAMILIES.values())
     makers = (attach_test, attach_rotary_test, attach_sinusoidal_test, attach_windows_test)
     known = {name for maker in makers for name in vars(maker).get("CONFIGS", {})}
@@ -221,7 +221,7 @@ def test_each_family_is_here() -> None:
 
 
 def with_few_layers(config: Any) -> Any:
-    """`config` with at most eight layers and experts, and lists of as many."""
+    """Limits `config` to eight layers and experts, and its lists to the same length."""
     for key, value in [*vars(config).items()]:
         if isinstance(value, transformers.PretrainedConfig):
             with_few_layers(value)
@@ -234,7 +234,7 @@ def with_few_layers(config: Any) -> Any:
 
 
 def of_defaults(model_type: str) -> Any:
-    """A model without weights, but with the rotary modules of transformers' own defaults."""
+    """Returns a model without weights, with the rotary modules of transformers' own defaults."""
     config = with_few_layers(transformers.AutoConfig.for_model(model_type))
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config, attn_implementation="eager")
@@ -270,7 +270,7 @@ def test_every_rotary_model_is_compared(server: str) -> None:
 
 
 def numbers(model: Any) -> dict[str, Tensor]:
-    """Copies of all weights and buffers."""
+    """Returns copies of all weights and buffers."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: tensor.detach().clone() for name, tensor in named if not tensor.is_meta}
 
@@ -286,7 +286,7 @@ def refusal(model: Any, client: attnbias.Client, **options: Any) -> str:
 
 
 @pytest.mark.parametrize(("model_type", "change"), CASES)
-def test_a_changed_model_is_refused(
+def test_modified_model_is_rejected(
     client: attnbias.Client,
     client_of_tables: attnbias.Client,
     model_type: str,
@@ -308,7 +308,7 @@ def test_a_changed_model_is_refused(
     assert refused.endswith("; or leave it unattached")
 
 
-def test_the_error_locates_the_largest_difference(client: attnbias.Client) -> None:
+def test_error_locates_largest_difference(client: attnbias.Client) -> None:
     model = attach_sinusoidal_test.new_model("marian")
     with torch.no_grad():
         model.model.decoder.embed_positions.weight[7, 3] += 0.25
@@ -319,17 +319,17 @@ def test_the_error_locates_the_largest_difference(client: attnbias.Client) -> No
     assert "; the largest difference is 0.5, where the bound is " in refused
 
 
-def test_the_error_of_a_cast_model_names_the_cast(client: attnbias.Client) -> None:
+def test_error_for_cast_model_names_the_cast(client: attnbias.Client) -> None:
     refused = refusal(attach_rotary_test.new_model("llama").bfloat16(), client)
     assert "Its frequencies were cast to bfloat16: load the model again" in refused
 
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 @pytest.mark.parametrize("field", ["original", "theta"])
-def test_tables_of_a_length_are_compared(
+def test_length_dependent_tables_are_compared(
     client: attnbias.Client, rope_type: str, field: str
 ) -> None:
-    """Also those that the module computes only for longer sequences."""
+    """Covers tables that the module computes only for longer sequences."""
     model = attach_rotary_test.llama(rope_type)
     if field == "theta":
         model.config.rope_parameters["rope_theta"] = 20000.0
@@ -340,8 +340,8 @@ def test_tables_of_a_length_are_compared(
     assert refusal(model, client, max_length=LENGTH)
 
 
-def test_dynamic_that_has_grown(client: attnbias.Client) -> None:
-    """Frequencies stay those of the longest sequence that came before, attached or not."""
+def test_grown_dynamic_frequencies_are_kept(client: attnbias.Client) -> None:
+    """Frequencies stay those of the longest previous sequence, attached or not."""
     model = attach_rotary_test.llama("dynamic")
     tokens = attach_rotary_test.tokens
     model(tokens(1, LENGTH))
@@ -357,7 +357,7 @@ def test_dynamic_that_has_grown(client: attnbias.Client) -> None:
     ("name", "kind"),
     [("bloom", "BloomAttention"), ("mpt", "MptAttention"), ("mpt", "MptModel")],
 )
-def test_a_forward_of_its_own_is_refused(
+def test_overridden_forward_is_rejected(
     client: attnbias.Client, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers methods that those for FlexAttention would replace."""
@@ -369,7 +369,7 @@ def test_a_forward_of_its_own_is_refused(
     )
 
 
-def test_a_server_with_other_numbers_is_refused(
+def test_server_with_other_values_is_rejected(
     client_of_tables: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = attach_learned_test.new_model("gpt2")
@@ -392,7 +392,7 @@ IGNORED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("words", IGNORED)
-def test_words_that_transformers_ignores(client: attnbias.Client, words: str) -> None:
+def test_ignored_rope_parameters_do_not_matter(client: attnbias.Client, words: str) -> None:
     rope_type, added = IGNORED[words]
     model = attach_rotary_test.new_model("llama", rope_of(rope_type, **added))
     own = copy.deepcopy(model)
@@ -402,8 +402,10 @@ def test_words_that_transformers_ignores(client: attnbias.Client, words: str) ->
         assert_close(model(tokens).logits, own(tokens).logits)
 
 
-def test_a_rope_type_of_its_own(client: attnbias.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module's frequencies are asked for, with its scale."""
+def test_custom_rope_type_is_served(
+    client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """attach requests the module's frequencies, with its scale."""
 
     def mine(config: Any, *_: Any, **__: Any) -> tuple[Tensor, float]:
         return torch.linspace(1, 0.001, config.head_dim // 2), 1.25
@@ -429,7 +431,7 @@ def test_a_rope_type_of_its_own(client: attnbias.Client, monkeypatch: pytest.Mon
         ("mpnet", {"relative_attention_num_buckets": 40}),
     ],
 )
-def test_fields_that_transformers_ignores(
+def test_ignored_config_fields_do_not_matter(
     client: attnbias.Client, name: str, fields: dict[str, Any]
 ) -> None:
     model = attach_test.make(name, **fields)
@@ -439,7 +441,7 @@ def test_fields_that_transformers_ignores(
     attach_test.assert_near(attached, before, "eager")
 
 
-def test_a_bert_that_ignores_its_distances(client_of_tables: attnbias.Client) -> None:
+def test_bert_with_ignored_relative_positions(client_of_tables: attnbias.Client) -> None:
     model = attach_learned_test.new_model("bert")
     model.config.position_embedding_type = "relative_key"
     with attnbias.attach(model, client_of_tables, max_length=64) as attached:
@@ -450,7 +452,7 @@ def test_a_bert_that_ignores_its_distances(client_of_tables: attnbias.Client) ->
 
 @pytest.fixture
 def sharded() -> Iterator[Callable[[Any], None]]:
-    """Shards a model among one process."""
+    """Shards a model over a single process."""
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
@@ -506,7 +508,9 @@ LEFT = ("bert", "bart", "vit", "swin", "beit", "swinv2")  # whose answer is made
 
 
 @pytest.mark.parametrize("model_type", SHARDED)
-def test_sharded(client: attnbias.Client, sharded: Callable[[Any], None], model_type: str) -> None:
+def test_sharded_model(
+    client: attnbias.Client, sharded: Callable[[Any], None], model_type: str
+) -> None:
     model = made(model_type).requires_grad_(True)
     want = output(model, model_type)
     sharded(model)
@@ -520,8 +524,10 @@ def test_sharded(client: attnbias.Client, sharded: Callable[[Any], None], model_
 
 
 @pytest.mark.parametrize("model_type", SHARDED)
-def test_on_the_meta_device(client: attnbias.Client, model_type: str) -> None:
-    """Weights are loaded when it is attached already."""
+def test_weights_loaded_after_attach_on_meta_device(
+    client: attnbias.Client, model_type: str
+) -> None:
+    """Loads the weights after attaching."""
     own = made(model_type)
     weights, want = own.state_dict(), output(own, model_type)
     with torch.device("meta"):
@@ -537,7 +543,7 @@ def test_on_the_meta_device(client: attnbias.Client, model_type: str) -> None:
                 assert one.reason == by_meta
         if model_type in (*LEFT, "gemma3_text"):  # Gemma scales tokens by a buffer
             return
-        # It fills all with what the memory had, transformers' own buffers too.
+        # It fills every tensor with uninitialized memory, including transformers' own buffers.
         model.to_empty(device="cpu")
         model.load_state_dict(weights)
         assert_close(output(model, model_type), want)

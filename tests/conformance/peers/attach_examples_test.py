@@ -31,12 +31,12 @@ SAID = {
 }
 
 
-def test_each_is_here() -> None:
+def test_every_example_has_expected_output() -> None:
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(SAID)
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_runs(name: str) -> None:
+def test_example_runs(name: str) -> None:
     path = EXAMPLES / name
     assert "\n# %% " in path.read_text()  # the cells of a notebook
     command = [sys.executable, str(path)]

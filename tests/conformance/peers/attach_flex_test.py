@@ -43,7 +43,7 @@ def programs_of_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Queries and keys of each call of FlexAttention."""
+    """Queries and keys of each FlexAttention call."""
     called: list[tuple[int, int]] = []
     own = flex._compiled
 
@@ -64,7 +64,7 @@ CACHE_NAMES = [
 
 
 def in_parts(model: Any, cache_name: str) -> Tensor:
-    """Outputs of a decoder that has a past when most of its tokens come."""
+    """Returns the outputs of a decoder that has a past when most of its tokens arrive."""
     options: dict[str, Any] = {"use_cache": True}
     name = "input_ids"
     if model.config.is_encoder_decoder:
@@ -78,7 +78,7 @@ def in_parts(model: Any, cache_name: str) -> Tensor:
 
 @pytest.mark.parametrize("cache_name", CACHE_NAMES)
 @pytest.mark.parametrize("name", ["t5", "umt5", "bloom", "mpt", "falcon"])
-def test_a_prompt_in_parts(
+def test_prompt_in_parts(
     client: attnbias.Client, name: str, cache_name: str, shapes: list[tuple[int, int]]
 ) -> None:
     model = make(name, "flex")
@@ -90,10 +90,8 @@ def test_a_prompt_in_parts(
 
 
 @pytest.mark.parametrize("name", ["t5", "bloom", "mpt"])
-def test_a_cache_of_fixed_size(
-    client: attnbias.Client, name: str, shapes: list[tuple[int, int]]
-) -> None:
-    """Keys are then as many as there may be, and past tokens a tensor."""
+def test_static_cache(client: attnbias.Client, name: str, shapes: list[tuple[int, int]]) -> None:
+    """The number of keys is the maximum, and the number of past tokens is a tensor."""
     model = make(name, "flex")
     before = decoded(model, cache_implementation="static")
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
@@ -101,8 +99,10 @@ def test_a_cache_of_fixed_size(
     assert shapes
 
 
-def test_a_mask_of_four_axes(client: attnbias.Client, shapes: list[tuple[int, int]]) -> None:
-    """Attention is then SDPA's, with the dense bias."""
+def test_four_dimensional_mask_uses_sdpa(
+    client: attnbias.Client, shapes: list[tuple[int, int]]
+) -> None:
+    """Attention falls back to SDPA, with the dense bias."""
     model = make("t5-encoder", "flex")
     hidden = torch.ones(2, 1, LENGTH, LENGTH).triu(1).bool()
     mask = torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(torch.float32).min)
@@ -139,10 +139,10 @@ MASKS = {
 @pytest.mark.parametrize("padding", [False, True])
 @pytest.mark.parametrize("kind", ["diagonals", "rows", "none"])
 @pytest.mark.parametrize("shown", MASKS)
-def test_groups_of_heads(
+def test_grouped_query_attention(
     shown: str, kind: str, *, padding: bool, queries: int, shapes: list[tuple[int, int]]
 ) -> None:
-    """12 of queries and 4 of keys, all, causal or in a sliding window: as SDPA has it."""
+    """Compares 12 query heads and 4 key heads with SDPA: full, causal and sliding window."""
     made = torch.Generator().manual_seed(3)
     query = torch.randn(2, QUERY_HEADS, queries, 8, generator=made)
     key, value = torch.randn(2, 2, KEY_HEADS, LENGTH, 8, generator=made)

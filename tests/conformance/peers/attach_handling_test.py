@@ -40,7 +40,7 @@ def output(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["t5", "mpnet", "llama", "bloom", "gptj", "marian", "swin"])
-def test_a_whole_model_is_saved(client: attnbias.Client, name: str) -> None:
+def test_attached_model_can_be_pickled(client: attnbias.Client, name: str) -> None:
     model, file = made(name), io.BytesIO()
     with torch.no_grad(), attached(client, model):
         want = output(model)
@@ -50,7 +50,7 @@ def test_a_whole_model_is_saved(client: attnbias.Client, name: str) -> None:
         assert torch.equal(output(torch.load(file, weights_only=False)), want)
 
 
-def test_what_is_attached_in_inference_mode_learns(client: attnbias.Client) -> None:
+def test_model_attached_in_inference_mode_trains(client: attnbias.Client) -> None:
     model = made("t5").requires_grad_()
     with torch.inference_mode():
         attachment = attached(client, model)
@@ -59,7 +59,7 @@ def test_what_is_attached_in_inference_mode_learns(client: attnbias.Client) -> N
 
 
 @pytest.mark.parametrize("name", ["t5", "llama", "gptj", "marian", "bloom", "swin"])
-def test_the_default_device_does_not_matter(client: attnbias.Client, name: str) -> None:
+def test_default_device_does_not_matter(client: attnbias.Client, name: str) -> None:
     model = made(name)
     with torch.device("meta"):
         attachment = attached(client, model)
@@ -69,7 +69,7 @@ def test_the_default_device_does_not_matter(client: attnbias.Client, name: str) 
 
 
 def put_away(model: nn.Module) -> None:
-    """Has weights on the meta device between calls of their modules, as accelerate does."""
+    """Keeps weights on the meta device between calls of their modules, as accelerate does."""
     for module in model.modules():
         weights = dict(module.named_parameters(recurse=False))
         if not weights:
@@ -93,7 +93,7 @@ def put_away(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("name", [*TABLES, *SINUSOIDS])
-def test_weights_that_are_put_away(client: attnbias.Client, name: str) -> None:
+def test_offloaded_weights_keep_outputs(client: attnbias.Client, name: str) -> None:
     model = made(name)
     with torch.no_grad(), attached(client, model):
         want = output(model)
@@ -106,7 +106,7 @@ def test_weights_that_are_put_away(client: attnbias.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SINUSOIDS)
-def test_sinusoids_that_learn_are_refused(client: attnbias.Client, name: str) -> None:
+def test_trainable_sinusoids_are_rejected(client: attnbias.Client, name: str) -> None:
     """Unattached they change; FSMT's learn unless frozen."""
     model = made(name).requires_grad_()
     with attached(client, model):
@@ -142,7 +142,7 @@ BROKEN = [no_frequencies, one_frequency, learned_frequencies, no_configuration, 
 
 @pytest.mark.parametrize("change", BROKEN)
 @pytest.mark.parametrize("name", ["llama", "qwen2_vl"])
-def test_what_is_gone_is_refused(
+def test_modules_without_expected_attributes_are_rejected(
     client: attnbias.Client, name: str, change: Callable[[Any], None]
 ) -> None:
     model = made(name)
@@ -154,7 +154,7 @@ def test_what_is_gone_is_refused(
     assert state(model) == before
 
 
-def test_frequencies_that_are_no_buffer(client: attnbias.Client) -> None:
+def test_non_buffer_frequencies_are_accepted(client: attnbias.Client) -> None:
     model = made("llama")
     for module in rotaries(model):
         for name in list(module._buffers):
@@ -163,7 +163,7 @@ def test_frequencies_that_are_no_buffer(client: attnbias.Client) -> None:
         output(model)
 
 
-def test_an_unknown_model_type_is_named(client: attnbias.Client) -> None:
+def test_unknown_model_type_is_named(client: attnbias.Client) -> None:
     model = made("llama")
     model.config.model_type = "mine"
     with pytest.raises(ValueError, match=r"^model: got model_type 'mine', .*models\.md\. Leave "):

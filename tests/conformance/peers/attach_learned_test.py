@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with learned positions, attached to a server that has their tables, and as they are."""
+"""Models with learned positions, attached to a server that has their tables, and unattached."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +89,7 @@ TABLES = {
     ),
     **{name: ([f"{name}.embeddings"], 0) for name in ("vit", "deit", "dinov2")},
 }
-# Which have one parameter for all patches, [1, patches, columns].
+# Models with one parameter for all patches, [1, patches, columns].
 OF_PATCHES = ("vit", "deit", "dinov2")
 # Models whose other positions are the server's numbers too.
 SAME = [name for name in KINDS if name != "whisper"]
@@ -98,7 +98,7 @@ GENERATORS = [name for name in KINDS if name not in ("bert", "roberta", "clip_te
 
 
 def new_model(name: str, attention: str = "eager") -> Any:
-    """Random weights; positions as large as tokens, so that a wrong row is seen."""
+    """Returns a model with random weights; positions as large as tokens make a wrong row show."""
     torch.manual_seed(0)
     kind, fields = KINDS[name]
     model = getattr(transformers, kind)
@@ -125,7 +125,7 @@ def weights(model: Any, name: str) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that has the tables of all models, of one in another type too."""
+    """Yields a server that has the tables of all models, including one of another type."""
     folder = tmp_path_factory.mktemp("tables")
     for name in KINDS:
         tables = {path: table.data for path, table in weights(new_model(name), name).items()}
@@ -146,7 +146,7 @@ SIDES = (None, "left", "right")  # of padding
 
 
 def inputs(name: str, side: str | None = None) -> dict[str, Tensor]:
-    """A batch of two, the first of them padded on a side."""
+    """Returns a batch of two, the first of them padded on one side."""
     made = torch.Generator().manual_seed(1)
     if name == "whisper":
         return {"input_features": torch.randn(2, 8, 100, generator=made)}
@@ -184,10 +184,10 @@ def assert_same(got: list[Tensor], want: list[Tensor]) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", SAME)
-def test_outputs(
+def test_outputs_are_unchanged(
     client_of_tables: attnbias.Client, name: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By attention that the model has not had, and has no more in the end."""
+    """Uses an attention that the model did not have before and does not keep afterwards."""
     model, own = new_model(name, other_attention(attention)), new_model(name, attention)
     by_sdpa = counted_sdpa(monkeypatch)
     before, keys = state(model), [*model.state_dict()]
@@ -210,7 +210,7 @@ def test_outputs(
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_greedy_decoding(client_of_tables: attnbias.Client, name: str) -> None:
+def test_greedy_decoding_is_unchanged(client_of_tables: attnbias.Client, name: str) -> None:
     model = new_model(name)
     want = decoded(model, name)
     assert want.shape[1] >= NEW
@@ -248,8 +248,8 @@ def test_report(client_of_tables: attnbias.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SAME if name not in SEEING])
-def test_encoding_is_what_the_model_reads(client_of_tables: attnbias.Client, name: str) -> None:
-    """Position p of the encoding is what the first token's p-th successor gets."""
+def test_encoding_matches_rows_read_by_model(client_of_tables: attnbias.Client, name: str) -> None:
+    """Position p of the encoding is the row of the p-th token after the first."""
     model = new_model(name)
     path = TABLES[name][0][0]
     read: list[Tensor] = []
@@ -262,8 +262,8 @@ def test_encoding_is_what_the_model_reads(client_of_tables: attnbias.Client, nam
     assert torch.equal(read[0].reshape(-1, LENGTH, 32)[-1], torch.tensor(want))
 
 
-def test_other_types(client_of_tables: attnbias.Client) -> None:
-    """The digest is of the type too; a cast while attached is the model's own."""
+def test_other_data_types(client_of_tables: attnbias.Client) -> None:
+    """The digest depends on the type; a cast while attached uses the model's own weights."""
     model = new_model("opt").bfloat16()
     own = copy.deepcopy(model)
     with attnbias.attach(model, client_of_tables, max_length=ROWS) as attached:
@@ -284,7 +284,7 @@ def refusal(client: attnbias.Client, model: Any) -> str:
     return str(caught.value)
 
 
-def test_another_table_is_refused(
+def test_modified_table_is_rejected(
     client: attnbias.Client, client_of_tables: attnbias.Client
 ) -> None:
     model = new_model("opt")
@@ -306,7 +306,7 @@ def test_another_table_is_refused(
     assert state(model) == before
 
 
-def test_one_table_of_two_is_refused(client_of_tables: attnbias.Client) -> None:
+def test_one_modified_table_of_two_is_rejected(client_of_tables: attnbias.Client) -> None:
     model = new_model("bart")
     before = state(model)
     model.model.decoder.embed_positions.weight.neg_()
@@ -326,7 +326,9 @@ def step(model: Any, name: str) -> None:
 
 @pytest.mark.parametrize("cache_bytes", [None, 1 << 20, 10])  # no cache; one; a full one
 @pytest.mark.parametrize("name", ["roberta", "gpt2", "bart", "vit"])
-def test_tables_learn(mounted: str, tmp_path: Path, name: str, cache_bytes: int | None) -> None:
+def test_tables_are_trainable(
+    mounted: str, tmp_path: Path, name: str, cache_bytes: int | None
+) -> None:
     model = new_model(name)
     own, first = copy.deepcopy(model), copy.deepcopy(model)
     folder = tmp_path / "cache"
@@ -356,7 +358,7 @@ def mapping_of(tensor: Tensor) -> str:
     raise AssertionError(message)
 
 
-def test_a_cache_is_what_the_model_reads(mounted: str, tmp_path: Path) -> None:
+def test_model_reads_tables_from_cache(mounted: str, tmp_path: Path) -> None:
     model, folder = new_model("bart"), tmp_path / "cache"
     want = outputs(model, "bart")
     for connect in (partial(attnbias.Client, mounted), partial(attnbias.Client, offline=True)):
@@ -371,15 +373,17 @@ def test_a_cache_is_what_the_model_reads(mounted: str, tmp_path: Path) -> None:
         attnbias.attach(new_model("gpt2"), client, max_length=ROWS)
 
 
-def test_whisper(client: attnbias.Client, client_of_tables: attnbias.Client) -> None:
-    """Its decoder's table is the server's where it has it, and else the model's own."""
+def test_whisper_decoder_table_falls_back_to_model(
+    client: attnbias.Client, client_of_tables: attnbias.Client
+) -> None:
+    """The decoder uses the server's table if it has one, and the model's own otherwise."""
     model = new_model("whisper")
     own = copy.deepcopy(model)
     table = model.model.decoder.embed_positions.weight
     memory = table.data_ptr()
 
     def close(got: list[Tensor]) -> None:
-        """The encoder has the server's sinusoids either way."""
+        """Compares approximately: the encoder has the server's sinusoids in both cases."""
         for one, other in zip(got, outputs(own, "whisper"), strict=True):
             assert_close(one, other)
 
@@ -416,7 +420,7 @@ def test_whisper(client: attnbias.Client, client_of_tables: attnbias.Client) -> 
         (lambda: new_model("gpt2").transformer, "wpe.weight"),
     ],
 )
-def test_a_part_of_a_model(
+def test_part_of_a_model(
     client: attnbias.Client,
     client_of_tables: attnbias.Client,
     part: Callable[[], Any],

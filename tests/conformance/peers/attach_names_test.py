@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of transformers and torch: all are in the table, and attach misses each that is not there.
+"""Names of transformers and torch: all are in the table, and attach reports each missing one.
 
 Another version of either is simulated: a name is deleted, a function has other parameters.
 """
@@ -160,7 +160,7 @@ def test_each_family_has_rows() -> None:
     assert all(names.rows_of(family) for family in FAMILY_FILES)
 
 
-def test_what_the_walk_finds() -> None:
+def test_uses_finder_reports_places_and_words() -> None:
     found = Uses(
         "import torch\n"
         "from transformers.models.x import modeling_x\n"
@@ -186,7 +186,7 @@ def test_what_the_walk_finds() -> None:
 
 
 @pytest.mark.parametrize("file", USES)
-def test_each_name_is_in_the_table(file: str) -> None:
+def test_each_used_name_is_in_the_table(file: str) -> None:
     rows = rows_for(file)
     places = places_in(rows)
     used = USES[file]
@@ -196,7 +196,7 @@ def test_each_name_is_in_the_table(file: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILY_FILES)
 def test_each_import_is_in_the_rows_of_its_family(family: str) -> None:
-    """Otherwise importing the family's file fails before its rows are looked at."""
+    """A missing import fails in the family's file before its rows are checked."""
     files, places = {family}, places_in(names.rows_of(family))
     while more := {each for file in files for each in USES[file].imports & USES.keys()} - files:
         files |= more
@@ -208,7 +208,7 @@ Change = Callable[[pytest.MonkeyPatch], None]
 
 
 def other_function(renamed: object) -> None:
-    """Has other parameters than any of the table, and uses no name."""
+    """Has other parameters than any row of the table, and uses no name."""
 
 
 def one_more(function: Any) -> Callable[..., None]:
@@ -230,7 +230,7 @@ def lacks(model: nn.Module, kind: type, name: str) -> bool:
 
 
 def without(place: str, patch: pytest.MonkeyPatch) -> None:
-    """Deletes it where it is defined: a class may inherit it."""
+    """Deletes the name where it is defined: a class may inherit it."""
     scope, _, name = place.rpartition(".")
     owner = pkgutil.resolve_name(scope)
     kinds = owner.__mro__ if isinstance(owner, type) else [owner]
@@ -249,7 +249,7 @@ def with_function(place: str, function: Any, patch: pytest.MonkeyPatch) -> None:
 
 
 def without_attribute(kind: Any, name: str, patch: pytest.MonkeyPatch) -> None:
-    """Hides it: an instance may have it from its class, or among its modules."""
+    """Hides the attribute: an instance may have it from its class, or among its modules."""
 
     def hiding(own: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         def get(this: Any, asked: str) -> Any:
@@ -265,7 +265,7 @@ def without_attribute(kind: Any, name: str, patch: pytest.MonkeyPatch) -> None:
 
 
 def changes_of(row: str, model: nn.Module) -> Iterator[tuple[str, list[Change]]]:
-    """Ways to break a row, each with what the error names."""
+    """Yields ways to break a row, each with the name that the error states."""
     parts = [
         names.parsed(one)
         for choice in row.split(" or ")
@@ -305,7 +305,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_attach_misses_each_name(client: attnbias.Client, name: str) -> None:
+def test_attach_reports_each_missing_name(client: attnbias.Client, name: str) -> None:
     model = MODELS[name]()
     family = FAMILIES[model.config.model_type]
     assert family is not None
@@ -327,7 +327,7 @@ def test_attach_misses_each_name(client: attnbias.Client, name: str) -> None:
             assert state(model) == before
 
 
-def test_export_leaves_out_what_attach_cannot(
+def test_export_skips_unsupported_attach_requests(
     client: attnbias.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "config.json"

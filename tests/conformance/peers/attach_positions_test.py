@@ -81,7 +81,7 @@ def rows(module: Any, mode: str | None) -> Callable[[Any], list[Tensor]]:
 
 
 @pytest.mark.parametrize(("name", "mode"), IN_MODES)
-def test_negative_positions_are_transformers_own(
+def test_negative_positions_match_transformers(
     client: attnbias.Client, name: str, mode: str | None
 ) -> None:
     model = rotary_of(name)
@@ -96,7 +96,7 @@ def test_negative_positions_are_transformers_own(
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float64, torch.bfloat16])
-def test_types_of_positions(client: attnbias.Client, dtype: torch.dtype) -> None:
+def test_position_dtypes_are_equivalent(client: attnbias.Client, dtype: torch.dtype) -> None:
     model = rotary_of("llama")
     with attnbias.attach(model, client, max_length=LENGTH):
         made = rows(module_of(model), None)
@@ -105,7 +105,7 @@ def test_types_of_positions(client: attnbias.Client, dtype: torch.dtype) -> None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_three_axes_of_positions(client: attnbias.Client, mode: str | None) -> None:
+def test_three_position_axes_match_transformers(client: attnbias.Client, mode: str | None) -> None:
     model = rotary_of("qwen2_vl")
     module = module_of(model)
     own = copy.deepcopy(module)
@@ -122,7 +122,7 @@ def test_three_axes_of_positions(client: attnbias.Client, mode: str | None) -> N
 
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize(("name", "mode"), IN_MODES)
-def test_positions_without_a_row_are_refused(
+def test_positions_without_row_are_rejected(
     client: attnbias.Client, name: str, mode: str | None, case: str
 ) -> None:
     model = rotary_of(name)
@@ -135,7 +135,7 @@ def test_positions_without_a_row_are_refused(
             made(REFUSED[case])
 
 
-def test_errors_of_positions(client: attnbias.Client) -> None:
+def test_position_errors_name_the_value(client: attnbias.Client) -> None:
     model = rotary_of("llama")
     with attnbias.attach(model, client, max_length=LENGTH):
         made = rows(module_of(model), None)
@@ -150,8 +150,8 @@ def test_errors_of_positions(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_short_sequence_has_no_long_row(client: attnbias.Client, mode: str | None) -> None:
-    """transformers has the short frequencies then, at any position; the table ends."""
+def test_short_sequence_rejects_long_positions(client: attnbias.Client, mode: str | None) -> None:
+    """transformers uses the short frequencies then, at any position; the table ends."""
     model = rotary_of("longrope")
     with attnbias.attach(model, client, max_length=LENGTH):
         made = rows(module_of(model), mode)
@@ -162,7 +162,7 @@ def test_a_short_sequence_has_no_long_row(client: attnbias.Client, mode: str | N
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model_type", ["marian", "pegasus", "whisper", "xglm"])
-def test_sinusoids_have_no_negative_rows(
+def test_sinusoids_reject_negative_positions(
     client: attnbias.Client, model_type: str, mode: str | None
 ) -> None:
     model = attach_sinusoidal_test.new_model(model_type)
@@ -189,7 +189,7 @@ def test_sinusoids_have_no_negative_rows(
 @pytest.mark.parametrize(
     "model_type", ["llama", "gpt_neox", "falcon", "stablelm", "cohere", "olmo2"]
 )
-def test_a_model_with_padding_at_minus_one(client: attnbias.Client, model_type: str) -> None:
+def test_padding_position_of_minus_one(client: attnbias.Client, model_type: str) -> None:
     model = attach_rotary_test.new_model(model_type)
     own = copy.deepcopy(model)
     mask = torch.ones(2, 24, dtype=torch.int64)

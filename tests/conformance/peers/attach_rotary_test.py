@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with rotary positions, attached and as they are."""
+"""Models with rotary positions, attached and unattached."""
 
 import copy
 from collections.abc import Iterator
@@ -118,13 +118,13 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 DEEPSEEK_YARN = ROPE_TYPES["yarn"] | {"mscale": 0.7, "mscale_all_dim": 0.8}
 
-# From transformers 5.24 on; before, each layer has one.
+# From transformers 5.24 on; in earlier versions each layer has one.
 GPTJ_HAS_ONE_TABLE = hasattr(modeling_gptj, "GPTJRotaryEmbedding")
 
 
 @pytest.fixture(scope="session")
 def client(server: str) -> Iterator[attnbias.Client]:
-    """One that asks once: "dynamic" asks for each token."""
+    """Yields a client that makes each request once: "dynamic" requests a table per token."""
     with attnbias.Client(server) as connected:
         yield connected
 
@@ -168,7 +168,7 @@ def decoded(model: Any, prompt: dict[str, Any], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("model_type", MODELS)
-def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
+def test_outputs_are_unchanged(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     own = copy.deepcopy(model)
     before, keys = state(model), [*model.state_dict()]
@@ -188,7 +188,7 @@ def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "falcon"])
-def test_a_cache_of_fixed_size(client: attnbias.Client, model_type: str) -> None:
+def test_static_cache(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     before = decoded(model, padded(), cache_implementation="static")
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -197,14 +197,14 @@ def test_a_cache_of_fixed_size(client: attnbias.Client, model_type: str) -> None
 
 
 def llama(rope_type: str, **fields: Any) -> Any:
-    """Trained for the original length."""
+    """Returns a model trained for the original length."""
     if rope_type == "dynamic":
         fields["max_position_embeddings"] = ORIGINAL
     return new_model("llama", rope_of(rope_type), **fields)
 
 
 @pytest.mark.parametrize("rope_type", ROPE_TYPES)
-def test_every_rope_type(client: attnbias.Client, rope_type: str) -> None:
+def test_every_rope_type_matches(client: attnbias.Client, rope_type: str) -> None:
     model = llama(rope_type)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -230,7 +230,7 @@ def test_every_rope_type(client: attnbias.Client, rope_type: str) -> None:
         ),
     ],
 )
-def test_tables_are_those_of_the_configuration(
+def test_tables_follow_configuration(
     client: attnbias.Client, model_type: str, rope: dict[str, Any]
 ) -> None:
     fields = {"original_max_position_embeddings": ORIGINAL} if model_type == "phi3" else {}
@@ -252,7 +252,7 @@ def gemma_3_that_sees() -> Any:
     return transformers.Gemma3ForConditionalGeneration(config).eval().requires_grad_(False)
 
 
-def test_gemma_3_that_sees(client: attnbias.Client) -> None:
+def test_multimodal_gemma_3(client: attnbias.Client) -> None:
     model = gemma_3_that_sees()
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH) as attached:
@@ -261,8 +261,8 @@ def test_gemma_3_that_sees(client: attnbias.Client) -> None:
     assert paths == {"model.language_model.rotary_emb.forward"}
 
 
-def test_qwen2_vl_that_sees(client: attnbias.Client) -> None:
-    """Positions of a picture differ between the axes, and its patches have two of their own."""
+def test_multimodal_qwen2_vl(client: attnbias.Client) -> None:
+    """Positions of an image differ between the axes, and its patches have two axes of their own."""
     model = new_model("qwen2_vl")
     own = copy.deepcopy(model)
     ids = tokens(1, 40)
@@ -294,7 +294,7 @@ class Counting(attnbias.Client):
         return super().get(*arguments, **options)
 
 
-def test_dynamic_asks_once_for_a_length(server: str) -> None:
+def test_dynamic_fetches_each_length_once(server: str) -> None:
     model = llama("dynamic")
     with (
         Counting(server) as client,
@@ -311,7 +311,7 @@ def test_dynamic_asks_once_for_a_length(server: str) -> None:
         assert rows.cache_info().currsize == 4
 
 
-def test_a_copy_has_its_own(client: attnbias.Client) -> None:
+def test_copy_has_its_own_table(client: attnbias.Client) -> None:
     model = new_model("llama")
     want = model(tokens(1, 20)).logits
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -330,7 +330,7 @@ def test_numbers_are_correctly_rounded(client: attnbias.Client) -> None:
     np.testing.assert_array_equal(sin[0, :, 8:], np.sin(turns).astype("f4"))
 
 
-def test_a_cast_of_the_model_casts_no_table(client: attnbias.Client) -> None:
+def test_cast_model_keeps_table_precision(client: attnbias.Client) -> None:
     model = new_model("llama")
     ids = torch.arange(LENGTH)[None]
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -373,7 +373,7 @@ def test_report(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "deepseek_v2", "gemma3_text"])
-def test_a_position_without_a_row_is_refused(client: attnbias.Client, model_type: str) -> None:
+def test_position_without_row_is_rejected(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     with attnbias.attach(model, client, max_length=16):
         model(tokens(1, 16))
@@ -386,7 +386,7 @@ def test_a_position_without_a_row_is_refused(client: attnbias.Client, model_type
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 @pytest.mark.parametrize("max_length", [ORIGINAL - 2, ORIGINAL, ORIGINAL + 2])
-def test_lengths_about_the_original_one(
+def test_max_length_around_original_length(
     client: attnbias.Client, rope_type: str, max_length: int
 ) -> None:
     model = llama(rope_type)
@@ -397,7 +397,7 @@ def test_lengths_about_the_original_one(
             model(tokens(1, max_length + 1))
 
 
-def test_packed_sequences_may_be_longer_together(client: attnbias.Client) -> None:
+def test_packed_sequences_may_exceed_max_length(client: attnbias.Client) -> None:
     model = new_model("llama")
     own = copy.deepcopy(model)
     ids = torch.arange(16).repeat(3)[None]
@@ -408,7 +408,7 @@ def test_packed_sequences_may_be_longer_together(client: attnbias.Client) -> Non
         )
 
 
-def test_whatever_attention_the_model_has_will_do(client: attnbias.Client) -> None:
+def test_custom_attention_implementation_is_kept(client: attnbias.Client) -> None:
     calls = []
 
     def attend(*arguments: Any, **options: Any) -> Any:
@@ -441,7 +441,7 @@ def test_transformers_own_flex_attention(client: attnbias.Client, model_type: st
         assert_close(model(**prompt).logits[shown], own(**prompt).logits[shown])
 
 
-def test_another_attention_is_refused(client: attnbias.Client) -> None:
+def test_unsupported_attention_is_rejected(client: attnbias.Client) -> None:
     with pytest.raises(ValueError, match=r"^attention: ") as caught:
         attnbias.attach(new_model("llama"), client, max_length=4, attention="flex")
     assert str(caught.value) == (
@@ -451,7 +451,7 @@ def test_another_attention_is_refused(client: attnbias.Client) -> None:
     )
 
 
-def test_attention_that_the_model_lacks_is_refused(client: attnbias.Client) -> None:
+def test_attention_missing_in_model_is_rejected(client: attnbias.Client) -> None:
     """transformers' SDPA ignores the sinks of GPT-OSS: its outputs would be others."""
     with pytest.raises(ValueError, match=r"^attention: got 'sdpa', want \"eager\" for GptOss"):
         attnbias.attach(new_model("gpt_oss"), client, max_length=4, attention="sdpa")
@@ -461,15 +461,15 @@ def test_attention_that_the_model_lacks_is_refused(client: attnbias.Client) -> N
 @pytest.mark.parametrize(
     "model_type", ["llama", "gpt_neox", "falcon", *["gptj"] * GPTJ_HAS_ONE_TABLE]
 )
-def test_attention(
+def test_attention_implementation_is_used(
     client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = new_model(model_type)
     assert_attention(model, attention, client, monkeypatch, lambda: model(tokens(1, LENGTH)).logits)
 
 
-def test_gpt_j_beyond_its_length(client: attnbias.Client) -> None:
-    """It is what a model with a longer table computes."""
+def test_gpt_j_beyond_its_own_length(client: attnbias.Client) -> None:
+    """Compares with a model that has a longer table."""
     lengths = {"n_positions": 2 * LENGTH, "max_position_embeddings": 2 * LENGTH}
     model, longer = new_model("gptj"), new_model("gptj", **lengths)
     with attnbias.attach(model, client, max_length=2 * LENGTH):
@@ -478,7 +478,7 @@ def test_gpt_j_beyond_its_length(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "deepseek_v2", "falcon"])
-def test_weights_learn(client: attnbias.Client, model_type: str) -> None:
+def test_weights_are_trainable(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type).requires_grad_(True)
     want = gradients_of(model, model(**padded()).logits)
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -496,7 +496,7 @@ def test_weights_learn(client: attnbias.Client, model_type: str) -> None:
         else ("gptj", "transformer.h.1.attn", "GPTJAttention"),
     ],
 )
-def test_layers_that_compute_otherwise_are_refused(
+def test_replaced_layers_are_rejected(
     client: attnbias.Client, model_type: str, path: str, want: str
 ) -> None:
     model = new_model(model_type)

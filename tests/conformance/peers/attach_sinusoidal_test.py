@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with sinusoids, attached and as they are."""
+"""Models with sinusoids, attached and unattached."""
 
 import copy
 import inspect
@@ -62,7 +62,7 @@ def new_model(model_type: str) -> Any:
 
 
 def sound_or_text(model_type: str) -> dict[str, Tensor]:
-    """A batch of two, the first of them padded where that is known."""
+    """Returns a batch of two, the first of them padded if the model supports it."""
     made = torch.Generator().manual_seed(1)
     if model_type == "whisper":
         return {"input_features": torch.randn(2, 8, 100, generator=made)}
@@ -92,7 +92,7 @@ def decoded(model: Any, model_type: str) -> Any:
 
 
 @pytest.mark.parametrize("model_type", TYPES)
-def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
+def test_outputs_are_unchanged(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     own = copy.deepcopy(model)
     before, keys = state(model), [*model.state_dict()]
@@ -107,7 +107,7 @@ def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("model_type", SDPA)
-def test_attention(
+def test_attention_implementation_is_used(
     client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = new_model(model_type)
@@ -116,17 +116,15 @@ def test_attention(
 
 
 @pytest.mark.parametrize("model_type", [name for name in TYPES if name not in SDPA])
-def test_attention_that_the_model_lacks_is_refused(
-    client: attnbias.Client, model_type: str
-) -> None:
-    """Its own code would take the mask of SDPA for its own, and give other outputs."""
+def test_attention_missing_in_model_is_rejected(client: attnbias.Client, model_type: str) -> None:
+    """Its own code would misread SDPA's mask, and return other outputs."""
     model = new_model(model_type)
     with pytest.raises(ValueError, match=r"^attention: got 'sdpa', want \"eager\" for "):
         attnbias.attach(model, client, max_length=LENGTH, attention="sdpa")
 
 
 @pytest.mark.parametrize("model_type", TYPES)
-def test_weights_learn(client: attnbias.Client, model_type: str) -> None:
+def test_weights_are_trainable(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     for path, parameter in model.named_parameters():
         parameter.requires_grad = "embed_positions" not in path
@@ -143,7 +141,7 @@ def test_compiled(client: attnbias.Client, model_type: str) -> None:
         assert_close(logits(compiled(model), model_type), want)
 
 
-def test_refusal(client: attnbias.Client) -> None:
+def test_replaced_module_is_rejected(client: attnbias.Client) -> None:
     for model_type, want in (
         ("marian", "MarianSinusoidalPositionalEmbedding or PegasusSinusoidalPositionalEmbedding"),
         ("whisper", "WhisperEncoder"),
@@ -156,8 +154,8 @@ def test_refusal(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["marian", "pegasus"])
-def test_lengths_are_those_attached_with(client: attnbias.Client, model_type: str) -> None:
-    """Also beyond the model's own: it is what a model with a longer table computes."""
+def test_max_length_replaces_model_length(client: attnbias.Client, model_type: str) -> None:
+    """Covers lengths beyond the model's own, compared with a model that has a longer table."""
     model = new_model(model_type)
     longer = copy.deepcopy(model)
     for side in (longer.model.encoder, longer.model.decoder):
@@ -183,7 +181,7 @@ def test_lengths_are_those_attached_with(client: attnbias.Client, model_type: st
 
 
 def positions_of(model: Any) -> Any:
-    """The module of a side."""
+    """Returns the module of one side."""
     return next(module for path, module in model.named_modules() if path.endswith("positions"))
 
 
@@ -216,7 +214,7 @@ def test_numbers_are_correctly_rounded(client: attnbias.Client, model_type: str)
 
 @pytest.mark.parametrize("model_type", AFTER_PADDING)
 def test_padding_and_lengths(client: attnbias.Client, model_type: str) -> None:
-    """Padding has zeros; positions beyond the model's own are those of a longer table."""
+    """Padding is zero; positions beyond the model's own are those of a longer table."""
     model = new_model(model_type)
     positions, padding = positions_of(model), model.config.pad_token_id
     longer = copy.deepcopy(positions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin-V2, attached and as it is: the same network, in float64 there and in float32 here."""
+"""Swin-V2, attached and unattached: the same network, in float64 there and in float32 here."""
 
 import copy
 from typing import Any
@@ -25,7 +25,7 @@ NETWORK = "continuous_position_bias_mlp"
 
 
 def new_model(**fields: Any) -> Any:
-    """Its networks have weights that matter: as they are, all biases are near 8."""
+    """Draws large weights for its networks: with the initial ones, all biases are near 8."""
     torch.manual_seed(0)
     config = transformers.Swinv2Config(**FIELDS, **fields)
     model = transformers.Swinv2Model(config).eval()
@@ -44,7 +44,7 @@ def outputs_of_networks(model: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("pretrained", [[0, 0, 0], [4, 5, 3]])
-def test_outputs(client: attnbias.Client, pretrained: list[int]) -> None:
+def test_outputs_are_unchanged(client: attnbias.Client, pretrained: list[int]) -> None:
     model = new_model(pretrained_window_sizes=pretrained)
     own = copy.deepcopy(model)
     before, keys = state(model), [*model.state_dict()]
@@ -64,10 +64,10 @@ def test_outputs(client: attnbias.Client, pretrained: list[int]) -> None:
     ("dtype", "most_error"),
     [(torch.float32, 4e-6), (torch.float16, 0.01), (torch.bfloat16, 0.08)],
 )
-def test_biases_have_more_digits(
+def test_biases_are_more_accurate_than_the_module(
     client: attnbias.Client, dtype: torch.dtype, most_error: float
 ) -> None:
-    """Nearer to the network in float64 than the module's own."""
+    """The attached biases are closer to the network in float64 than the module's own."""
     model = new_model().to(dtype)
     theirs = outputs_of_networks(model)
     with attnbias.attach(model, client, max_length=64):
@@ -82,7 +82,7 @@ def test_biases_have_more_digits(
 
 
 def exact(attention: Any) -> Tensor:
-    """The network in float64, as a module of its own."""
+    """Computes the network in float64, as a separate module."""
     network = copy.deepcopy(attention)
     getattr(network, NETWORK).double()
     coordinates, _ = network.create_coords_table_and_index()
@@ -90,7 +90,7 @@ def exact(attention: Any) -> Tensor:
     return made
 
 
-def test_a_model_can_be_cast(client: attnbias.Client) -> None:
+def test_model_can_be_cast(client: attnbias.Client) -> None:
     model = new_model()
     with attnbias.attach(model, client, max_length=64):
         before = outputs_of_networks(model)
@@ -100,7 +100,7 @@ def test_a_model_can_be_cast(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("layer", [0, 2])
-def test_weights_that_change_are_followed(client: attnbias.Client, layer: int) -> None:
+def test_changed_weights_are_used(client: attnbias.Client, layer: int) -> None:
     model = new_model()
     with attnbias.attach(model, client, max_length=64):
         before = output(model)
@@ -111,7 +111,7 @@ def test_weights_that_change_are_followed(client: attnbias.Client, layer: int) -
     assert torch.equal(attached, output(model))
 
 
-def test_weights_learn(client: attnbias.Client) -> None:
+def test_weights_are_trainable(client: attnbias.Client) -> None:
     model = new_model().requires_grad_(True)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=64):
@@ -132,7 +132,7 @@ def test_compiled(client: attnbias.Client) -> None:
         assert_close(output(compiled(model)), want)
 
 
-def test_refusal(client: attnbias.Client) -> None:
+def test_replaced_module_is_rejected(client: attnbias.Client) -> None:
     model = new_model()
     make_other(attentions(model)[0])
     with pytest.raises(ValueError, match=r"^model: got .*\.attention\.self of Other, want "):

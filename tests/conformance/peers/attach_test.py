@@ -98,11 +98,11 @@ LEARNED = ["t5", "mt5", "umt5", "switch_transformers", "longt5-local", "longt5-g
 
 
 def make(name: str, attention: str = "eager", **options: Any) -> Any:
-    """Random weights; learned biases as large as trained ones, since else they change nothing."""
+    """Returns a model with random weights; learned biases are as large as trained ones."""
     torch.manual_seed(0)
     kind, fields = CONFIGS[name]
     model = getattr(transformers, kind)
-    # With "eager" Falcon adds its numbers twice: to the mask, and to the scores.
+    # With "eager", Falcon adds its bias twice: to the mask, and to the scores.
     near_flex = "sdpa" if kind.startswith("Falcon") else "eager"
     own = near_flex if attention == "flex" else attention
     config = model.config_class(**fields | options)
@@ -119,7 +119,7 @@ def tokens(length: int) -> Tensor:
 
 
 def masks(length: int) -> list[Tensor | None]:
-    """None, and padding of the first sequence on either side."""
+    """Returns no mask, and padding of the first sequence on either side."""
     left, right = torch.ones(2, 2, length, dtype=torch.int64)
     left[0, :50] = 0
     right[0, -50:] = 0
@@ -151,10 +151,10 @@ def assert_near(got: list[Tensor], want: list[Tensor], attention: str) -> None:
             torch.testing.assert_close(one, other, rtol=1e-5, atol=atol)
 
 
-def test_flex_holds_the_scores_of_a_block(
+def test_flex_holds_scores_of_one_block(
     client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a mask torch's CPU code has one block, of all scores."""
+    """Without a mask, torch's CPU code has one block of all scores."""
     blocks = []
 
     def compiled(query: Tensor, *_: Any, block_mask: Any, **options: Any) -> Tensor:
@@ -169,7 +169,7 @@ def test_flex_holds_the_scores_of_a_block(
 
 
 @pytest.mark.parametrize(("name", "attention"), CASES)
-def test_outputs(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_outputs_are_unchanged(client: attnbias.Client, name: str, attention: Any) -> None:
     model = make(name, attention)
     before = outputs(model)
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention):
@@ -195,7 +195,7 @@ DECODERS = [case for case in CASES if case[0] not in ("mpnet", "t5-encoder")]
 
 
 @pytest.mark.parametrize(("name", "attention"), DECODERS)
-def test_greedy_decoding(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_greedy_decoding_is_unchanged(client: attnbias.Client, name: str, attention: Any) -> None:
     model = make(name, attention)
     before = decoded(model)
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention):
@@ -206,8 +206,8 @@ def test_greedy_decoding(client: attnbias.Client, name: str, attention: Any) -> 
 @pytest.mark.parametrize(
     ("name", "attention"), [("t5", "eager"), ("t5", "sdpa"), ("bloom", "eager"), ("mpt", "eager")]
 )
-def test_a_cache_of_fixed_size(client: attnbias.Client, name: str, attention: Any) -> None:
-    """Keys are then as many as there may be, and past tokens a tensor."""
+def test_static_cache(client: attnbias.Client, name: str, attention: Any) -> None:
+    """The number of keys is the maximum, and the number of past tokens is a tensor."""
     model = make(name, attention)
     before = decoded(model, cache_implementation="static")
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention):
@@ -220,7 +220,7 @@ def biased(model: nn.Module) -> Iterator[Any]:
 
 @pytest.mark.parametrize("attention", ["eager", "flex"])
 @pytest.mark.parametrize("name", ["t5", "umt5"])
-def test_bias_is_transformers_own(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_bias_matches_transformers(client: attnbias.Client, name: str, attention: Any) -> None:
     model = make(name)
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention):
         for module in biased(model):
@@ -241,7 +241,7 @@ def expanded(bias: Any, queries: int, keys: int) -> Tensor:
     return torch.stack(rows, 1)[None]
 
 
-def test_alibi_is_transformers_own(client: attnbias.Client) -> None:
+def test_alibi_matches_transformers(client: attnbias.Client) -> None:
     bloom, mpt = make("bloom").transformer, make("mpt").transformer
     mask = masks(MAX_LENGTH)[1]
     for model, name, arguments in (
@@ -254,8 +254,8 @@ def test_alibi_is_transformers_own(client: attnbias.Client) -> None:
             assert torch.equal(getattr(model, name)(*arguments), want)
 
 
-def test_mpt_beyond_its_length(client: attnbias.Client) -> None:
-    """It is what a model with a greater max_seq_len computes."""
+def test_mpt_beyond_its_own_length(client: attnbias.Client) -> None:
+    """Compares with a model that has a greater max_seq_len."""
     model = make("mpt")
     config = transformers.MptConfig(**{**CONFIGS["mpt"][1], "max_seq_len": 500})
     longer = transformers.MptForCausalLM(config).eval()
@@ -264,7 +264,7 @@ def test_mpt_beyond_its_length(client: attnbias.Client) -> None:
         assert torch.equal(output(model, 500), output(longer, 500))
 
 
-def test_falcon_far_out(client: attnbias.Client) -> None:
+def test_falcon_beyond_exact_bf16_positions(client: attnbias.Client) -> None:
     """Covers lengths at which it rounds positions to bfloat16."""
     model = make("falcon")
     with torch.no_grad():
@@ -286,7 +286,7 @@ def test_detach_restores(client: attnbias.Client, name: str, attention: Any) -> 
     assert state(model) == before
 
 
-def test_what_fails_changes_nothing(
+def test_failed_attach_leaves_model_unchanged(
     client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make("t5")
@@ -300,7 +300,7 @@ def test_what_fails_changes_nothing(
 
 
 @pytest.mark.parametrize(("name", "attention"), [case for case in CASES if case[1] != "flex"])
-def test_gradients(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_gradients_are_unchanged(client: attnbias.Client, name: str, attention: Any) -> None:
     """Compares gradients of all weights; a learned bias uses their updates immediately."""
     model = make(name, attention)
 
@@ -323,7 +323,7 @@ def test_gradients(client: attnbias.Client, name: str, attention: Any) -> None:
 
 @pytest.mark.parametrize("name", ["t5-encoder", "bloom", "mpt", "falcon"])
 def test_gradients_of_short_sequences(client: attnbias.Client, name: str) -> None:
-    """On a CPU too, where FlexAttention has none."""
+    """Covers the CPU too, where FlexAttention has no gradients."""
     model = make(name, "flex")
     want = gradients_of(model, output(model, 100, masks(100)[2]))
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
@@ -331,7 +331,7 @@ def test_gradients_of_short_sequences(client: attnbias.Client, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", EAGER)
-def test_a_model_can_be_cast(client: attnbias.Client, name: str) -> None:
+def test_model_can_be_cast(client: attnbias.Client, name: str) -> None:
     model = make(name)
     with attnbias.attach(model, client, max_length=MAX_LENGTH):
         model.bfloat16()
@@ -339,7 +339,7 @@ def test_a_model_can_be_cast(client: attnbias.Client, name: str) -> None:
     assert_near(attached, outputs(model), "eager")
 
 
-def test_a_copy_has_its_own(client: attnbias.Client) -> None:
+def test_copy_has_its_own_table(client: attnbias.Client) -> None:
     model = make("t5")
     attached = attnbias.attach(model, client, max_length=MAX_LENGTH)
     before = outputs(model)
@@ -460,7 +460,7 @@ LONG_T5_GLOBAL = "encoder.block.0.layer.0.TransientGlobalSelfAttention"
         ),
     ],
 )
-def test_figures(
+def test_report_counts_fetched_and_spared_bytes(
     client: attnbias.Client, name: str, attention: Any, want: list[tuple[str, int, int]]
 ) -> None:
     with attnbias.attach(make(name), client, max_length=100, attention=attention) as attached:
@@ -468,14 +468,14 @@ def test_figures(
     assert [(one.path, one.fetched_bytes, one.spared_bytes) for one in report] == want
 
 
-def test_layers_share_what_is_fetched(client: attnbias.Client) -> None:
+def test_layers_share_fetched_tensors(client: attnbias.Client) -> None:
     with attnbias.attach(make("umt5"), client, max_length=100) as attached:
         fetched = [one.fetched_bytes for one in attached.report() if one.encoding is not None]
     assert fetched == [4 * 199, 0, 4 * 199, 0]
 
 
 @pytest.mark.parametrize("name", EAGER)
-def test_too_long(client: attnbias.Client, name: str) -> None:
+def test_longer_input_than_max_length_is_rejected(client: attnbias.Client, name: str) -> None:
     model = make(name)
     attnbias.attach(model, client, max_length=LENGTH - 8)
     with pytest.raises(ValueError, match=r"^max_length: the model was attached with 192, and"):
@@ -521,7 +521,9 @@ def refusal(client: Any, model: Any, **options: Any) -> str:
         ),
     ],
 )
-def test_refusals(client: attnbias.Client, name: str, options: dict[str, Any], want: str) -> None:
+def test_unsupported_models_and_options_are_rejected(
+    client: attnbias.Client, name: str, options: dict[str, Any], want: str
+) -> None:
     assert refusal(client, make(name), **options) == want
 
 
@@ -529,7 +531,7 @@ FLEX = ["t5-encoder", "mt5", "umt5", "bloom", "mpt", "falcon"]
 
 
 @pytest.mark.parametrize("name", FLEX)
-def test_flex_refuses_attention_weights(client: attnbias.Client, name: str) -> None:
+def test_flex_rejects_output_attentions(client: attnbias.Client, name: str) -> None:
     """Covers a model that always returns them, and a single call."""
     model = make(name)
     model.config.output_attentions = True
@@ -566,7 +568,7 @@ LONG_T5_ATTENTIONS = "LongT5LocalAttention or LongT5TransientGlobalAttention"
         ("falcon", "flex", "transformer.h.1.self_attention", "FalconAttention"),
     ],
 )
-def test_layers_that_compute_otherwise_are_refused(
+def test_replaced_layers_are_rejected(
     client: attnbias.Client, name: str, attention: Any, path: str, want: str
 ) -> None:
     model = make(name)
@@ -575,7 +577,7 @@ def test_layers_that_compute_otherwise_are_refused(
     assert refused == f"model: got {path} of Other, want transformers' {want}"
 
 
-def test_refuses_other_models(client: attnbias.Client) -> None:
+def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     roformer = transformers.RoFormerModel(transformers.RoFormerConfig(num_hidden_layers=1))
     want = "want one that attach takes, see docs/models.md"
     by_hand = "Leave it as it is, or put what a Client gets in place by hand: docs/encodings.md"
@@ -599,7 +601,7 @@ def test_refuses_other_models(client: attnbias.Client) -> None:
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"
 
 
-def test_refuses_what_is_attached(client: attnbias.Client) -> None:
+def test_rejects_attached_model(client: attnbias.Client) -> None:
     model = make("t5")
     path = "block.0.layer.0.SelfAttention"
     attached = f"model: got one that is attached already ({{}}{path}): detach() it first"
@@ -610,13 +612,13 @@ def test_refuses_what_is_attached(client: attnbias.Client) -> None:
         assert refusal(client, model) == attached.format("encoder.")
 
 
-def test_falcon_with_rotary_positions_has_no_flex(client: attnbias.Client) -> None:
+def test_flex_rejects_falcon_with_rotary_positions(client: attnbias.Client) -> None:
     model = transformers.FalconModel(transformers.FalconConfig(**FALCON))
     want = 'attention: got "flex" for a Falcon without alibi, want "eager" or "sdpa"'
     assert refusal(client, model, attention="flex") == want
 
 
-def test_what_flex_cannot(client: attnbias.Client) -> None:
+def test_flex_rejects_gradients_and_dropout(client: attnbias.Client) -> None:
     model = make("t5-encoder")
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
         prefix = 'attention: the model was attached with "flex", and got'

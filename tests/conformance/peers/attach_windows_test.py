@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vision models with a bias, attached and as they are: the same bits."""
+"""Vision models with a bias, attached and unattached: the same bits."""
 
 import copy
 from typing import Any
@@ -71,7 +71,7 @@ def output(model: Any, size: int = 32, **options: Any) -> Tensor:
 
 
 def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Calls of the forward that transformers has."""
+    """Counts calls of transformers' own forward."""
     calls: list[int] = []
     kind = type(biases(model)[0])
     own = kind.forward
@@ -86,10 +86,10 @@ def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("name", KINDS)
-def test_outputs(
+def test_outputs_are_unchanged(
     client: attnbias.Client, name: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By attention that the model has not had, and has no more in the end."""
+    """Uses an attention that the model did not have before and does not keep afterwards."""
     model, own = new_model(name, other_attention(attention)), new_model(name, attention)
     calls, by_sdpa = counted(model, monkeypatch), counted_sdpa(monkeypatch)
     before, keys = state(model), [*model.state_dict()]
@@ -110,7 +110,7 @@ def test_outputs(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["swin", "beit"])
-def test_other_types(client: attnbias.Client, name: str, dtype: torch.dtype) -> None:
+def test_other_data_types(client: attnbias.Client, name: str, dtype: torch.dtype) -> None:
     model = new_model(name).to(dtype)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=64):
@@ -122,7 +122,7 @@ def test_other_types(client: attnbias.Client, name: str, dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("name", ["beit", "beit-shared"])
-def test_another_size_is_the_modules_own(client: attnbias.Client, name: str) -> None:
+def test_other_image_size_uses_the_module(client: attnbias.Client, name: str) -> None:
     model = new_model(name)
     own = copy.deepcopy(model)
     options = {"interpolate_pos_encoding": True}
@@ -131,10 +131,10 @@ def test_another_size_is_the_modules_own(client: attnbias.Client, name: str) -> 
             assert torch.equal(output(model, size, **options), output(own, size, **options))
 
 
-def test_the_bias_of_an_oblong_beit_is_resampled_once(
+def test_bias_of_oblong_beit_is_resampled_once(
     client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its numbers are rounded once, and so differ from torch's in the last bits."""
+    """Its values are rounded once, and therefore differ from torch's in the last bits."""
     torch.manual_seed(0)
     sizes = BEIT | {"image_size": [32, 72], "use_relative_position_bias": True}
     model = transformers.BeitModel(transformers.BeitConfig(**sizes)).eval().requires_grad_(False)
@@ -150,7 +150,7 @@ def test_the_bias_of_an_oblong_beit_is_resampled_once(
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_other_images_have_the_same_windows(client: attnbias.Client) -> None:
+def test_other_image_size_keeps_windows(client: attnbias.Client) -> None:
     model = new_model("swin")
     own = copy.deepcopy(model)
     options = {"interpolate_pos_encoding": True}
@@ -159,7 +159,7 @@ def test_other_images_have_the_same_windows(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["swin", "beit"])
-def test_a_table_that_changes_is_followed(client: attnbias.Client, name: str) -> None:
+def test_changed_table_is_used(client: attnbias.Client, name: str) -> None:
     model = new_model(name)
     with attnbias.attach(model, client, max_length=64):
         before = output(model)
@@ -171,8 +171,8 @@ def test_a_table_that_changes_is_followed(client: attnbias.Client, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["swin", "beit"])
-def test_a_model_learns(client: attnbias.Client, name: str) -> None:
-    """All of it, the tables too."""
+def test_model_is_trainable(client: attnbias.Client, name: str) -> None:
+    """All weights are trainable, including the tables."""
     model = new_model(name).requires_grad_(True)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=64):
@@ -188,7 +188,7 @@ def test_a_model_learns(client: attnbias.Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", chosen(KINDS, "swin", "beit-both"))
 def test_compiled(client: attnbias.Client, name: str) -> None:
-    """Tables that change are followed then too."""
+    """Changed tables are used when compiled, too."""
     model = new_model(name)
     want = output(model)
     with attnbias.attach(model, client, max_length=64):
@@ -201,7 +201,7 @@ def test_compiled(client: attnbias.Client, name: str) -> None:
     assert torch.equal(attached, output(model))
 
 
-def test_a_copy_follows_its_own_table(client: attnbias.Client) -> None:
+def test_copy_uses_its_own_table(client: attnbias.Client) -> None:
     model = new_model("swin")
     with attnbias.attach(model, client, max_length=64):
         other = copy.deepcopy(model)
@@ -214,7 +214,7 @@ def test_a_copy_follows_its_own_table(client: attnbias.Client) -> None:
     assert torch.equal(attached, output(plain))
 
 
-def test_a_module_with_other_parameters_is_its_own(client: attnbias.Client) -> None:
+def test_module_with_extra_parameters_computes_itself(client: attnbias.Client) -> None:
     model = new_model("swin")
     with attnbias.attach(model, client, max_length=64):
         before = output(model)
@@ -223,7 +223,7 @@ def test_a_module_with_other_parameters_is_its_own(client: attnbias.Client) -> N
         assert torch.equal(output(model.requires_grad_(False)), before)
 
 
-def test_weights_whose_changes_are_not_counted_are_refused(client: attnbias.Client) -> None:
+def test_inference_mode_weights_are_rejected(client: attnbias.Client) -> None:
     with torch.inference_mode():
         model = new_model("swin")
     with pytest.raises(ValueError, match=r"^model: got weights made under torch\.inference_mode"):
@@ -252,7 +252,7 @@ def test_report(client: attnbias.Client) -> None:
     assert all(one.spared_bytes == 4 * 4 * 17**2 for one in report)
 
 
-def test_refusal(client: attnbias.Client) -> None:
+def test_unsupported_or_replaced_module_is_rejected(client: attnbias.Client) -> None:
     without = transformers.BeitModel(transformers.BeitConfig(**BEIT))
     with pytest.raises(ValueError, match=r"^model: got a BeitModel without positions that a serv"):
         attnbias.attach(without, client, max_length=64)

@@ -27,12 +27,12 @@ ENCODER_DECODER = {
 
 
 def chosen(values: Iterable[Any], *always: Any) -> list[Any]:
-    """All values of a parameter; the step exhaustive alone has those that are not in `always`."""
+    """Returns all values of a parameter; only the step exhaustive runs those not in `always`."""
     return [v if v in always else pytest.param(v, marks=pytest.mark.exhaustive) for v in values]
 
 
 def state(model: PreTrainedModel) -> dict[str, Any]:
-    """All that a module is: the dictionaries and sets in it by their members."""
+    """Returns the complete state of a module: the dictionaries and sets in it by their members."""
 
     def frozen(value: Any) -> Any:
         if isinstance(value, dict):
@@ -56,7 +56,7 @@ def state(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def assert_close(ours: Tensor, theirs: Tensor) -> None:
-    """To 1e-5 of the greatest."""
+    """Compares within 1e-5 of the greatest magnitude."""
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
 
 
@@ -76,7 +76,7 @@ def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) ->
 
 
 def compiled(model: Any, backend: str = "eager") -> Any:
-    """In one piece: nothing of the attached code may break the graph."""
+    """Compiles without graph breaks, so that attached code may cause none."""
     torch.compiler.reset()
     return torch.compile(model, backend=backend, fullgraph=True)
 
@@ -97,7 +97,7 @@ def assert_attention(
     monkeypatch: pytest.MonkeyPatch,
     run: Callable[[], Tensor],
 ) -> None:
-    """That the model has not had, and has no more in the end."""
+    """Uses an attention that the model did not have before and does not keep afterwards."""
     model.set_attn_implementation(attention)
     want = run()
     model.set_attn_implementation(other_attention(attention))
@@ -109,7 +109,7 @@ def assert_attention(
 
 
 def counted_sdpa(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One more item whenever attention is SDPA's."""
+    """Appends one item per SDPA call."""
     calls: list[int] = []
     own = functional.scaled_dot_product_attention
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near a peer that computes in float32 comes to numbers that are rounded once."""
+"""Error bounds of a peer that computes in float32, against correctly rounded values."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from bits import Array
 
 
 def assert_near(got: Array, want: Array, distance: Array) -> None:
-    """As near as an angle in float32 can be: its error grows with the distance."""
+    """Compares within the error of an angle in float32, which grows with the distance."""
     assert got.shape == want.shape
     bound = np.finfo(np.float32).eps * (1 + 8 * np.abs(distance))[..., None]
     assert (np.abs(got.astype(np.float64) - want) <= bound).all()

@@ -72,7 +72,7 @@ class BucketServer:
     def _sweep(
         self, asked: Iterable[tuple[Configuration, Iterable[TensorSpec]]]
     ) -> Iterator[tuple[Configuration, list[Buckets]]]:
-        """Each configuration with the buckets of its specs."""
+        """Yields each configuration with the buckets of its specs."""
         in_flight: deque[tuple[Configuration, list[Any]]] = deque()
         for configuration, specs in asked:
             requests = (service_pb2.GetTensorRequest(spec=spec) for spec in specs)
@@ -84,7 +84,7 @@ class BucketServer:
 
 
 def bucket_spec(encoding: attnbias.Encoding, distance: int, keys: int) -> TensorSpec:
-    """The buckets between the query at `distance` and keys from 0 on."""
+    """Returns the spec of the buckets between the query at `distance` and keys from 0 on."""
     spec = encoding.to_spec()
     spec.pair.query_length = 1
     spec.pair.query_offset = distance

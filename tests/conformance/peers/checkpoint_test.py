@@ -246,7 +246,7 @@ def beit(model: Any) -> Answers:
 
 
 def detr(model: Any) -> Answers:
-    """A feature map of 5 by 7: columns' halves are the first, rows' the second."""
+    """A feature map of 5 by 7: the columns' halves are the first, the rows' the second."""
     shape = torch.Size([1, 8, 5, 7])
     learned = model.position_embedding(shape=shape, device="cpu", dtype=torch.float32)[0]
     columns, rows = learned.chunk(2)
@@ -329,7 +329,7 @@ CASES: list[tuple[Any, Callable[[Any], Answers]]] = [
     ("config", "answers"), CASES, ids=lambda value: getattr(value, "model_type", "")
 )
 @pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
-def test_specs_give_what_the_model_computes(
+def test_specs_match_model(
     tmp_path: Path, config: Any, answers: Callable[[Any], Answers], shards: str
 ) -> None:
     model = make_model(config)
@@ -348,8 +348,8 @@ def test_specs_give_what_the_model_computes(
                 assert_same_bits(got if isinstance(got, np.ndarray) else got.dense(), want)
 
 
-def test_beit_of_an_oblong_image_is_resampled(tmp_path: Path) -> None:
-    """Its bias with the sides of its grid exchanged, its positions from a square."""
+def test_beit_for_oblong_image_is_resampled(tmp_path: Path) -> None:
+    """The sides of the grid are swapped for its bias, and its positions are those of a square."""
     config = hf.BeitConfig(
         **PATCHED | {"image_size": [16, 36]},
         use_relative_position_bias=True,
@@ -414,7 +414,7 @@ def check_config(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("config", [config for config, _ in CASES], ids=lambda c: c.model_type)
-def test_a_config_of_other_shapes_is_refused(tmp_path: Path, config: Any) -> None:
+def test_config_contradicting_tensor_shapes_is_rejected(tmp_path: Path, config: Any) -> None:
     """Whichever field it is that gives transformers' tensors another shape."""
     saved = config.to_dict()
     shapes = shapes_of(config)
@@ -446,7 +446,7 @@ WITH_TABLES = {
 
 
 @pytest.mark.parametrize("model_type", [name for name, model in MODELS.items() if model.tables])
-def test_what_a_config_leaves_out_is_transformers_default(tmp_path: Path, model_type: str) -> None:
+def test_omitted_config_fields_use_transformers_defaults(tmp_path: Path, model_type: str) -> None:
     make = detr_config if model_type == "detr" else hf.CONFIG_MAPPING[model_type]
     shapes = shapes_of(make(**WITH_TABLES.get(model_type, {})))
     write_zeros(tmp_path, {"model_type": model_type}, shapes)
@@ -457,7 +457,7 @@ def test_what_a_config_leaves_out_is_transformers_default(tmp_path: Path, model_
 @pytest.mark.parametrize("pretrained", [[0, 0], [3, 12]])
 @pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
 def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
-    """Its second stage has but 4 tokens a side for a window of 6."""
+    """Its second stage has only 4 tokens per side for a window of 6."""
     config = hf.Swinv2Config(**WINDOWED, window_size=6, pretrained_window_sizes=pretrained)
     model = make_model(config)
     model(image(model))
@@ -492,9 +492,7 @@ def command_in(stderr: str) -> list[str]:
     "files",
     [["pytorch_model.bin"], ["model.fp16.safetensors"], ["model.fp16.safetensors", "x.bin"]],
 )
-def test_the_command_that_an_error_names_makes_a_checkpoint(
-    tmp_path: Path, files: list[str]
-) -> None:
+def test_suggested_conversion_command_works(tmp_path: Path, files: list[str]) -> None:
     folder = tmp_path / "it's a folder"
     model = make_model(hf.BertConfig(**PLAIN))
     model.save_pretrained(folder)
@@ -517,7 +515,7 @@ def test_the_command_that_an_error_names_makes_a_checkpoint(
     assert_same_bits(got, to_array(model.embeddings.position_embeddings.weight))
 
 
-def test_an_index_of_a_variant_lacks_only_the_name(tmp_path: Path) -> None:
+def test_suggested_rename_of_variant_index_works(tmp_path: Path) -> None:
     make_model(hf.BertConfig(**PLAIN)).save_pretrained(
         tmp_path, max_shard_size="1KB", variant="fp16"
     )
@@ -526,7 +524,7 @@ def test_an_index_of_a_variant_lacks_only_the_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model-q8.gguf", "consolidated.safetensors", "tf_model.h5"])
-def test_what_no_command_converts_is_named(tmp_path: Path, name: str) -> None:
+def test_unconvertible_format_is_named(tmp_path: Path, name: str) -> None:
     hf.BertConfig(**PLAIN).save_pretrained(tmp_path)
     (tmp_path / name).write_bytes(b"")
     stderr = check_config(tmp_path).stderr
@@ -534,8 +532,8 @@ def test_what_no_command_converts_is_named(tmp_path: Path, name: str) -> None:
     assert "take the checkpoint in the format that transformers saves" in stderr
 
 
-def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
-    """BEiT fails unless its patches make a square; Swin-V2 has a position too many to add."""
+def test_unsupported_models_have_no_spec(tmp_path: Path) -> None:
+    """BEiT fails unless its patches form a square; Swin-V2 has one position too many to add."""
     oblong = PATCHED | {"image_size": [16, 8]}
     model = make_model(hf.BeitConfig(**oblong, use_absolute_position_embeddings=True))
     with pytest.raises(RuntimeError, match="invalid for input of size"):
@@ -558,8 +556,8 @@ def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
     assert table.encoding is None
 
 
-def test_swin_of_a_stage_smaller_than_its_window_does_not_run(tmp_path: Path) -> None:
-    """The table is a whole window's all the same, and so is the spec."""
+def test_swin_stage_smaller_than_window_keeps_full_table(tmp_path: Path) -> None:
+    """Table and spec are those of a whole window nevertheless."""
     model = make_model(hf.SwinConfig(**WINDOWED, window_size=6))
     with pytest.raises(RuntimeError, match="must match"):
         model(image(model))

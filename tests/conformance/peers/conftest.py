@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server, one client that asks by every way, and the command-line tool."""
+"""One server, one client that uses every access path, and the command-line tool."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ CommandLine = Callable[..., None]
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[attnbias.Client]:
-    """A client of a server that has the checkpoint in `folder` mounted as "m"."""
+    """Yields a client of a server that has the checkpoint in `folder` mounted as "m"."""
     with running_server(f"--checkpoint=m={folder}") as target, EveryWay(target) as client:
         yield client
 

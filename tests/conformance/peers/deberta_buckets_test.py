@@ -26,7 +26,7 @@ RULES = ("FLOAT32_LOG", "EXACT")
 
 
 def configurations() -> Iterator[tuple[int, int]]:
-    """Every bucket_size in [4, 128] with every max_position up to 512 that it can have."""
+    """Yields every bucket_size in [4, 128] with every max_position up to 512 that it can have."""
     for bucket_size in range(4, 129, 2):
         for max_position in range(bucket_size // 2 + 2, LARGEST_DISTANCE + 1):
             yield bucket_size, max_position
@@ -49,7 +49,7 @@ def torch_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets
 
 
 def exact_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets:
-    """By float64 where it is far from a border of two buckets, by integers where it is near."""
+    """Computes with float64 far from a border of two buckets, and with integers near one."""
     middle, farthest = configuration[0] // 2, configuration[1] - 1
     ratio = np.log(np.maximum(distances, middle) / middle) / np.log(farthest / middle)
     steps = ratio * (middle - 1)
@@ -69,7 +69,7 @@ def specs_of(configuration: tuple[int, int]) -> list[TensorSpec]:
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.exhaustive)])
-def test_configurations(server: str, every: int) -> None:
+def test_differences_match_committed_ones(server: str, every: int) -> None:
     distances = np.arange(LARGEST_DISTANCE, -1, -1)
     chosen = list(configurations())[::every]
     assert len(chosen) == math.ceil(30_114 / every)
@@ -78,8 +78,8 @@ def test_configurations(server: str, every: int) -> None:
     assert found == [row for row in committed_differences() if (row[0], row[1]) in chosen]
 
 
-def test_what_is_shipped_is_plain_torch_under_either_rule(client: attnbias.Client) -> None:
-    """DeBERTa-v2 and v3 have 256 / 512, as transformers has by default."""
+def test_shipped_configurations_match_torch_under_both_rules(client: attnbias.Client) -> None:
+    """DeBERTa-v2 and v3 have 256 / 512, transformers' default."""
     distances = np.arange(-4095, 4096)
     want = torch_buckets((256, 512), distances)
     for rule in RULES:
@@ -87,7 +87,7 @@ def test_what_is_shipped_is_plain_torch_under_either_rule(client: attnbias.Clien
         assert np.array_equal(got.diagonals[::-1], want)
 
 
-def test_committed_differences_are_the_figures_of_the_docs() -> None:
+def test_committed_differences_match_docs() -> None:
     entries = committed_differences()
     assert len({(entry[0], entry[1]) for entry in entries}) == 148
     assert len({(entry[0], entry[1]) for entry in entries if entry[2] < entry[1]}) == 21

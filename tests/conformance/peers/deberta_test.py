@@ -26,8 +26,10 @@ def served(client: attnbias.Client, encoding: attnbias.Deberta, queries: int, ke
 
 
 @pytest.mark.parametrize(("bucket_size", "max_position"), CONFIGURATIONS)
-def test_buckets(client: attnbias.Client, bucket_size: int, max_position: int) -> None:
-    """Up to max_position both edges are transformers'; beyond it, HF's is."""
+def test_buckets_match_transformers(
+    client: attnbias.Client, bucket_size: int, max_position: int
+) -> None:
+    """Up to max_position both edges match transformers; beyond it, only HF does."""
     distances = torch.arange(-max_position + 1, max_position)
     want = to_array(make_log_bucket_position(distances, bucket_size, max_position))
     for edge in ("HF", "MICROSOFT"):
@@ -39,13 +41,13 @@ def test_buckets(client: attnbias.Client, bucket_size: int, max_position: int) -
 
 
 @pytest.mark.parametrize("length", [1, 7, 512, 1100])
-def test_indices(client: attnbias.Client, length: int) -> None:
+def test_indices_match_transformers(client: attnbias.Client, length: int) -> None:
     relative = build_relative_position(torch.empty(length, 1), torch.empty(length, 1), 256, 512)[0]
     for term, sign in (("CONTENT_TO_POSITION", 1), ("POSITION_TO_CONTENT", -1)):
         want = to_array(torch.clamp(sign * relative + 256, 0, 511))
         got = served(client, attnbias.Deberta(term=term, edge="HF"), length, length)
         assert np.array_equal(got, want)
-        # The edges differ by one index, for keys (or queries) 512 and more to the right.
+        # The edges differ by one index, for keys (or queries) at least 512 to the right.
         clamped = served(client, attnbias.Deberta(term=term), length, length)
         different = clamped != got
         assert np.array_equal(different, sign * np.subtract.outer(*[np.arange(length)] * 2) <= -512)
@@ -60,7 +62,7 @@ def test_indices_without_buckets(client: attnbias.Client) -> None:
     assert np.array_equal(got, want)
 
 
-def test_attention(client: attnbias.Client) -> None:
+def test_attention_from_served_indices_matches(client: attnbias.Client) -> None:
     """Computes from the served indices what transformers adds to the scores.
 
     Its p2c term gathers along rows that are keys, so that a pair has c2p's index.

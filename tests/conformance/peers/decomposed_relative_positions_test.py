@@ -19,7 +19,7 @@ Grid = tuple[int, int]
 
 
 def sam(side: int) -> Any:
-    """SAM's attention over a grid of side x side, with random weights."""
+    """Returns SAM's attention over a grid of side x side, with random weights."""
     torch.manual_seed(side)
     config = SamVisionConfig(
         hidden_size=HEADS * DIM, num_attention_heads=HEADS, image_size=4 * side, patch_size=4
@@ -115,14 +115,14 @@ def test_grids(
 
 @pytest.mark.parametrize("queries", range(1, 17))
 def test_every_pair_of_sides(client: attnbias.Client, queries: int) -> None:
-    """Among them those, as 8 and 6, where float32 picks other rows than real numbers would."""
+    """Covers sides, such as 8 and 6, for which float32 selects other rows than exact numbers."""
     for keys in range(1, 17):
         rows = (2 * max(queries, keys) - 1, 1)
         assert_same(client, by_sam, rows, (queries, 1), (keys, 1))
 
 
-def test_what_attention_adds(client: attnbias.Client) -> None:
-    """Softmax over products of queries and keys, and ours, is what the module attends with."""
+def test_attention_with_served_bias_matches(client: attnbias.Client) -> None:
+    """The module attends with the softmax over query-key products plus the served bias."""
     side = 6
     attention = sam(side)
     states = torch.randn(1, side, side, HEADS * DIM)

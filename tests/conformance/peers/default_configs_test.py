@@ -36,7 +36,7 @@ BROKEN = set(configs_in(paragraph_of(PAGE, "The default sizes of")))
 
 
 def fields_of(cell: str) -> Words:
-    """The fields that a cell of the table of axes gives."""
+    """Returns the fields that a cell of the table of axes states."""
     fields: Words = dict(re.findall(r"`(layout)` ([A-Z]+)", cell))
     if "`mrope_interleaved`" in cell:
         fields["mrope_interleaved"] = True
@@ -67,7 +67,7 @@ def config_name(rope: Rope) -> str:
 
 
 def advised(rope: Rope, pairs: int) -> tuple[Words, int]:
-    """The fields to ask for, by the page's tables; and the number of axes."""
+    """Returns the fields to request, by the page's tables, and the number of axes."""
     words = words_of(rope)
     arranged = dict(ARRANGED.get(config_name(rope), {}))
     section = arranged.pop("mrope_section", None)
@@ -130,7 +130,7 @@ def test_every_default_is_served_or_documented(client: attnbias.Client) -> None:
 
 
 def extended(rope: Rope) -> Iterator[Words]:
-    """Words of every rope_type, and a part of the head."""
+    """Yields the fields of every rope_type, and partial_rotary_factor."""
     if is_axial(rope.words):
         yield {"rope_type": "axial", "rope_theta": 77.0}
         return

@@ -49,12 +49,12 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Exceptions to the parameters": {None: [advice_test.test_every_row_has_a_case]},
     "Configurations without `rope_parameters`": {None: [advice_test.test_every_row_has_a_case]},
     "Position modules": {None: [position_modules_test.test_every_row_has_a_case]},
-    "Encodings of a checkpoint": {None: [checkpoint_test.test_specs_give_what_the_model_computes]},
+    "Encodings of a checkpoint": {None: [checkpoint_test.test_specs_match_model]},
     "Another length or grid": {
         None: [
-            learned_absolute_test.test_a_line_is_torch_s,
-            learned_absolute_test.test_a_grid_is_torch_s,
-            learned_absolute_test.test_scale_factors_are_torch_s,
+            learned_absolute_test.test_resampled_sequence_matches_torch,
+            learned_absolute_test.test_resampled_grid_matches_torch,
+            learned_absolute_test.test_scale_factors_match_torch,
         ]
     },
     "T5": {
@@ -64,61 +64,61 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "WavLM, UniLM": [t5_family_test.test_wavlm],
         "LayoutLMv2, LayoutLMv3": [
             t5_family_test.test_layoutlm,
-            t5_family_test.test_layoutlmv3_divides,
+            t5_family_test.test_layoutlmv3_scaled_bias,
         ],
         "PP-DocLayoutV2's reading order, with `has_relative_attention_bias`": [
             t5_family_test.test_pp_doclayout_v2
         ],
         "UDOP": [t5_family_test.test_udop],
-        "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_by_another_name],
+        "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_derived_models],
         "ProphetNet": [t5_family_test.test_prophetnet],
         "CPM-Ant": [t5_family_test.test_cpm_ant],
     },
     "ALiBi": {
         "`SYMMETRIC`": [alibi_test.test_x_transformers],
-        "`CAUSAL`": [alibi_test.test_forms_agree_as_far_as_softmax_can_tell],
+        "`CAUSAL`": [alibi_test.test_variants_agree_up_to_softmax],
         "`KEY_FROM_START`": [
             alibi_test.test_bloom,
-            alibi_test.test_falcon_up_to_the_positions_that_bf16_holds,
+            alibi_test.test_falcon_up_to_exact_bf16_positions,
         ],
         "`KEY_FROM_END`": [alibi_test.test_mpt],
-        "that see the left": [alibi_test.test_one_sided_heads_are_two_answers],
-        "that see the right": [alibi_test.test_one_sided_heads_are_two_answers],
+        "that see the left": [alibi_test.test_one_sided_heads_combine_two_answers],
+        "that see the right": [alibi_test.test_one_sided_heads_combine_two_answers],
         "unequal slopes for left and right, no mask": [
-            alibi_test.test_unequal_slopes_are_a_sum_of_two_answers
+            alibi_test.test_unequal_slopes_sum_two_answers
         ],
     },
-    "LearnedRelative": {None: [learned_relative_test.test_gather]},
+    "LearnedRelative": {None: [learned_relative_test.test_gathers_rows_of_the_table]},
     "KERPLE": {None: [kerple_sandwich_test.test_kerple]},
     "Networks of coordinates": {
         "`SwinV2`": [swin_v2_test.test_swin_v2],
-        "`RelPosMlp` (timm's mode `cr`)": [survey_test.test_each_row_gives_its_functions_result],
+        "`RelPosMlp` (timm's mode `cr`)": [survey_test.test_each_row_matches_its_function],
         "CrossFormer's `DynamicPosBias`": [
             position_mlp_test.test_dynamic_position_bias_in_two_dimensions
         ],
         "`DynamicPositionBias` (x-transformers)": [position_mlp_test.test_dynamic_position_bias],
     },
-    "DeBERTa": {None: [deberta_test.test_indices]},
+    "DeBERTa": {None: [deberta_test.test_indices_match_transformers]},
     "Distances": {
         "TransformerXL": [relative_sinusoid_test.test_transformer_xl],
         "XLNet": [relative_sinusoid_test.test_xlnet],
         "Conformer": [relative_sinusoid_test.test_conformer],
-        "SymmetricSinusoidal": [relative_sinusoid_test.test_symmetric_vectors_are_the_tables],
+        "SymmetricSinusoidal": [relative_sinusoid_test.test_symmetric_vectors_match_table_rows],
     },
     "Learned biases": {
-        "Swin": [grid_relative_test.test_every_form_of_swin],
-        "Swin3D": [survey_test.test_each_row_gives_its_functions_result],
-        "Beit": [grid_relative_test.test_every_form_of_beit],
-        "LeViT": [grid_relative_test.test_levit],
+        "Swin": [grid_relative_test.test_swin_bias_in_every_form],
+        "Swin3D": [survey_test.test_each_row_matches_its_function],
+        "Beit": [grid_relative_test.test_beit_bias_in_every_form],
+        "LeViT": [grid_relative_test.test_levit_bias],
     },
     "Rotary": {
-        "`HALF`": [rotary_test.test_frameworks_angles],
+        "`HALF`": [rotary_test.test_float32_angles_match_framework],
         "`INTERLEAVED`": [rotary_test.test_gpt_j],
-        "`COMPACT`": [golden_test.test_rotary_s_layouts_are_permutations],
+        "`COMPACT`": [golden_test.test_rotary_layouts_are_permutations],
     },
     "Length extensions": {
         **{
-            f"`{extension}`": [rotary_test.test_parameters]
+            f"`{extension}`": [rotary_test.test_parameters_match_transformers]
             for extension in ("linear", "yarn", "longrope", "llama3", "proportional")
         },
         "`ntk`": [rotary_test.test_x_transformers],
@@ -133,20 +133,20 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         ],
     },
     "Columns": {
-        "`INTERLEAVED`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],
-        "`SINES_COSINES`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],
-        "`COSINES_SINES`": [sinusoidal_axes_test.test_real_numbers],
+        "`INTERLEAVED`": [sinusoidal_peers_test.test_matches_float64_peers],
+        "`SINES_COSINES`": [sinusoidal_peers_test.test_matches_float64_peers],
+        "`COSINES_SINES`": [sinusoidal_axes_test.test_tables_are_correctly_rounded],
         "`SINE`": [sinusoidal_rounding_test.test_other_dims_and_bases],
-        "`ZERO`": [sinusoidal_peers_test.test_peers_that_compute_in_float32],
+        "`ZERO`": [sinusoidal_peers_test.test_close_to_float32_peers],
     },
     "Ladders": {
         "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases],
         "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor],
-        "`ladder.frequencies`": [sinusoidal_axes_test.test_real_numbers],
+        "`ladder.frequencies`": [sinusoidal_axes_test.test_tables_are_correctly_rounded],
     },
     "Axes": {
         **{
-            models: [sinusoidal_axes_test.test_fractions]
+            models: [sinusoidal_axes_test.test_fractional_positions]
             for models in (
                 "DETR, Conditional DETR, Table Transformer, MaskFormer, Mask2Former, OneFormer, "
                 "SAM 2 and 3, EdgeTAM",
@@ -155,48 +155,51 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
                 "SAM 3's decoder",
             )
         },
-        "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [sinusoidal_axes_test.test_counts],
+        "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [sinusoidal_axes_test.test_integer_positions],
         "ViT-MAE, AIMv2, Granite-Docling, OmDet-Turbo": [
-            sinusoidal_axes_test.test_mae,
+            sinusoidal_axes_test.test_vit_mae_positions,
             sinusoidal_axes_test.test_aimv2,
             sinusoidal_axes_test.test_granite_docling,
             sinusoidal_axes_test.test_omdet_turbo,
         ],
-        "DiT, PixArt": [survey_test.test_each_row_gives_its_functions_result],
+        "DiT, PixArt": [survey_test.test_each_row_matches_its_function],
     },
     "TUPE": {
         "relative, b": [tupe_test.test_relative_term],
         "absolute, A": [tupe_test.test_absolute_term],
     },
-    "The class token": {None: [golden_test.test_tupe_s_class_token]},
+    "The class token": {None: [golden_test.test_tupe_class_token]},
 }
 # By the first cell, whose bits: learned tables' numbers, and what is correctly rounded instead.
 BITS: dict[str, list[Any]] = {
     "T5 and models that have its bias": [
-        t5_bias_test.test_every_form_of_the_bias,
+        t5_bias_test.test_bias_in_every_form,
         t5_buckets_test.test_causal_configurations,
-        t5_buckets_test.test_shipped_configurations_are_plain_torch_under_either_rule,
+        t5_buckets_test.test_shipped_configurations_match_torch_under_both_rules,
     ],
     "ALiBi": [alibi_test.test_bloom, alibi_test.test_mpt, alibi_test.test_x_transformers],
     "learned positions, LearnedRelative, GridRelative": [
-        learned_absolute_test.test_opt_begins_at_row_two,
-        learned_relative_test.test_gather,
-        shaw_test.test_relative_key,
-        grid_relative_test.test_every_form_of_swin,
-        grid_relative_test.test_every_form_of_beit,
-        grid_relative_test.test_levit,
+        learned_absolute_test.test_opt_starts_at_row_two,
+        learned_relative_test.test_gathers_rows_of_the_table,
+        shaw_test.test_relative_key_vectors,
+        grid_relative_test.test_swin_bias_in_every_form,
+        grid_relative_test.test_beit_bias_in_every_form,
+        grid_relative_test.test_levit_bias,
     ],
-    "DeBERTa": [deberta_test.test_indices, deberta_buckets_test.test_configurations],
+    "DeBERTa": [
+        deberta_test.test_indices_match_transformers,
+        deberta_buckets_test.test_differences_match_committed_ones,
+    ],
     "rotary tables": [
-        rotary_test.test_real_numbers,
-        rotary_test.test_what_float32_loses,
-        rotary_test.test_frameworks_angles,
+        rotary_test.test_tables_are_correctly_rounded,
+        rotary_test.test_float32_error_matches_docs,
+        rotary_test.test_float32_angles_match_framework,
     ],
     "sinusoids of positions, of images and of distances": [
-        sinusoidal_peers_test.test_peers_that_compute_in_float64,
-        sinusoidal_peers_test.test_peers_that_compute_in_float32,
-        sinusoidal_axes_test.test_real_numbers,
-        relative_sinusoid_test.test_every_number_is_the_real_one_rounded_once,
+        sinusoidal_peers_test.test_matches_float64_peers,
+        sinusoidal_peers_test.test_close_to_float32_peers,
+        sinusoidal_axes_test.test_tables_are_correctly_rounded,
+        relative_sinusoid_test.test_values_are_correctly_rounded,
     ],
     "all others, and TUPE's absolute term": [
         kerple_sandwich_test.test_kerple,
@@ -222,7 +225,7 @@ def rows() -> list[Row]:
     return found
 
 
-def test_every_row_has_a_test_and_every_test_a_row() -> None:
+def test_rows_and_tests_correspond() -> None:
     documented: dict[str, set[str]] = {}
     for row in rows():
         documented.setdefault(row.section, set()).add(row.cells[0])
@@ -243,5 +246,5 @@ def test_every_checkpoint_is_mounted_and_compared() -> None:
     assert documented <= register_test.IN_CHECKPOINT_TEST | by_register
 
 
-def test_every_family_has_tests_of_its_bits() -> None:
+def test_every_family_has_bit_exactness_tests() -> None:
     assert [row.cells[0] for row in section_of("numerics.md", "Whose bits")] == list(BITS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m attnbias export``: a model is then attached without a server."""
+"""``python -m attnbias export``: afterwards a model attaches without a server."""
 
 import json
 from pathlib import Path
@@ -73,7 +73,9 @@ def export(fields: dict[str, Any], server: str, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_attach_offline(client: attnbias.Client, server: str, tmp_path: Path, name: str) -> None:
+def test_attach_from_exported_cache_offline(
+    client: attnbias.Client, server: str, tmp_path: Path, name: str
+) -> None:
     torch.manual_seed(0)
     kind, fields = MODELS[name]
     made = getattr(transformers, kind)
@@ -89,7 +91,7 @@ def test_attach_offline(client: attnbias.Client, server: str, tmp_path: Path, na
 
 
 @pytest.mark.parametrize("model_type", ["bert", "bart", "opt", "swinv2"])
-def test_what_has_its_numbers_among_the_weights_is_left_out(
+def test_encodings_stored_as_weights_are_skipped(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], model_type: str
 ) -> None:
     assert export({"model_type": model_type}, server, tmp_path) == 1
@@ -98,7 +100,7 @@ def test_what_has_its_numbers_among_the_weights_is_left_out(
     assert all(": left out: it" in line for line in lines)
 
 
-def test_the_sinusoids_of_whisper_are_exported(
+def test_whisper_sinusoids_are_exported(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export({"model_type": "whisper"}, server, tmp_path) == 0
@@ -109,7 +111,7 @@ def test_the_sinusoids_of_whisper_are_exported(
     ]
 
 
-def test_what_attach_refuses_says_why(
+def test_models_that_attach_rejects_report_the_reason(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export({"model_type": "codegen"}, server, tmp_path) == 0
@@ -118,7 +120,7 @@ def test_what_attach_refuses_says_why(
     assert "each layer indexes its own table" in out
 
 
-def test_what_has_its_tables_in_the_checkpoint_is_left_out(
+def test_encodings_with_checkpoint_tables_are_skipped(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export({"model_type": "swin"}, server, tmp_path) == 1
@@ -129,7 +131,7 @@ def test_what_has_its_tables_in_the_checkpoint_is_left_out(
     ]
 
 
-def test_what_transformers_does_not_take_is_one_line(
+def test_config_error_of_transformers_is_one_line(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export({"model_type": "t5", "d_model": "wide"}, server, tmp_path) == 1

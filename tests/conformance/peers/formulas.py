@@ -42,7 +42,7 @@ def enum(owner: Any, name: str, value: str) -> str:
 
 
 def table(ref: Any) -> Any:
-    """The numbers as float64, [rows, columns] in whatever order they were sent."""
+    """Returns the numbers as float64, [rows, columns], in either layout."""
     if ref.WhichOneof("source") != "inline_table":
         return stored.numbers(stored.MOUNTED).astype("f8")
     inline = ref.inline_table
@@ -52,7 +52,7 @@ def table(ref: Any) -> Any:
 
 
 def network(x: Sequence[mpf], weight: Any, bias: Any) -> tuple[list[mpf], list[mpf]]:
-    """A linear layer's outputs, and the magnitudes of their terms."""
+    """Returns a linear layer's outputs, and the magnitudes of their terms."""
     outputs, magnitudes = [], []
     for row, first in zip(weight, bias, strict=True):
         terms = [mpf(first), *(mpf(w) * v for w, v in zip(row, x, strict=True))]
@@ -66,7 +66,7 @@ def zeros_if_unset(owner: Any, name: str, count: int) -> Any:
 
 
 class Near:
-    """A number that is defined by float64 operations, and how far they may lie from it."""
+    """A number that is defined by float64 operations, and its error bound."""
 
     def __init__(self, value: mpf, distance: mpf) -> None:
         self.value = value
@@ -199,7 +199,7 @@ def fire(e: Any, _: bool) -> Formula:
 
 
 def mlp_outputs(e: Any) -> Callable[[tuple[int, ...]], list[Near]]:
-    """The biases of all heads, by the differences query - key along the axes."""
+    """Returns the biases of all heads, by the differences query - key along the axes."""
     layers = [
         (
             table(layer.weight),
@@ -226,7 +226,7 @@ def mlp_outputs(e: Any) -> Callable[[tuple[int, ...]], list[Near]]:
         if not has_sigmoid:
             return Near(value, SUMS * most)
         sigmoid = 1 / (1 + mpmath.exp(-value))
-        # The slope of the sigmoid, and what its float64 argument is off by.
+        # The slope of the sigmoid, and the error of its float64 argument.
         return Near(16 * sigmoid, 16 * sigmoid * (1 - sigmoid) * SUMS * most + SUMS * sigmoid)
 
     @cache
@@ -259,7 +259,7 @@ def mlp_bias(e: Any, _: bool) -> Formula:
 
 
 def deberta_bucket(distance: int, size: int, most: int, rule: str) -> int:
-    """log-buckets of a non-negative distance."""
+    """Returns the log bucket of a non-negative distance."""
     if rule == "FLOAT32_LOG":
         with mock.patch.object(torch, "log", rounded_log):
             return int(make_log_bucket_position(torch.tensor([distance]), size, most)[0])
@@ -366,14 +366,14 @@ def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mp
         columns = slice(h * dim // heads, (h + 1) * dim // heads)
         (q, q_most), (k, k_most) = projected("query", i), projected("key", j)
         value = mpmath.fdot(q[columns], k[columns]) * scale
-        # Deviations from a mean lose more where all are alike.
+        # Deviations from a mean lose more digits if all values are alike.
         return value, 64 * abs(scale) * mpmath.fdot(q_most[columns], k_most[columns])
 
     return product
 
 
 def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, Sequence[int]], Any]:
-    """The number of a head at a displacement from query to key."""
+    """Returns the number of a head at a displacement from query to key."""
     if name == "mlp_bias":
         outputs = mlp_outputs(e)
         return lambda h, to_key: outputs(tuple(-d for d in to_key))[h]
@@ -398,7 +398,7 @@ def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, Sequence[int
 
 
 def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
-    """The border: class to all, all to class, class to itself."""
+    """Returns the border: class to all, all to class, class to itself."""
     if name == "mlp_bias":
         return mpf(0)
     if name == "grid_relative":
@@ -409,7 +409,7 @@ def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
 
 
 def waves_of(e: Any, dims: list[int]) -> list[tuple[int, int, Any]]:
-    """The axis, the frequency and the function of each column that is not zero."""
+    """Returns axis, frequency and function of each column that is not zero."""
     parts = [
         (
             [(axis, k, mpmath.sin) for k in range((dim + 1) // 2)],
@@ -442,7 +442,7 @@ def ladder(message: Any, k: int, dims: list[int]) -> mpf:
 
 
 def sum_of_axes(e: Any) -> Callable[[Sequence[float], int], Fraction]:
-    """The exact angle of a pair, for a frequency matrix."""
+    """Returns the exact angle of a pair, for a frequency matrix."""
     matrix = table(e.frequency_matrix)
 
     def x(axis: int, position: float) -> Fraction:
@@ -521,7 +521,7 @@ def learned_absolute(e: Any) -> Any:
 
 
 def rope_frequencies(e: Any) -> tuple[list[mpf], mpf]:
-    """The angle of a position for each pair, and the attention factor."""
+    """Returns the angle of a position for each pair, and the attention factor."""
     theta, head = mpf(default(e, "rope_theta", 1e4)), e.head_dim
     dim = int(head * Fraction(default(e, "partial_rotary_factor", 1.0))) // 2 * 2
     if e.inverse_frequencies:

@@ -50,14 +50,14 @@ ROTARY = [
 ]
 LENGTHS = ("phi3", "phi4_multimodal")  # which have a field for the original one
 SECTIONS = {64: [24, 20, 20], 48: [16, 16, 16], 32: [12, 10, 10]}  # by pairs
-# Its default has an odd number of columns to turn.
+# Its default has an odd number of rotated columns.
 NO_DEFAULT = "glm4_moe"
 LAYERS = ["sliding_attention", "full_attention"]
 
 
 @pytest.fixture(scope="module")
 def plain(server: str) -> Iterator[attnbias.Client]:
-    """For very many calls: every way of those is asked in rotary_test.py."""
+    """Yields a plain client for many calls; rotary_test.py uses every access path for those."""
     with attnbias.Client(server) as connected:
         yield connected
 
@@ -71,7 +71,7 @@ def make_config(model_type: str, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("model_type", [name for name in MODELS if name != NO_DEFAULT])
-def test_what_a_config_leaves_out_is_transformers_default(model_type: str) -> None:
+def test_omitted_config_fields_use_transformers_defaults(model_type: str) -> None:
     default = attnbias.from_config(make_config(model_type))
     assert attnbias.from_config({"model_type": model_type}) == default
     assert attnbias.from_config(make_config(model_type).to_diff_dict()) == default
@@ -81,14 +81,14 @@ def test_what_a_config_leaves_out_is_transformers_default(model_type: str) -> No
     "model_type", [name for name in ROTARY if name not in (*LENGTHS, NO_DEFAULT)]
 )
 @pytest.mark.parametrize("rope_type", ["dynamic", "yarn"])
-def test_the_length_that_a_config_leaves_out(model_type: str, rope_type: str) -> None:
+def test_omitted_length_uses_transformers_default(model_type: str, rope_type: str) -> None:
     scaling = {"rope_type": rope_type, "factor": 2.0}
     config = make_config(model_type, rope_scaling=dict(scaling))
     words = {"model_type": model_type, "rope_scaling": scaling}
     assert attnbias.from_config(words) == attnbias.from_config(config)
 
 
-def test_servers_mount_what_is_said_to_be_mounted(tmp_path: Path) -> None:
+def test_server_mounts_every_registered_model_type(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none"}')
     (known,) = re.findall("want one of (.*)", check_config(tmp_path).stderr)
     mounted = {name for name, model in MODELS.items() if model.tables}
@@ -103,7 +103,7 @@ def sizes_of(model_type: str) -> Words:
 
 
 def old_words(model_type: str, rope: Words) -> Words:
-    """As configurations had them before transformers 5."""
+    """Returns the fields of configurations before transformers 5."""
     model, rope = MODELS[model_type], dict(rope)
     words: Words = {}
     for word in ("rope_theta", "partial_rotary_factor"):
@@ -130,7 +130,7 @@ def assert_rotary(
 @pytest.mark.parametrize("name", ROPES)
 @pytest.mark.parametrize("model_type", ROTARY)
 def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
-    """By its words and by transformers' own object, old and new: all are the same encoding."""
+    """Fields and transformers' own object, old and new, all give the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
     if model_type in LENGTHS and rope["rope_type"] not in ("default", "longrope"):
         pytest.skip("transformers refuses it")
@@ -154,7 +154,7 @@ def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
 @pytest.mark.parametrize("factor", [0.5, 0.75])
 @pytest.mark.parametrize("rope_type", ["default", "linear"])
 @pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in LENGTHS])
-def test_part_of_a_head(
+def test_partial_rotary_factor(
     plain: attnbias.Client, model_type: str, rope_type: str, factor: float
 ) -> None:
     rope = {"rope_type": rope_type, "rope_theta": 1e4, "partial_rotary_factor": factor}
@@ -172,7 +172,7 @@ def test_part_of_a_head(
     assert_rotary(plain, encoding, Rope(model_type, config, None, rope))
 
 
-def test_columns_that_are_odd_are_refused() -> None:
+def test_odd_column_count_is_rejected() -> None:
     config = make_config("phi", **SIZES, partial_rotary_factor=0.055)
     with pytest.raises(
         ValueError, match=r"partial_rotary_factor: got 0.055, want an even .* not 7"
@@ -180,7 +180,7 @@ def test_columns_that_are_odd_are_refused() -> None:
         attnbias.from_config(config)
 
 
-def test_phi3_says_longrope_by_older_names(client: attnbias.Client) -> None:
+def test_phi3_older_names_of_longrope(client: attnbias.Client) -> None:
     rope = {key: ROPES["longrope"][key] for key in ("short_factor", "long_factor")}
     rope["original_max_position_embeddings"] = 4096
     for old_name in ("su", "yarn"):
@@ -195,7 +195,7 @@ def test_phi3_says_longrope_by_older_names(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("name", ["default", "linear", "llama3", "proportional"])
 @pytest.mark.parametrize("old", [False, True], ids=["rope_parameters", "rope_scaling"])
-def test_gemma_3(client: attnbias.Client, name: str, old: bool) -> None:
+def test_gemma_3_layer_types(client: attnbias.Client, name: str, old: bool) -> None:
     full = ROPES[name]
     sliding = {"rope_type": "default", "rope_theta": 20000.0}
     if old:
@@ -217,8 +217,8 @@ def test_gemma_3(client: attnbias.Client, name: str, old: bool) -> None:
     assert all(in_whole[f"text.{place}"] == encodings[place] for place in encodings)
 
 
-def test_rows_of_sines_and_then_cosines(client: attnbias.Client) -> None:
-    """Once for each pair, in a buffer or a weight of the model or of a layer."""
+def test_rows_of_sines_then_cosines(client: attnbias.Client) -> None:
+    """The rows exist once per pair, in a buffer or a weight of the model or of a layer."""
     for config in (
         hf.CodeGenConfig(n_layer=1, n_embd=64, n_head=4, rotary_dim=8),
         hf.GPTJConfig(n_layer=1, n_embd=128, n_head=2, n_positions=700, rotary_dim=16),
@@ -236,7 +236,7 @@ def test_rows_of_sines_and_then_cosines(client: attnbias.Client) -> None:
 
 @pytest.fixture
 def powers_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's own float32 powers differ in the last bit between AVX2 and AVX-512."""
+    """Replaces torch's float32 powers, whose last bit differs between AVX2 and AVX-512."""
     power = torch.pow
 
     def rounded_once(base: Any, exponent: torch.Tensor) -> torch.Tensor:
@@ -271,7 +271,7 @@ def test_alibi(client: attnbias.Client, num_heads: int) -> None:
     assert_same_bits(row(mpt), to_array(want))
 
 
-def test_alibis_slopes_are_torchs_but_for_its_powers_rounding() -> None:
+def test_alibi_slopes_within_1_ulp_of_torch() -> None:
     for num_heads in range(1, 129):
         encoding: Any = attnbias.from_config({"model_type": "bloom", "n_head": num_heads})
         ours = np.float32(encoding["decoder"].slopes)
@@ -308,7 +308,9 @@ def test_sinusoids(client: attnbias.Client, model_type: str) -> None:
         ("whisper", ["decoder"]),
     ],
 )
-def test_learned_of_sequences(client: attnbias.Client, model_type: str, sides: list[str]) -> None:
+def test_learned_sequence_positions(
+    client: attnbias.Client, model_type: str, sides: list[str]
+) -> None:
     """Covers those that no server mounts; each module is called as its model calls it."""
     lengths = {"max_target_positions": LENGTH} if model_type == "whisper" else ALL_POSITIONS
     config = make_config(model_type, **SEQUENCES, **lengths)
@@ -328,7 +330,7 @@ def test_learned_of_sequences(client: attnbias.Client, model_type: str, sides: l
         assert_same_bits(got, want)
 
 
-def test_learned_of_siglip(client: attnbias.Client) -> None:
+def test_learned_siglip_positions(client: attnbias.Client) -> None:
     config = hf.SiglipVisionConfig(**PATCHED)
     embeddings = hf.SiglipVisionModel(config).eval().embeddings
     torch.nn.init.zeros_(embeddings.patch_embedding.weight)
@@ -340,7 +342,7 @@ def test_learned_of_siglip(client: attnbias.Client) -> None:
     assert_same_bits(client.get(replace(encoding, table=table), positions=len(want)), want)
 
 
-def test_sines_of_detr(client: attnbias.Client) -> None:
+def test_detr_sine_positions(client: attnbias.Client) -> None:
     config = detr_config(num_queries=5, **ENCODER_DECODER)
     config.position_embedding_type = "sine"
     with torch.device("meta"):

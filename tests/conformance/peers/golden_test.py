@@ -48,14 +48,14 @@ def vectors(client: attnbias.Client, encoding: attnbias.Encoding, *lengths: int)
         ),
     ],
 )
-def test_where_t5_s_buckets_begin(
+def test_t5_bucket_starts(
     client: attnbias.Client,
     num_buckets: int,
     max_distance: int,
     bidirectional: bool,
     starts: list[int],
 ) -> None:
-    """The direction takes half of the buckets, and the last begins before max_distance."""
+    """The direction takes half of the buckets, and the last starts before max_distance."""
     encoding = attnbias.T5(
         num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional
     )
@@ -66,7 +66,7 @@ def test_where_t5_s_buckets_begin(
     assert_same_bits(right[1:], further)
 
 
-def test_shaw_clips_both_ways(client: attnbias.Client) -> None:
+def test_shaw_clips_on_both_sides(client: attnbias.Client) -> None:
     fields: dict[str, Any] = {"alignment": "end", "values": "buckets", "form": "dense"}
     encoding = attnbias.Shaw(left=2, right=2)
     got = client.get(encoding, query_length=3, key_length=5, **fields)
@@ -88,7 +88,7 @@ def by_skewing(queries: Array, relative: Array) -> Array:
 
 
 @pytest.mark.parametrize("direction", ["left_to_right", "bidirectional"])
-def test_shaw_s_logits_by_index_and_by_skewing(client: attnbias.Client, direction: Any) -> None:
+def test_shaw_logits_by_index_and_by_skewing(client: attnbias.Client, direction: Any) -> None:
     random = np.random.default_rng(1)
     length, dim, reach = 40, 8, 6
     queries = random.standard_normal((1, length, dim))
@@ -111,14 +111,14 @@ def test_shaw_s_logits_by_index_and_by_skewing(client: attnbias.Client, directio
     assert np.all(np.isneginf(got[~seen]))
 
 
-def test_transformer_xl_s_rows(client: attnbias.Client) -> None:
+def test_transformer_xl_rows(client: attnbias.Client) -> None:
     for clamp_len, distances in ((None, [4, 3, 2, 1, 0]), (2, [2, 2, 2, 1, 0])):
         encoding = attnbias.TransformerXL(dim=8, clamp_len=clamp_len)
         want = sinusoids(client, [distances], dim=8, columns="SINES_COSINES")
         assert_same_bits(vectors(client, encoding, 1, 5), want)
 
 
-def test_transformer_xl_s_shift(client: attnbias.Client) -> None:
+def test_transformer_xl_shift(client: attnbias.Client) -> None:
     got = vectors(client, attnbias.TransformerXL(dim=8), 3, 5)
     for query, distances in enumerate([[2, 1, 0], [3, 2, 1, 0], [4, 3, 2, 1, 0]]):
         (want,) = sinusoids(client, [distances], dim=8, columns="SINES_COSINES")
@@ -126,20 +126,20 @@ def test_transformer_xl_s_shift(client: attnbias.Client) -> None:
         assert not got[query, len(distances) :].any()
 
 
-def test_xlnet_s_distances(client: attnbias.Client) -> None:
+def test_xlnet_distances(client: attnbias.Client) -> None:
     distances = [[2, 1, 0, -1, -2], [3, 2, 1, 0, -1], [4, 3, 2, 1, 0]]
     want = sinusoids(client, distances, dim=8, columns="SINES_COSINES")
     assert_same_bits(vectors(client, attnbias.XLNet(dim=8), 3, 5), want)
 
 
-def test_conformer_s_distances(client: attnbias.Client) -> None:
+def test_conformer_distances(client: attnbias.Client) -> None:
     distances = [[0, -1, -2, -3], [1, 0, -1, -2], [2, 1, 0, -1], [3, 2, 1, 0]]
     want = sinusoids(client, distances, dim=6, columns="INTERLEAVED")
     assert_same_bits(vectors(client, attnbias.Conformer(dim=6), 4, 4), want)
 
 
 @pytest.mark.parametrize(("align", "offset"), [("end", 2), ("start", 0)])
-def test_logits_that_are_blind_to_direction(
+def test_symmetric_logits_ignore_direction(
     client: attnbias.Client, align: Any, offset: int
 ) -> None:
     """M[i, j] = q_i A_|i + offset - j|; aligned at the end, three rows of five begin with a
@@ -162,7 +162,7 @@ def test_logits_that_are_blind_to_direction(
         assert np.array_equal(got[0], got[0, ::-1])
 
 
-def test_tupe_s_class_token(client: attnbias.Client) -> None:
+def test_tupe_class_token(client: attnbias.Client) -> None:
     encoding = attnbias.Tupe(num_heads=1, reset_class_token=True)
     index = client.get(encoding, query_length=5, key_length=5, values="buckets", form="dense")
     assert index.tolist() == [
@@ -172,7 +172,7 @@ def test_tupe_s_class_token(client: attnbias.Client) -> None:
         [32, 2, 1, 0, 17],
         [32, 3, 2, 1, 0],
     ]
-    # Projections that make 6 i + j of every pair of the six positions.
+    # Projections that give 6 i + j for every pair of the six positions.
     products = attnbias.Tupe(
         num_heads=1,
         reset_class_token=True,
@@ -189,7 +189,7 @@ def test_tupe_s_class_token(client: attnbias.Client) -> None:
     assert_same_bits(client.get(products, query_length=5, key_length=5)[0], want)
 
 
-def test_deberta_s_buckets(client: attnbias.Client) -> None:
+def test_deberta_buckets(client: attnbias.Client) -> None:
     distances = [127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511]
     want = [127, 128, 129, 130, 143, 169, 192, 207, 233, 255, 255]
     encoding = attnbias.Deberta(bucket_size=256, max_position=512, term="BUCKET")
@@ -206,7 +206,7 @@ def test_deberta_beyond_its_table(client: attnbias.Client, edge: Any, index: int
     assert client.get(encoding, **lists, form="dense").item() == index
 
 
-def test_softmax_cannot_tell_alibi_s_forms(client: attnbias.Client) -> None:
+def test_alibi_variants_are_equal_after_softmax(client: attnbias.Client) -> None:
     scores = np.random.default_rng(6).standard_normal((64, 64))
     weights = []
     for variant in ("SYMMETRIC", "CAUSAL", "KEY_FROM_START", "KEY_FROM_END"):
@@ -219,7 +219,7 @@ def test_softmax_cannot_tell_alibi_s_forms(client: attnbias.Client) -> None:
     assert all(np.abs(other - weights[0]).max() <= 1e-13 for other in weights[1:])
 
 
-def test_kerple_and_sandwich(client: attnbias.Client) -> None:
+def test_kerple_and_sandwich_values(client: attnbias.Client) -> None:
     def at(encoding: attnbias.Encoding, distances: list[int]) -> Array:
         lists = {"query_positions": [0], "key_positions": distances}
         return client.get(encoding, **lists, data_type="f64")[0, 0]
@@ -230,7 +230,7 @@ def test_kerple_and_sandwich(client: attnbias.Client) -> None:
     assert sums == pytest.approx([64, 62.0936838, 42.8200229, 30.5434547], abs=1e-7)
 
 
-def test_rotary_s_layouts_are_permutations(client: attnbias.Client) -> None:
+def test_rotary_layouts_are_permutations(client: attnbias.Client) -> None:
     half, pairs = (
         client.get(
             attnbias.Rotary(head_dim=128, layout=layout), positions=(4711, 4811), data_type="f64"
@@ -242,7 +242,7 @@ def test_rotary_s_layouts_are_permutations(client: attnbias.Client) -> None:
         pairs.cos,
     )
     assert np.abs(half.cos**2 + half.sin**2 - 1).max() <= 2**-51
-    # A product of two rows, of which only the distance is left.
+    # A product of two rows depends only on their distance.
     turned = half.cos @ half.cos.T + half.sin @ half.sin.T
     for distance in (1, 40):
         products = np.diagonal(turned, distance)
@@ -283,7 +283,7 @@ DYNAMIC: dict[str, Any] = {
                 "mscale": 1,
                 "mscale_all_dim": 1,
             },
-            # Kept up to pair 10, divided from pair 23 on.
+            # Unchanged up to pair 10, divided from pair 23 on.
             {10: 1e4 ** (-10 / 32), 16: 0.0055, 23: 1e4 ** (-23 / 32) / 40, 31: 3.33380358e-6},
             1,
         ),
@@ -345,7 +345,7 @@ DYNAMIC: dict[str, Any] = {
     ],
     ids=["Llama 3.1", "DeepSeek-V3", "Qwen2.5", "gpt-oss", "longrope", "longrope, one longer"],
 )
-def test_rotary_s_parameters(
+def test_rotary_parameters(
     client: attnbias.Client,
     fields: dict[str, Any],
     frequencies: dict[int, float],
@@ -366,14 +366,14 @@ def test_rotary_s_parameters(
     ("length", "base"),
     [(2048, 10000), (2049, 10009.92071), (4096, 30527.73675), (8192, 72195.86009)],
 )
-def test_dynamic_rotary_s_base(client: attnbias.Client, length: int, base: float) -> None:
+def test_dynamic_rotary_base(client: attnbias.Client, length: int, base: float) -> None:
     encoding = attnbias.Mrope(**DYNAMIC, sequence_length=length)
     derived = client.describe(encoding, positions=1).derived
     assert derived["rope_theta"] == pytest.approx([base], rel=1e-9)
 
 
-def test_proportional_rotary_rests(client: attnbias.Client) -> None:
-    """64 pairs that turn as those of the whole head's 256 would, and 192 that do not."""
+def test_proportional_rotary_leaves_pairs_unrotated(client: attnbias.Client) -> None:
+    """64 pairs rotate as the first of the whole head's 256 would, and 192 do not rotate."""
     encoding = attnbias.Rotary(
         head_dim=512,
         proportional=attnbias.Proportional(),
@@ -389,7 +389,7 @@ def test_proportional_rotary_rests(client: attnbias.Client) -> None:
         assert np.all(ours[:, 64:] == rest)
 
 
-def test_axes_that_agree_are_one(client: attnbias.Client) -> None:
+def test_equal_axes_match_one_axis(client: attnbias.Client) -> None:
     ids = [0, 3, 70000, 5]
     one = client.get(attnbias.Rotary(head_dim=128), position_ids=ids)
     for interleaved, section in ((False, [16, 24, 24]), (True, [24, 20, 20])):
@@ -399,7 +399,7 @@ def test_axes_that_agree_are_one(client: attnbias.Client) -> None:
         assert_same_bits(three.sin, one.sin)
 
 
-def test_xpos_decays(client: attnbias.Client) -> None:
+def test_xpos_decay(client: attnbias.Client) -> None:
     encoding = attnbias.Xpos(64, center=4, layout="COMPACT")
     scale = client.get(encoding, positions=8, data_type="f64").scale
     assert scale[0, 0] == pytest.approx(1.009835262, abs=1e-9)
@@ -411,7 +411,7 @@ def test_xpos_decays(client: attnbias.Client) -> None:
     assert bases[[0, 1, 31]] == pytest.approx(want, abs=1e-10)
 
 
-def test_indices_in_a_window(client: attnbias.Client) -> None:
+def test_window_indices(client: attnbias.Client) -> None:
     def index(encoding: attnbias.Encoding) -> Array:
         return client.get(encoding, values="buckets").dense()
 
@@ -436,10 +436,10 @@ def test_indices_in_a_window(client: attnbias.Client) -> None:
     ("side", "pretrained", "distance", "coordinate"),
     [(8, None, 1, 0.366511891), (8, None, 7, 1.056641667), (16, 8, 15, 1.393776588)],
 )
-def test_swin_v2_s_coordinates(
+def test_swin_v2_coordinates(
     client: attnbias.Client, side: int, pretrained: int | None, distance: int, coordinate: float
 ) -> None:
-    """A network that hands the coordinate of rows on, and then its sigmoid undone."""
+    """The network returns the coordinate of rows, and the test inverts its sigmoid."""
     weights = np.array([[1.0, 0]]), np.ones((1, 1))
     encoding = attnbias.SwinV2(
         list(map(attnbias.MlpLayer, weights)),
@@ -451,14 +451,14 @@ def test_swin_v2_s_coordinates(
     assert math.log(bias / (16 - bias)) == pytest.approx(coordinate, abs=1e-9)
 
 
-def test_swin_v2_s_window_of_one(client: attnbias.Client) -> None:
+def test_swin_v2_window_of_one(client: attnbias.Client) -> None:
     weights = np.ones((1, 2)), np.ones((1, 1))
     encoding = attnbias.SwinV2(list(map(attnbias.MlpLayer, weights)), window=(1, 1))
     assert client.get(encoding).dense().item() == 8
 
 
-def test_a_table_by_its_digest(tmp_path: Path) -> None:
-    """OPT's rows begin at 2, and there is none behind the last."""
+def test_table_by_digest(tmp_path: Path) -> None:
+    """OPT's rows start at 2, and no row follows the last."""
     table = np.random.default_rng(9).standard_normal((12, 5)).astype(np.float32)
     save_file({"weight": table}, tmp_path / "opt.safetensors")
     mounted = f"--table=opt={tmp_path}/opt.safetensors:weight"

@@ -35,7 +35,7 @@ def swin_of(module: SwinRelativePositionBias) -> attnbias.GridRelative:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("num_heads", [1, 3, 32])
-def test_every_form_of_swin(
+def test_swin_bias_in_every_form(
     client: attnbias.Client, window: tuple[int, int], num_heads: int
 ) -> None:
     module = swin_module(num_heads, window)
@@ -62,7 +62,7 @@ def test_swin_index(client: attnbias.Client, window: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_swin_in_its_own_type(client: attnbias.Client, dtype: torch.dtype) -> None:
+def test_swin_in_other_data_types(client: attnbias.Client, dtype: torch.dtype) -> None:
     module = swin_module(4, (3, 5)).to(dtype)
     with torch.no_grad():
         want = to_array(module()[0])
@@ -100,7 +100,7 @@ def beit_of(module: BeitRelativePositionBias) -> attnbias.GridRelative:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("num_heads", [1, 12])
-def test_every_form_of_beit(
+def test_beit_bias_in_every_form(
     client: attnbias.Client, window: tuple[int, int], num_heads: int
 ) -> None:
     module = beit_module(num_heads, window)
@@ -119,7 +119,9 @@ def test_every_form_of_beit(
     assert_same_bits(index, own.numpy().astype(np.int32))
 
 
-def test_command_line(client: attnbias.Client, attnbias_cli: CommandLine, tmp_path: Path) -> None:
+def test_beit_from_command_line(
+    client: attnbias.Client, attnbias_cli: CommandLine, tmp_path: Path
+) -> None:
     module = beit_module(3, (4, 4))
     bias = client.get(beit_of(module))
     weights = tmp_path / "beit.safetensors"
@@ -138,7 +140,7 @@ def test_command_line(client: attnbias.Client, attnbias_cli: CommandLine, tmp_pa
 
 
 @pytest.mark.parametrize("side", [1, 2, 5, 14])
-def test_levit(client: attnbias.Client, side: int) -> None:
+def test_levit_bias(client: attnbias.Client, side: int) -> None:
     module = LevitAttention(4, 2, 3, 2, side)
     torch.nn.init.normal_(module.attention_biases)
     want = to_array(module.get_attention_biases(torch.device("cpu")))
@@ -150,7 +152,7 @@ def test_levit(client: attnbias.Client, side: int) -> None:
 
 
 @pytest.mark.parametrize(("side", "stride"), [(1, 2), (4, 2), (7, 2), (5, 3)])
-def test_levit_between_stages(client: attnbias.Client, side: int, stride: int) -> None:
+def test_levit_subsample_bias(client: attnbias.Client, side: int, stride: int) -> None:
     module = LevitAttentionSubsample(4, 4, 2, 3, 2, stride, side, (side - 1) // stride + 1)
     torch.nn.init.normal_(module.attention_biases)
     want = to_array(module.get_attention_biases(torch.device("cpu")))
@@ -169,7 +171,7 @@ SIGNS: Any = [
 
 
 def of_pairs(window: tuple[int, ...], table: Array, fields: Any, stride: list[int]) -> Array:
-    """The bias of each head and pair, from a table whose first axes are displacements."""
+    """Returns the bias of each head and pair, from a table whose first axes are displacements."""
     tokens = list(product(*map(range, window)))
     queries = list(product(*map(range, [0] * len(window), window, stride)))
     bias = np.empty((table.shape[-1], len(queries), len(tokens)), table.dtype)
@@ -189,7 +191,7 @@ def of_pairs(window: tuple[int, ...], table: Array, fields: Any, stride: list[in
 @pytest.mark.parametrize("fields", SIGNS)
 @pytest.mark.parametrize("class_token", [False, True])
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_signs_class_token_and_stride(
+def test_sign_class_token_and_stride(
     client: attnbias.Client, window: tuple[int, ...], fields: Any, class_token: bool, stride: int
 ) -> None:
     strides = [1, stride, stride][-len(window) :]
@@ -209,7 +211,7 @@ def test_signs_class_token_and_stride(
     assert_same_bits(np.asarray(part), want[:, want.shape[1] // 2 :])
 
 
-def test_refusals_name_the_arguments(client: attnbias.Client) -> None:
+def test_errors_name_the_argument(client: attnbias.Client) -> None:
     table = np.zeros((9, 2), np.float32)
     for encoding, words in (
         (

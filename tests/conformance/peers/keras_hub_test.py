@@ -107,7 +107,7 @@ POSITIONS = np.array([*range(300), 4095, 32767, 131071])
 
 
 @pytest.mark.parametrize("name", ROTARIES)
-def test_rotary_with_its_frequencies(client: attnbias.Client, name: str) -> None:
+def test_rotary_with_keras_frequencies(client: attnbias.Client, name: str) -> None:
     parameters, _ = ROTARIES[name]
     layer = keras_hub.layers.RotaryEmbedding(**parameters)
     want = rotary_tables(layer, POSITIONS, 128)
@@ -139,8 +139,8 @@ def test_rotary_parameters(client: attnbias.Client, name: str) -> None:
     assert np.all(np.abs(ours - theirs) <= bound * ours)
 
 
-def test_its_dynamic_rotary_is_linear(client: attnbias.Client) -> None:
-    """It divides every frequency by factor^(dim/(dim - 2)), whatever the length."""
+def test_keras_dynamic_rotary_is_linear(client: attnbias.Client) -> None:
+    """It divides every frequency by factor^(dim/(dim - 2)), regardless of the length."""
     layer = keras_hub.layers.RotaryEmbedding(rope_type="dynamic", scaling_factor=2.0)
     theirs = array_of(layer._get_inverse_freq(128)).astype(np.float64)
     linear = attnbias.Rotary(head_dim=128, linear=attnbias.Linear(2 ** (128 / 126)))
@@ -156,7 +156,7 @@ def test_its_dynamic_rotary_is_linear(client: attnbias.Client) -> None:
 
 
 def test_alibi(client: attnbias.Client) -> None:
-    """Its slopes are the correctly rounded ones; its product is float32's."""
+    """Its slopes are correctly rounded; its products are float32's."""
     for num_heads in (*range(1, 33), 71, 112, 128):
         layer = keras_hub.layers.AlibiBias()
         for length in (2, 17, 500):
@@ -193,7 +193,7 @@ def test_t5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
     ("bucket_size", "max_position"), [(256, 512), (64, 512), (128, 256), (32, 2048), (128, 2048)]
 )
 def test_deberta(client: attnbias.Client, bucket_size: int, max_position: int) -> None:
-    """Its quotient is rounded in another order: the last bucket is too large by one in some."""
+    """It rounds the quotient in another order: the last bucket is sometimes one too large."""
     layer = DisentangledSelfAttention(2, 8, max_position, bucket_size)
     distances = np.arange(1 - max_position, max_position, dtype=np.int32)
     want = array_of(layer._make_log_bucket_position(ops.convert_to_tensor(distances)))
@@ -211,7 +211,7 @@ def test_deberta(client: attnbias.Client, bucket_size: int, max_position: int) -
 @pytest.mark.parametrize("clamp_len", [None, 30])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 5), (64, 64), (17, 400)])
 def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int | None) -> None:
-    """Its positions begin at `keys`, which the relative shift drops."""
+    """Its positions start at `keys`, which the relative shift drops."""
     layer = ContentAndQueryEmbedding(8, 16, 0)
     rows = layer.relative_positional_encoding(queries, keys, 1, clamp_len or -1)
     want = array_of(rows)[1:, 0]
@@ -231,8 +231,8 @@ def test_swin(client: attnbias.Client, side: int, num_heads: int) -> None:
     assert_same_bits(client.get(encoding).dense(), array_of(layer._get_rel_pos_bias()))
 
 
-def test_its_swin_index_is_for_squares(client: attnbias.Client) -> None:
-    """It takes the sides of a window one for the other: indices below 0, which wrap around."""
+def test_keras_swin_index_is_wrong_for_oblong_windows(client: attnbias.Client) -> None:
+    """It swaps the sides of a window: indices are below 0 and wrap around."""
     index = array_of(WindowAttention(8, 1, window_size=(2, 3)).relative_position_index)
     ours = client.get(attnbias.Swin((2, 3)), values="buckets").dense()
     assert index.min() == -4

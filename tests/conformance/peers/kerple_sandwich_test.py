@@ -28,7 +28,7 @@ def sandwich_sums(dim: int, base: float) -> list[mpmath.mpf]:
 
 
 def assert_symmetric(diagonals: np.ndarray, want: np.ndarray) -> None:
-    """Holds both sides against the numbers of distances 0, 1, ..."""
+    """Compares both sides with the numbers of distances 0, 1, ..."""
     assert_same_bits(diagonals[:, LENGTH - 1 :], want)
     assert_same_bits(diagonals[:, LENGTH - 1 :: -1], want)
 
@@ -68,5 +68,5 @@ def test_sandwich_is_an_inner_product_of_sinusoids(client: attnbias.Client) -> N
         data_type="f64",
         form="dense",
     )
-    # 128 products of numbers up to 1, each within 2^-53 of it, and as many sums.
+    # 128 products of numbers up to 1, each within 2^-53, and as many additions.
     assert np.abs(got[0] - table @ table.T).max() <= 128 * 128 * 2.0**-53

@@ -28,7 +28,7 @@ from x_transformers.x_transformers import AbsolutePositionalEmbedding
 import attnbias
 
 
-def test_opt_begins_at_row_two(client: attnbias.Client) -> None:
+def test_opt_starts_at_row_two(client: attnbias.Client) -> None:
     torch.manual_seed(0)
     embedding = OPTLearnedPositionalEmbedding(100, 24)
     encoding = attnbias.LearnedAbsolute(table=embedding.weight, offset=2)
@@ -95,7 +95,7 @@ def resample_of(grid: Grid, how: Filter, **more: Any) -> attnbias.Resample:
 
 
 def assert_torchs(client: attnbias.Client, grid: Grid, how: Filter, dtype: str, mode: Any) -> None:
-    """In float32 and in float64 as near as torch's own roundings allow."""
+    """Compares in float32 and in float64, within the bounds of torch's own roundings."""
     rows = torch.randn(math.prod(grid.source), 5, dtype=DTYPES[dtype])
     image = rows.T.reshape(1, 5, *grid.source)
     resized = torch.nn.functional.interpolate(
@@ -113,7 +113,7 @@ def assert_torchs(client: attnbias.Client, grid: Grid, how: Filter, dtype: str, 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize(("rows", "length"), LINES)
-def test_a_line_is_torch_s(
+def test_resampled_sequence_matches_torch(
     client: attnbias.Client, rows: int, length: int, align_corners: bool, dtype: str
 ) -> None:
     torch.manual_seed(rows)
@@ -125,7 +125,7 @@ def test_a_line_is_torch_s(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("how", FILTERS)
 @pytest.mark.parametrize(("source", "target"), GRIDS)
-def test_a_grid_is_torch_s(
+def test_resampled_grid_matches_torch(
     client: attnbias.Client, source: Any, target: Any, how: Filter, dtype: str
 ) -> None:
     torch.manual_seed(source[0])
@@ -137,10 +137,10 @@ def test_a_grid_is_torch_s(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("how", [how for how in FILTERS if not how.align_corners])
 @pytest.mark.parametrize(("source", "target"), GRIDS)
-def test_scale_factors_are_torch_s(
+def test_scale_factors_match_torch(
     client: attnbias.Client, source: Any, target: Any, how: Filter, dtype: str
 ) -> None:
-    """With the offset of DINOv2. torch copies an axis that does not change, unless cubic."""
+    """Uses the offset of DINOv2. torch copies an axis that does not change, unless cubic."""
     torch.manual_seed(source[0])
     factors = [(m + 0.1) / n for n, m in zip(source, target, strict=True)]
     copies = how.antialias or not how.cubic
@@ -154,10 +154,10 @@ def test_scale_factors_are_torch_s(
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
 @pytest.mark.parametrize("how", [*FILTERS, Filter(cubic=True, cubic_a=-0.6)])
-def test_every_number_is_the_exact_one_rounded_once(
+def test_resampled_values_are_correctly_rounded(
     client: attnbias.Client, how: Filter, dtype: str
 ) -> None:
-    """Small integers have ties."""
+    """Small integers produce ties."""
     steps = [None, None] if how.align_corners else [0.55, 1.6]
     table = np.random.default_rng(5).integers(-4000, 4000, (1 + 24, 3)).astype(np.float32)
     for grid in (Grid([4, 6], [8, 3], [None, None]), Grid([6, 4], [7, 2], steps)):
@@ -216,7 +216,7 @@ def test_interpolate_pos_encoding(
     assert off <= np.finfo(np.float32).eps / 2 * loss_of(table, grid, how)
 
 
-def test_siglip2(client: attnbias.Client) -> None:
+def test_siglip2_resized_positions(client: attnbias.Client) -> None:
     torch.manual_seed(4)
     square = torch.randn(16, 16, 6)
     table, how = square.reshape(-1, 6).numpy(), Filter(antialias=True)
@@ -233,7 +233,9 @@ def test_siglip2(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("merge", [1, 2])
 @pytest.mark.parametrize("how", [how for how in FILTERS if not how.antialias])
-def test_weights_of_packed_images(client: attnbias.Client, how: Filter, merge: int) -> None:
+def test_packed_image_interpolation_weights(
+    client: attnbias.Client, how: Filter, merge: int
+) -> None:
     """Qwen3-VL's and its kin's, where the tokens of a block of patches are neighbours."""
     torch.manual_seed(5)
     table = torch.randn(12 * 12, 6)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned scalars and vectors of relative positions: a gather that torch does itself."""
+"""Learned scalars and vectors of relative positions: a gather that torch can do itself."""
 
 from typing import Any
 
@@ -14,7 +14,9 @@ import attnbias
 @pytest.mark.parametrize("kind", ["scalars", "vectors"])
 @pytest.mark.parametrize("counted", ["KEY_MINUS_QUERY", "QUERY_MINUS_KEY", "symmetric"])
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 7), (200, 100)])
-def test_gather(client: attnbias.Client, left: int, right: int, counted: Any, kind: str) -> None:
+def test_gathers_rows_of_the_table(
+    client: attnbias.Client, left: int, right: int, counted: Any, kind: str
+) -> None:
     torch.manual_seed(1)
     symmetric = counted == "symmetric"
     table = torch.randn(right + 1 if symmetric else left + right + 1, 4)
@@ -34,7 +36,7 @@ def test_gather(client: attnbias.Client, left: int, right: int, counted: Any, ki
         assert np.array_equal(buckets.view(), to_array(index))
 
 
-def test_beyond_its_reach(client: attnbias.Client) -> None:
+def test_distance_beyond_reach_is_rejected(client: attnbias.Client) -> None:
     encoding = attnbias.LearnedRelative(
         num_heads=1, left=3, right=3, scalars=np.ones((7, 1), np.float32), beyond="REFUSE"
     )

@@ -18,7 +18,7 @@ class Row(NamedTuple):
 
 
 def rows_of(page: str) -> Iterator[Row]:
-    """The rows of a page's tables, outside of blocks of code."""
+    """Yields the rows of a page's tables, outside of code blocks."""
     section, header, in_code = "", "", False
     lines = (DOCS / page).read_text().splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -44,7 +44,7 @@ def section_of(page: str, section: str) -> list[Row]:
 
 
 def paragraph_of(page: str, beginning: str) -> str:
-    """The paragraph that begins so, in one line."""
+    """Returns the paragraph that starts with this text, as one line."""
     paragraphs = (DOCS / page).read_text().split("\n\n")
     found = [text.replace("\n", " ") for text in paragraphs if text.startswith(beginning)]
     assert len(found) == 1, f"{page} has {len(found)} paragraphs that begin {beginning!r}"
@@ -52,10 +52,10 @@ def paragraph_of(page: str, beginning: str) -> str:
 
 
 def names_in(text: str) -> list[str]:
-    """Names of classes and functions between backticks."""
+    """Returns names of classes and functions between backticks."""
     return re.findall(r"`(\w+)`", text)
 
 
 def configs_in(text: str) -> list[str]:
-    """Names of configurations between backticks."""
+    """Returns names of configurations between backticks."""
     return re.findall(r"`(\w+Config)`", text)

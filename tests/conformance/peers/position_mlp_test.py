@@ -167,8 +167,8 @@ def test_fire(client: attnbias.Client, queries: int, keys: int, offset: int) -> 
     assert_same_bits(client.get(encoding, **extent, data_type="f16"), got.astype(np.float16))
 
 
-def test_fire_values(client: attnbias.Client) -> None:
-    """The network's input itself, at the positions of the golden cases."""
+def test_fire_golden_values(client: attnbias.Client) -> None:
+    """Uses the network's input itself, at the positions of the golden cases."""
     one = np.ones((1, 1), np.float32)
     encoding = attnbias.Fire(num_heads=1, hidden_weight=one, output_weight=one)
     for query, key, want in ((100, 90, 0.17525475), (1023, 1013, 0.14946124)):

@@ -41,7 +41,7 @@ LENGTH, DIM = 50, 12
 
 
 def find_modules() -> dict[str, Any]:
-    """By FOLDER.CLASS."""
+    """Maps FOLDER.CLASS to the class."""
     found = {}
     for path in sorted(Path(models.__path__[0]).glob("*/modeling_*.py")):
         names = NAME.findall(path.read_text())
@@ -61,7 +61,7 @@ SINUSOIDAL = [name for name in MODULES if "Learned" not in name]
 
 
 def make(kind: Any) -> Any:
-    """With LENGTH positions of DIM columns, whatever its arguments are called."""
+    """Constructs a module with LENGTH positions of DIM columns, by the names of its parameters."""
     config = SimpleNamespace(
         max_position_embeddings=LENGTH,
         hidden_size=DIM,
@@ -139,7 +139,7 @@ def test_learned(client: attnbias.Client, name: str) -> None:
     assert_same_bits(client.get(encoding, positions=9), to_array(answer).reshape(9, DIM))
 
 
-def test_there_are_many() -> None:
+def test_finds_enough_modules() -> None:
     assert len(LEARNED) >= 12
     assert len(SINUSOIDAL) >= 25
 
@@ -165,7 +165,7 @@ def code_of(family: str, name: str) -> Any:
 def check(
     client: attnbias.Client, layout: str, want: Array, positions: list[float], **fields: Any
 ) -> None:
-    """Against rows for these positions."""
+    """Compares with the rows of these positions."""
     scale, columns = fields.pop("scale", 1.0), fields.pop("columns", None)
     encoding = encoding_of(layout, want.shape[1], **fields)
     encoding = replace(encoding, columns=columns or encoding.columns)
@@ -294,7 +294,7 @@ def bros(client: attnbias.Client) -> None:
 
 
 def check_boxes(client: attnbias.Client, coordinates: list[torch.Tensor], want: Array) -> None:
-    """Against rows of boxes, whose coordinates are between 0 and 1."""
+    """Compares with rows of boxes, whose coordinates are between 0 and 1."""
     axis = attnbias.Axis(scale=2 * np.pi, ladder=attnbias.Ladder())
     encoding = attnbias.Sinusoidal(want.shape[-1], axes=[axis] * len(coordinates))
     got = client.get(encoding, position_ids=[to_array(each) for each in coordinates])
@@ -489,7 +489,7 @@ def test_every_row_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_page_says_to_ask_for(client: attnbias.Client, name: str) -> None:
+def test_documented_request_matches_module(client: attnbias.Client, name: str) -> None:
     CASES[name](client)
 
 
@@ -518,7 +518,7 @@ def takes_sines(node: ast.AST) -> bool:
     )
 
 
-def test_every_sine_of_transformers_is_known() -> None:
+def test_every_sinusoidal_module_is_known() -> None:
     unknown = set()
     tested = {kind.__name__ for kind in MODULES.values()} | ADVICE.keys()
     for path in sorted(Path(models.__path__[0]).glob("*/modeling_*.py")):

@@ -58,7 +58,7 @@ def sinusoid(
     layout: str = "INTERLEAVED",
     base: float = 10000,
 ) -> mpmath.mpf:
-    """The paper's two orders of columns: pair i turns by base^(-2i/dim) radians a position."""
+    """The paper's two orders of columns: pair i rotates by base^(-2i/dim) radians a position."""
     if layout == "INTERLEAVED":
         pair, is_cosine = divmod(column, 2)
     else:
@@ -70,7 +70,7 @@ def sinusoid(
 
 
 def encoding_of(layout: str, dim: int, **fields: Any) -> attnbias.Sinusoidal:
-    """The encoding of ``sinusoid``, or with the layout TENSOR2TENSOR of ``timing_signal``."""
+    """Returns the encoding of ``sinusoid``, or of ``timing_signal`` for layout TENSOR2TENSOR."""
     if layout == "TENSOR2TENSOR":
         return attnbias.Tensor2Tensor(dim, **fields)
     ladder = attnbias.Ladder(**fields) if fields else None
@@ -85,7 +85,7 @@ def timing_signal(
     min_timescale: float = 1,
     max_timescale: float = 1e4,
 ) -> mpmath.mpf:
-    """tensor2tensor's get_timing_signal_1d, letter by letter."""
+    """Follows tensor2tensor's get_timing_signal_1d literally."""
     num_timescales = dim // 2
     if column >= 2 * num_timescales:
         return mpmath.mpf(0)
@@ -100,7 +100,7 @@ def timing_signal(
 
 
 def alibi_slopes(num_heads: int, bias_max: float = 8) -> list[mpmath.mpf]:
-    """The slopes of Press et al. 2022 and of their code for other than powers of two."""
+    """Returns the slopes of Press et al. 2022, and of their code for other than powers of two."""
     below = 1 << (num_heads.bit_length() - 1)
     with mpmath.workprec(PRECISION):
         largest = mpmath.mpf(bias_max)

@@ -79,7 +79,7 @@ def test_every_served_type_is_compared() -> None:
 
 
 @pytest.mark.parametrize("model_type", UNSERVED)
-def test_what_is_not_served_is_refused_with_the_pages_reason(model_type: str) -> None:
+def test_unserved_model_type_reports_documented_reason(model_type: str) -> None:
     why = UNSERVED[model_type]
     with pytest.raises(ValueError, match=f"^model_type: got '{model_type}', .*: {re.escape(why)}$"):
         attnbias.from_config({"model_type": model_type})
@@ -92,7 +92,7 @@ WIDTHS = ("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff")
 
 
 def small_config(model_type: str) -> Any:
-    """The default of the class, with one layer; sizes that positions depend on are as they are."""
+    """Returns the default of the class with one layer; sizes that affect positions are kept."""
     config = make_config(model_type)
     sizes = dict.fromkeys(LAYERS, 1) | dict.fromkeys(WIDTHS, 16) | {"vocab_size": 200}
     for name, size in sizes.items():
@@ -103,7 +103,7 @@ def small_config(model_type: str) -> Any:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Weights are whatever memory holds: positions do not depend on them."""
+    """Leaves weights uninitialized: positions do not depend on them."""
     for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Embedding):
         monkeypatch.setattr(kind, "reset_parameters", lambda _: None)
     with no_init_weights(), torch.no_grad():
@@ -111,7 +111,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def looked_up(model: Any) -> dict[str, list[int]]:
-    """Which rows of its tables of positions a model takes for five tokens, or an image."""
+    """Returns the rows of its position tables that a model reads for five tokens, or an image."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     rows: dict[str, list[int]] = {}
     embedding = torch.nn.functional.embedding
@@ -138,7 +138,7 @@ def looked_up(model: Any) -> dict[str, list[int]]:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("model_type", LEARNED)
-def test_learned_positions_are_the_rows_that_the_model_takes(
+def test_learned_positions_match_rows_read_by_model(
     client: attnbias.Client, model_type: str
 ) -> None:
     encodings: dict[str, Any] = attnbias.from_config(make_config(model_type))
@@ -155,9 +155,7 @@ def test_learned_positions_are_the_rows_that_the_model_takes(
 
 
 @pytest.mark.parametrize("model_type", OF_PATCHES)
-def test_learned_positions_of_patches_are_the_rows_of_the_table(
-    client: attnbias.Client, model_type: str
-) -> None:
+def test_learned_patch_positions_match_table_rows(client: attnbias.Client, model_type: str) -> None:
     config = make_config(model_type, **IMAGES)
     encoding: Any = attnbias.from_config(config)["positions"]
     model = make_model(config)
@@ -176,7 +174,7 @@ FIRST = {"m2m_100": 2, "nllb-moe": 2, "fsmt": 2, "xglm": 2, "speech_to_text": 2}
 
 
 @pytest.mark.parametrize("model_type", SINUSOIDAL)
-def test_sinusoids_are_the_modules(client: attnbias.Client, model_type: str) -> None:
+def test_sinusoids_match_module(client: attnbias.Client, model_type: str) -> None:
     config = small_config(model_type)
     encodings = attnbias.from_config(make_config(model_type))
     model = hf.AutoModel.from_config(config)
@@ -195,7 +193,7 @@ def test_sinusoids_are_the_modules(client: attnbias.Client, model_type: str) -> 
 
 
 @pytest.mark.parametrize("model_type", AXIAL)
-def test_axial_tables_are_the_modules(client: attnbias.Client, model_type: str) -> None:
+def test_axial_tables_match_module(client: attnbias.Client, model_type: str) -> None:
     config = make_config(model_type)
     encoding = attnbias.from_config(config)["rotary"]
     rope = Rope(model_type, config, None, dict(config.rope_parameters))
@@ -204,9 +202,7 @@ def test_axial_tables_are_the_modules(client: attnbias.Client, model_type: str) 
 
 @pytest.mark.parametrize("model_type", OF_LAYERS)
 @pytest.mark.parametrize("old", [False, True], ids=["default", "old words"])
-def test_tables_of_layers_are_the_modules(
-    client: attnbias.Client, model_type: str, old: bool
-) -> None:
+def test_layer_tables_match_module(client: attnbias.Client, model_type: str, old: bool) -> None:
     types = MODELS[model_type].arguments["layer_types"]
     words = {name: 12345.0 for name in types.values() if isinstance(name, str)} if old else {}
     config = make_config(model_type, **words)
@@ -220,7 +216,7 @@ def test_tables_of_layers_are_the_modules(
 
 
 @pytest.mark.parametrize("model_type", WHOLES)
-def test_parts_have_the_defaults_of_their_types(model_type: str) -> None:
+def test_parts_use_defaults_of_their_types(model_type: str) -> None:
     parts = MODELS[model_type].parts
     fields = {f"{name}_config": {"model_type": kind} for name, kind in parts.items()}
     config = make_config(model_type, **fields)
@@ -269,7 +265,7 @@ def rows_by(module: Any, x: torch.Tensor) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("model_type", ATTACHED)
-def test_attach_takes_every_rotary_module(client: attnbias.Client, model_type: str) -> None:
+def test_attach_supports_every_rotary_module(client: attnbias.Client, model_type: str) -> None:
     model = rotary_model(model_type)
     module = model.rotary_emb
     xs = [torch.zeros(1, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
@@ -291,14 +287,14 @@ def test_attach_takes_every_rotary_module(client: attnbias.Client, model_type: s
             attnbias.attach(model, client, max_length=64)
 
 
-def test_attach_takes_a_type_or_has_a_reason() -> None:
+def test_every_type_is_attachable_or_has_a_reason() -> None:
     for name, model in MODELS.items():
         assert bool(model.attach) != bool(model.unattached), name
     assert sum(model.attach is not None for model in MODELS.values()) >= 280
 
 
 @pytest.mark.parametrize("model_type", WHOLES)
-def test_attach_takes_a_whole_where_it_takes_a_part(model_type: str) -> None:
+def test_composite_models_attach_if_a_part_does(model_type: str) -> None:
     def families(name: str) -> set[str | None]:
         row = MODELS[name]
         return {row.attach}.union(*(families(part) for part in row.parts.values())) - {None}
@@ -308,18 +304,18 @@ def test_attach_takes_a_whole_where_it_takes_a_part(model_type: str) -> None:
     assert MODELS[model_type].attach == want
 
 
-def test_attach_unwraps_a_model_of_peft(client: attnbias.Client) -> None:
+def test_attach_unwraps_peft_model(client: attnbias.Client) -> None:
     config = hf.LlamaConfig(
         vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
     )
     model = hf.LlamaModel(config)
-    # As far as attach asks: peft itself is not among the packages of these tests.
+    # Covers only attach's own check: peft itself is not among the packages of these tests.
     wrapped: Any = SimpleNamespace(peft_config={}, get_base_model=lambda: model)
     with attnbias.attach(wrapped, client, max_length=8) as attached:
         assert [each.path for each in attached.report()] == ["rotary_emb.forward"]
 
 
-def test_granite_hybrid_has_positions_where_it_asks_for_them() -> None:
+def test_granite_hybrid_has_positions_only_with_rope() -> None:
     for kind, places in ((None, set()), ("nope", set()), ("rope", {"rotary"})):
         config = hf.GraniteMoeHybridConfig(position_embedding_type=kind)
         assert attnbias.from_config(config).keys() == places
@@ -353,7 +349,7 @@ IGNORED: list[tuple[str, Any]] = [
 
 @pytest.mark.filterwarnings("ignore:from_config")
 @pytest.mark.parametrize(("words", "more"), IGNORED)
-def test_words_that_are_ignored_change_nothing_in_the_module(words: Any, more: Any) -> None:
+def test_ignored_rope_fields_do_not_change_module(words: Any, more: Any) -> None:
     configs = [
         make_config("llama", hidden_size=256, num_attention_heads=2, rope_parameters=dict(rope))
         for rope in (words, words | more)
@@ -366,7 +362,7 @@ def test_words_that_are_ignored_change_nothing_in_the_module(words: Any, more: A
 
 
 @pytest.mark.parametrize("fields", [{"alibi": False}, {"alibi_bias_max": 16}])
-def test_mpt_ignores_what_is_ignored(fields: Any) -> None:
+def test_ignored_mpt_fields_do_not_change_outputs(fields: Any) -> None:
     sizes = {"d_model": 16, "n_heads": 4, "n_layers": 1, "vocab_size": 8, "max_seq_len": 9}
     outputs = []
     for config in (hf.MptConfig(**sizes), hf.MptConfig(**sizes, attn_config=fields)):
@@ -413,7 +409,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_client_and_server_read_the_same_files(tmp_path: Path, name: str) -> None:
+def test_client_and_server_accept_the_same_configs(tmp_path: Path, name: str) -> None:
     (tmp_path / "config.json").write_text(FILES[name], encoding="utf-8")
     try:
         attnbias.from_config(tmp_path)
@@ -421,7 +417,7 @@ def test_client_and_server_read_the_same_files(tmp_path: Path, name: str) -> Non
     except ValueError as error:
         is_read = "want a number that" in str(error)
     stderr = check_config(tmp_path).stderr
-    # There are no weights: whatever is right with the file, that is wrong.
+    # There are no weights: a valid file is reported for their absence.
     assert ("no file of weights" in stderr) == is_read, stderr
     try:
         json.loads(FILES[name])

@@ -59,7 +59,7 @@ ENCODINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
 @pytest.mark.parametrize("fields", ENCODINGS, ids=str)
-def test_every_number_is_the_real_one_rounded_once(
+def test_values_are_correctly_rounded(
     client: attnbias.Client, fields: dict[str, Any], dtype: str
 ) -> None:
     queries, keys = 9, 23
@@ -93,7 +93,7 @@ def test_gemma_3n(client: attnbias.Client) -> None:
 
 
 def xlnet_vectors(queries: int, keys: int, dim: int, **options: Any) -> Array:
-    """XLNet's encodings, moved to their pairs by its own relative shift."""
+    """Returns XLNet's encodings, moved to their pairs by its own relative shift."""
     config = XLNetConfig(
         vocab_size=8, d_model=dim, n_layer=1, n_head=2, d_inner=4, bi_data=False, **options
     )
@@ -119,8 +119,8 @@ def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int 
     assert not uni[~seen].any()
 
 
-def test_xlnet_of_both_directions(client: attnbias.Client) -> None:
-    """With bi_data the second half of a batch has the distances with the opposite sign."""
+def test_xlnet_bi_data_reverses_signs(client: attnbias.Client) -> None:
+    """With bi_data, the second half of a batch has distances of the opposite sign."""
     config = XLNetConfig(
         vocab_size=8, d_model=16, n_layer=1, n_head=2, d_inner=4, bi_data=True, attn_type="bi"
     )
@@ -175,7 +175,7 @@ def transformer_xl_scores(query: Array, encodings: Array) -> Array:
 def test_transformer_xl(
     client: attnbias.Client, queries: int, keys: int, clamp_len: int | None
 ) -> None:
-    """Against the paper's formula in float64, which no release of transformers has any more."""
+    """Compares with the paper's formula in float64; current transformers lacks the model."""
     dim = 20
     positions = np.minimum(np.arange(keys - 1, -1, -1.0), clamp_len or np.inf)
     angles = np.outer(positions, 1 / 10000 ** (np.arange(0, dim, 2) / dim))
@@ -197,7 +197,7 @@ def test_transformer_xl(
 
 
 @pytest.mark.parametrize("align", ["start", "end"])
-def test_symmetric_vectors_are_the_tables(client: attnbias.Client, align: Any) -> None:
+def test_symmetric_vectors_match_table_rows(client: attnbias.Client, align: Any) -> None:
     queries, keys = 12, 31
     table = client.get(attnbias.Sinusoidal(dim=8), positions=keys)
     encoding = attnbias.SymmetricSinusoidal(dim=8)

@@ -31,7 +31,7 @@ class Filter(NamedTuple):
         return a * s**3 - 5 * a * s**2 + 8 * a * s - 4 * a if s < 2 else Fraction(0)
 
     def step(self, n: int, m: int, given: float | None = None) -> Fraction:
-        """Rows of n per row of m."""
+        """Returns rows of n per row of m."""
         if given is not None:
             return Fraction(given)
         if self.align_corners:
@@ -68,7 +68,7 @@ class Grid(NamedTuple):
     step: Sequence[float | None]
 
     def value(self, rows: Array, how: Filter, row: int, column: int) -> Fraction:
-        """A number of the table whose rows are resampled."""
+        """Returns a number of the table whose rows are resampled."""
         sums = {0: Fraction(1)}
         places = np.unravel_index(row, self.target)
         for n, m, at, given in zip(self.source, self.target, places, self.step, strict=True):
@@ -83,7 +83,7 @@ class Grid(NamedTuple):
 
 
 def filter_of(resample: Any) -> Filter:
-    """That of the contract's message."""
+    """Returns the filter of the contract's message."""
     return Filter(
         resample.filter == resample.DESCRIPTOR.fields_by_name["filter"].enum_type.values[2].number,
         resample.align_corners,

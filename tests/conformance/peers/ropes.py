@@ -54,7 +54,7 @@ def rope_of(config: Any, layer: str | None = None) -> Rope:
 
 
 def with_words(rope: Rope, words: Words) -> Rope:
-    """The same configuration with other words."""
+    """Returns the same configuration with other fields."""
     config = copy.deepcopy(rope.config)
     if vars(config).get("head_dim", 0) is None:  # with which some rope_types fail
         config.head_dim = head_dim_of(config, rope.layer)
@@ -66,7 +66,7 @@ def with_words(rope: Rope, words: Words) -> Rope:
 
 
 def with_ropes(config: Any) -> Iterator[Any]:
-    """The configuration and its parts, those that have rope_parameters."""
+    """Yields the configuration and its parts, if they have rope_parameters."""
     if getattr(config, "rope_parameters", None):
         yield config
     for name in getattr(config, "sub_configs", None) or {}:
@@ -76,7 +76,7 @@ def with_ropes(config: Any) -> Iterator[Any]:
 
 
 def default_ropes() -> tuple[list[Rope], set[str]]:
-    """All of them, equal ones of a class once; and the types that have no default."""
+    """Returns all of them, without equal ones of a class; and the types that have no default."""
     ropes: dict[str, Rope] = {}
     without = set()
     for model_type in sorted(hf.CONFIG_MAPPING):
@@ -110,7 +110,7 @@ def head_dim_of(config: Any, layer: str | None) -> int:
 
 
 def module_of(rope: Rope) -> Any:
-    """The rotary module of the configuration's class, as the model makes it."""
+    """Returns the rotary module of the configuration's class, as the model makes it."""
     config = rope.config
     name = type(config).__module__.replace(".configuration_", ".modeling_")
     try:
@@ -181,9 +181,9 @@ def relative_bound(rope: Rope) -> float:
 
 
 def assert_rows(client: attnbias.Client, encoding: Any, rope: Rope, axes: list[list[int]]) -> None:
-    """Holds an encoding's rows against those of the module.
+    """Compares an encoding's rows with those of the module.
 
-    As near as float32 comes: an angle loses what its frequency does, times the position.
+    The bound is that of float32: an angle's error is its frequency's, times the position.
     """
     want = cos_and_sin(rope, module_of(rope), axes)
     got = client.get(encoding, position_ids=axes if len(axes) > 1 else axes[0], data_type="f64")

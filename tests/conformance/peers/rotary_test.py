@@ -105,13 +105,13 @@ def test_every_rope_type_is_compared() -> None:
 
 
 def encoding_of(rope: Parameters, **fields: Any) -> attnbias.Rotary:
-    """The encoding of a config's own words."""
+    """Returns the encoding of a config's own fields."""
     parameters = {"head_dim": 128, **rope, "rope_type": rope["rope_type"].upper(), **fields}
     return attnbias.Mrope(**parameters)
 
 
 def given(module: torch.nn.Module, **fields: Any) -> attnbias.Rotary:
-    """The encoding of a module's own frequencies, with angles as torch forms them."""
+    """Returns the encoding of a module's own frequencies, with angles as torch forms them."""
     frequencies = module.inv_freq.tolist()
     parameters = {"head_dim": 2 * len(frequencies), **fields}
     return attnbias.Mrope(inverse_frequencies=frequencies, angle="FLOAT32", **parameters)
@@ -162,7 +162,7 @@ def module_in(model: str, rope: Parameters) -> Any:
 
 @in_every_model
 @pytest.mark.parametrize("name", ROPES)
-def test_frameworks_angles(client: attnbias.Client, name: str, model: str) -> None:
+def test_float32_angles_match_framework(client: attnbias.Client, name: str, model: str) -> None:
     module = module_in(model, ROPES[name])
     if model == "Qwen2-VL":
         axes = [POSITIONS] * 3
@@ -178,7 +178,7 @@ def test_frameworks_angles(client: attnbias.Client, name: str, model: str) -> No
     assert_within_1_ulp(client.get(encoding, **extent, scale=scale), want)
 
 
-def test_a_factor_that_is_not_rounded(client: attnbias.Client) -> None:
+def test_unrounded_attention_factor_exceeds_1_ulp(client: attnbias.Client) -> None:
     """Float32's factor keeps to 1 ulp of torch; the float64 that it is rounded from does not.
 
     What float32 makes of correctly rounded cosines and sines stands in torch's place for the
@@ -212,7 +212,7 @@ def test_a_factor_that_is_not_rounded(client: attnbias.Client) -> None:
 
 @in_every_model
 @pytest.mark.parametrize("name", ROPES)
-def test_parameters(client: attnbias.Client, name: str, model: str) -> None:
+def test_parameters_match_transformers(client: attnbias.Client, name: str, model: str) -> None:
     """transformers' float32 powers, quotients and blends: the exponent's rounding is multiplied
     by ln(theta), a blend's by up to 16."""
     rope = ROPES[name]
@@ -231,7 +231,7 @@ def test_parameters(client: attnbias.Client, name: str, model: str) -> None:
 
 
 @pytest.mark.parametrize("theta", [1e4, 5e5, 1e6])
-def test_what_float32_loses(client: attnbias.Client, theta: float) -> None:
+def test_float32_error_matches_docs(client: attnbias.Client, theta: float) -> None:
     """The figures of docs/encodings/rotary.md: of its frequencies and, far away, of its cosines."""
     module = module_of({"rope_type": "default", "rope_theta": theta})
     with mpmath.workprec(PRECISION):
@@ -274,7 +274,7 @@ def test_longrope_switch(client: attnbias.Client, length: int) -> None:
     assert np.all(np.abs(ours - to_array(module.inv_freq)) <= 1e-6 * ours)
 
 
-def test_part_of_a_head_in_gpt_neox(client: attnbias.Client) -> None:
+def test_partial_rotary_in_gpt_neox(client: attnbias.Client) -> None:
     rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
     module = module_of(rope, GPTNeoXConfig, GPTNeoXRotaryEmbedding)
     want = forward(module, POSITIONS)
@@ -298,7 +298,7 @@ def test_deepseek_v3(client: attnbias.Client) -> None:
 
 
 def test_gpt_j(client: attnbias.Client) -> None:
-    """Compact as its table has it, in pairs as its attention repeats it."""
+    """The table is compact; its attention repeats each column in pairs."""
     table = to_array(create_sinusoidal_positions(2048, 64))
     sin, cos = table[:, :32], table[:, 32:]
     frequencies = 1.0 / (10000 ** (torch.arange(0, 64, 2, dtype=torch.int64) / 64))
@@ -339,7 +339,7 @@ def test_multimodal_sections(
 
 
 def test_axial_sections(client: attnbias.Client) -> None:
-    """Qwen2-VL's vision tower: rows, then columns, each from the highest frequency on."""
+    """Qwen2-VL's vision tower has rows, then columns, each starting at the highest frequency."""
     random = np.random.default_rng(2)
     rows, columns = (random.integers(0, 64, 300).tolist() for _ in range(2))
     frequencies = 1.0 / (10000.0 ** (np.arange(0, 40, 2) / 40))
@@ -378,7 +378,7 @@ def llama3_frequency(rope: Parameters, m: int) -> mpmath.mpf:
 @pytest.mark.parametrize(
     "name", ["default of Llama 3", "linear", "yarn", "yarn, not truncated", "llama3"]
 )
-def test_real_numbers(client: attnbias.Client, name: str) -> None:
+def test_tables_are_correctly_rounded(client: attnbias.Client, name: str) -> None:
     rope = ROPES[name]
     random = np.random.default_rng(5)
     positions = [0, 1, 131071, *random.integers(-131072, 1 << 40, 30).tolist()]
@@ -412,7 +412,7 @@ def test_real_numbers(client: attnbias.Client, name: str) -> None:
 def test_x_transformers(
     client: attnbias.Client, parameters: Parameters, fields: Parameters
 ) -> None:
-    """Angles that it leaves to its attention to take the cosine of."""
+    """It leaves the cosine of the angles to its attention."""
     length, dim = 700, 64
     angles = to_array(RotaryEmbedding(dim, **parameters).forward_from_seq_len(length)[0][0])
     encoding = attnbias.Rotary(head_dim=dim, layout="INTERLEAVED", **fields)

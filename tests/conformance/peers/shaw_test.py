@@ -52,7 +52,7 @@ def vectors_of(attention: torch.nn.Module, length: int) -> Array:
 
 @pytest.mark.parametrize("peer", [wav2vec2_bert, seamless_m4t_v2])
 @pytest.mark.parametrize(("left", "right"), [(64, 8), (3, 1), (0, 5), (2, 0), (200, 200)])
-def test_relative_key(client: attnbias.Client, peer: Any, left: int, right: int) -> None:
+def test_relative_key_vectors(client: attnbias.Client, peer: Any, left: int, right: int) -> None:
     torch.manual_seed(left)
     attention = peer(left, right)
     encoding = attnbias.Shaw(left=left, right=right, table=attention.distance_embedding.weight)
@@ -72,7 +72,7 @@ def test_relative_key(client: attnbias.Client, peer: Any, left: int, right: int)
         assert_same_bits(narrow.dense(), to_array(torch.from_numpy(want.copy()).bfloat16()))
 
 
-def test_bert_counts_the_other_way(client: attnbias.Client) -> None:
+def test_bert_counts_query_minus_key(client: attnbias.Client) -> None:
     """BERT's relative_key: embedding(i - j + max_position_embeddings - 1), nothing beyond."""
     longest, dim = 12, 5
     table = np.random.default_rng(1).standard_normal((2 * longest - 1, dim), np.float32)
@@ -90,7 +90,7 @@ def test_bert_counts_the_other_way(client: attnbias.Client) -> None:
         client.get(encoding, query_length=longest + 1, key_length=longest + 1)
 
 
-def test_heads_with_vectors_of_their_own(client: attnbias.Client) -> None:
+def test_per_head_vectors(client: attnbias.Client) -> None:
     heads, left, right, dim = 3, 4, 2, 6
     table = np.random.default_rng(2).standard_normal((heads, left + right + 1, dim))
     encoding = attnbias.Shaw(left=left, right=right, table=table)
@@ -108,7 +108,7 @@ def test_heads_with_vectors_of_their_own(client: attnbias.Client) -> None:
     assert_same_bits(lists, table[:, np.clip(relative, -left, right) + left])
 
 
-def test_indices_pick_the_vectors(client: attnbias.Client) -> None:
+def test_indices_select_the_vectors(client: attnbias.Client) -> None:
     """Training gathers with the indices, without a table."""
     table = np.random.default_rng(3).standard_normal((12, 4), np.float32)
     extent: Any = {"query_length": 20, "key_length": 33, "alignment": "end"}

@@ -62,7 +62,7 @@ COUNTS = [
 
 
 def model_of(model_type: str) -> torch.nn.Module:
-    """By the default config, without numbers of its own; a backbone that needs timm is another."""
+    """Returns the default config's model without weights; ResNet replaces a timm backbone."""
     config_class = CONFIG_MAPPING[model_type]
     config = config_class()
     if getattr(getattr(config, "backbone_config", None), "model_type", "") == "timm_backbone":
@@ -98,7 +98,7 @@ def grid(height: int, width: int, first: int) -> list[list[int]]:
 
 
 def assert_near(got: Array, want: Array, largest_angle: float, base: float) -> None:
-    """A few operations lose an ulp each of the angle, the exponent's rounding ln(base) of it."""
+    """Compares within a few ulps of the angle; the exponent's rounding counts ln(base) times."""
     loss = np.finfo(want.dtype).eps * (math.log(base) + 8)
     assert got.shape == want.shape
     assert np.max(np.abs(got - want)) <= loss * (largest_angle + 1)
@@ -107,10 +107,10 @@ def assert_near(got: Array, want: Array, largest_angle: float, base: float) -> N
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("model_type", FRACTIONS)
-def test_fractions(
+def test_fractional_positions(
     client: attnbias.Client, model_type: str, dtype: torch.dtype, padded: bool
 ) -> None:
-    """Rows and columns count from 1; the lengths are those of what the mask leaves."""
+    """Rows and columns count from 1; the lengths are those of the unmasked part."""
     height, width = (HEIGHT - 4, WIDTH - 9) if padded else (HEIGHT, WIDTH)
     mask = torch.zeros(1, HEIGHT, WIDTH, dtype=torch.bool)
     mask[:, :height, :width] = True
@@ -126,8 +126,8 @@ def test_fractions(
 
 
 @pytest.mark.parametrize("model_type", COUNTS)
-def test_counts(client: attnbias.Client, model_type: str) -> None:
-    """In float64. Rows before columns."""
+def test_integer_positions(client: attnbias.Client, model_type: str) -> None:
+    """Compares in float64; rows come before columns."""
     for module in position_modules(model_type):
         want = to_array(module(WIDTH, HEIGHT, torch.device("cpu"), torch.float64)[0])
         encoding = attnbias.MaeSinusoidal(want.shape[1])
@@ -135,8 +135,8 @@ def test_counts(client: attnbias.Client, model_type: str) -> None:
         assert_near(got, want, WIDTH, 10000)
 
 
-def test_mae(client: attnbias.Client) -> None:
-    """Columns before rows, by a mistake that its checkpoints have."""
+def test_vit_mae_positions(client: attnbias.Client) -> None:
+    """Columns come before rows, a mistake that its checkpoints contain."""
     embeddings = ViTMAEEmbeddings(hf.ViTMAEConfig(image_size=112))
     embeddings.initialize_weights()
     want = to_array(embeddings.position_embeddings[0, 1:])
@@ -146,7 +146,7 @@ def test_mae(client: attnbias.Client) -> None:
 
 
 def test_aimv2(client: attnbias.Client) -> None:
-    """As the model adds them to patches of zeros. Columns before rows, as in ViT-MAE."""
+    """Compares the positions that the model adds to patches of zeros; columns come before rows."""
     config = hf.Aimv2VisionConfig(hidden_size=64, patch_size=2, is_native=True)
     embeddings = Aimv2VisionEmbeddings(config)
     torch.nn.init.zeros_(embeddings.patch_embed.bias)
@@ -158,15 +158,15 @@ def test_aimv2(client: attnbias.Client) -> None:
 
 
 def test_granite_docling(client: attnbias.Client) -> None:
-    """Columns before rows."""
+    """Columns come before rows."""
     want = to_array(GraniteDoclingPositionEmbedding(64, 20).pos_embed)
     rows, columns = grid(20, 20, 0)
     encoding = attnbias.MaeSinusoidal(64)
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want.reshape(400, 64))
 
 
-def test_every_module_of_an_image_is_compared() -> None:
-    """By name: classes of sines, and the modules that build a table of two axes."""
+def test_every_image_position_module_is_compared() -> None:
+    """Finds by name the classes of sines, and the modules that build a table of two axes."""
     compared = {
         type(module).__name__
         for model_type in [*FRACTIONS, *COUNTS]
@@ -183,7 +183,7 @@ def test_every_module_of_an_image_is_compared() -> None:
 
 
 def test_omdet_turbo(client: attnbias.Client) -> None:
-    """In float64. Columns before rows, and pixels column by column."""
+    """Compares in float64; columns come before rows, and pixels are in column order."""
     build = OmDetTurboHybridEncoder.build_2d_sincos_position_embedding
     want = to_array(build(WIDTH, HEIGHT, 256, dtype=torch.float64)[0])
     encoding = attnbias.MaeSinusoidal(256)
@@ -207,8 +207,10 @@ AXES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("odd", ["SINE", "ZERO"])
 @pytest.mark.parametrize("columns", ["INTERLEAVED", "SINES_COSINES", "COSINES_SINES"])
 @pytest.mark.parametrize("axes", AXES)
-def test_real_numbers(client: attnbias.Client, axes: str, columns: Any, odd: Any) -> None:
-    """In every order, and across axes where that has a meaning."""
+def test_tables_are_correctly_rounded(
+    client: attnbias.Client, axes: str, columns: Any, odd: Any
+) -> None:
+    """Covers every order of columns, and across axes if that has a meaning."""
     random = np.random.default_rng(3)
     ids = [random.integers(-1000, 100000, 20).tolist() for _ in AXES[axes]["axes"]]
     dim = sum(AXES[axes].get("axis_dims", [16] * len(ids)))

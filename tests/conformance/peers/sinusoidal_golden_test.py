@@ -76,7 +76,7 @@ def test_worked_example(
 
 @pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES", "TENSOR2TENSOR"])
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
-def test_slices_lists_and_offsets_are_the_whole(
+def test_slices_lists_and_offsets_equal_the_whole(
     client: attnbias.Client, layout: str, dtype: str
 ) -> None:
     encoding = encoding_of(layout, 96)
@@ -88,7 +88,7 @@ def test_slices_lists_and_offsets_are_the_whole(
     assert_same_bits(client.get(encoding, position_ids=ids, data_type=dtype), whole[ids])
 
 
-def test_rotation(client: attnbias.Client) -> None:
+def test_shift_is_a_rotation_of_pairs(client: attnbias.Client) -> None:
     """PE(p + k) = Rot(k) PE(p), pair by pair."""
     table = client.get(attnbias.Sinusoidal(dim=64), positions=4096, data_type="f64")
     sines, cosines = table[:, 0::2], table[:, 1::2]
@@ -99,7 +99,7 @@ def test_rotation(client: attnbias.Client) -> None:
         np.testing.assert_allclose(by_cosine, cosines[k:], rtol=0, atol=1e-12)
 
 
-def test_products_depend_on_the_distance_alone(client: attnbias.Client) -> None:
+def test_inner_products_depend_only_on_distance(client: attnbias.Client) -> None:
     table = client.get(attnbias.Sinusoidal(dim=512), positions=4096, data_type="f64")
     for k, want in [(0, 256), (1, 249.1020978), (5, 189.5966677)]:
         for position in (0, 1, 777, 4090):
@@ -107,11 +107,11 @@ def test_products_depend_on_the_distance_alone(client: attnbias.Client) -> None:
             assert got == pytest.approx(want, abs=1e-7)
 
 
-def test_products_do_not_fall_with_the_distance(client: attnbias.Client) -> None:
+def test_inner_products_are_not_monotonic(client: attnbias.Client) -> None:
     table = client.get(attnbias.Sinusoidal(dim=512), positions=200, data_type="f64")
     assert np.any(np.diff(table @ table[0]) > 0)
 
 
-def test_bf16_tells_few_positions_apart() -> None:
-    """The figure of Transformer-XL, which forms positions in the model's own type."""
+def test_bf16_distinguishes_few_positions() -> None:
+    """Transformer-XL reports this number; it forms positions in the model's own type."""
     assert len(np.unique(np.arange(4096).astype(ml_dtypes.bfloat16))) == 769

@@ -38,14 +38,14 @@ def xlm(length: int, dim: int) -> torch.Tensor:
     [(marian, "SINES_COSINES"), (distilbert, "INTERLEAVED"), (xlm, "INTERLEAVED")],
 )
 @pytest.mark.parametrize(("length", "dim"), [(512, 512), (1024, 64)])
-def test_peers_that_compute_in_float64(
+def test_matches_float64_peers(
     client: attnbias.Client,
     peer: Callable[[int, int], torch.Tensor],
     layout: str,
     length: int,
     dim: int,
 ) -> None:
-    """Bit for bit, but where float64's error of the angle decides; there the peer is wrong."""
+    """Equal bit for bit, unless float64's error of the angle decides; then the peer is wrong."""
     want = to_array(peer(length, dim))
     got = client.get(encoding_of(layout, dim), positions=length)
     assert got.shape == want.shape
@@ -60,14 +60,14 @@ def whisper(length: int, dim: int) -> Array:
 
 
 def m2m_100(length: int, dim: int) -> Array:
-    """fairseq's table, an odd dim among them."""
+    """Returns fairseq's table; odd dims are allowed."""
     return to_array(M2M100SinusoidalPositionalEmbedding.get_embedding(length, dim))
 
 
 @pytest.mark.parametrize(
     ("peer", "dim"), [(whisper, 384), (m2m_100, 512), (m2m_100, 7), (m2m_100, 101)]
 )
-def test_peers_that_compute_in_float32(
+def test_close_to_float32_peers(
     client: attnbias.Client, peer: Callable[[int, int], Array], dim: int
 ) -> None:
     length = 1500
@@ -76,7 +76,7 @@ def test_peers_that_compute_in_float32(
     assert_near(got, want, np.arange(length))
 
 
-def test_fairseq_s_padding(client: attnbias.Client) -> None:
+def test_fairseq_padding(client: attnbias.Client) -> None:
     """Pads stand at padding_idx, tokens from the one after it on. The row of pads is the model's
     to clear, as it is the one that knows its tokens."""
     tokens = torch.tensor([[1, 1, 5, 6, 7]])
@@ -88,14 +88,14 @@ def test_fairseq_s_padding(client: attnbias.Client) -> None:
 
 
 def test_x_transformers(client: attnbias.Client) -> None:
-    """Scaled by a learned number, at first dim^(-1/2)."""
+    """The scale is a learned number, initially dim^(-1/2)."""
     length, start, dim = 900, 77, 64
     peer = ScaledSinusoidalEmbedding(dim)
     scale = float(peer.scale)
     want = to_array(peer(torch.empty(1, length, dim), offset=start))
     encoding = attnbias.Sinusoidal(dim, columns="SINES_COSINES")
     got = client.get(encoding, positions=(start, start + length), scale=scale)
-    # The scale is a power of two, so that nothing is rounded by undoing it.
+    # The scale is a power of two, so that undoing it does not round.
     assert scale == 0.125
     assert_near(got / scale, want / scale, np.arange(start, start + length))
 
@@ -113,7 +113,7 @@ def test_one_timescale(client: attnbias.Client, dim: int) -> None:
     assert_near(got, want, np.arange(10))
 
 
-def test_layers_of_tensor2tensor(client: attnbias.Client) -> None:
+def test_tensor2tensor_layer_signal(client: attnbias.Client) -> None:
     """Its get_layer_timing_signal_sinusoid_1d: the signal of as many positions as layers, of which
     layer n adds row n everywhere."""
     layers, dim = 6, 16

@@ -20,7 +20,7 @@ Cells = list[tuple[int, int]]
 
 
 def sampled_cells(rows: int, columns: int) -> Cells:
-    """Random ones, the first and the last rows, and each column's last element."""
+    """Returns random cells, the first and the last rows, and each column's last element."""
     random = np.random.default_rng(rows)
     sampled = zip(
         random.integers(rows, size=SAMPLES).tolist(),
@@ -38,9 +38,7 @@ def check_cells(table: Any, cells: Cells, dtype: str, reals: list[mpmath.mpf]) -
 
 @pytest.mark.parametrize(("length", "dim"), [(131072, 512), (1048576, 64)])
 @pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES"])
-def test_samples_of_a_large_table(
-    client: attnbias.Client, length: int, dim: int, layout: str
-) -> None:
+def test_large_table_samples(client: attnbias.Client, length: int, dim: int, layout: str) -> None:
     cells = sampled_cells(length, dim)
     reals = [sinusoid(p, c, dim=dim, layout=layout) for p, c in cells]
     for dtype in NUMPY_TYPES:
@@ -81,7 +79,7 @@ def test_other_dims_and_bases(client: attnbias.Client, dim: int, layout: str, ba
         check_cells(client.get(encoding, positions=length, data_type=dtype), cells, dtype, reals)
 
 
-def test_half_precision_does_not_pass_through_float32(client: attnbias.Client) -> None:
+def test_half_precision_is_not_rounded_twice(client: attnbias.Client) -> None:
     """In 131072x512, each element whose float32 lies between two halves is decided by its real
     value; bf16 by way of float32 is wrong in 515 of them."""
     encoding = attnbias.Sinusoidal(dim=512)
@@ -133,7 +131,7 @@ def test_zero_crossings_up_to_the_largest_position(client: attnbias.Client, dim:
 
 
 @pytest.mark.parametrize(("position", "pair"), [(4524508, 5), (7086789, 16)])
-def test_cosines_that_two_float64_fmas_misround(
+def test_cosines_misrounded_by_two_float64_fmas(
     client: attnbias.Client, position: int, pair: int
 ) -> None:
     encoding = attnbias.Sinusoidal(dim=128)

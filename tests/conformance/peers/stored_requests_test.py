@@ -53,7 +53,7 @@ def stub() -> Iterator[Stub]:
 
 
 class Answer:
-    """A request with what was served, and the formula's number for every element."""
+    """A request with its served answer, and the formula's number for every element."""
 
     def __init__(self, spec: Any, header: Any) -> None:
         self.spec = spec
@@ -67,7 +67,7 @@ class Answer:
         self.scale = mpf(default(spec.output, "scale", 1.0))
 
     def element(self, part: Any, index: tuple[int, ...]) -> Any:
-        """The number at an index of a part; None where it is masked."""
+        """Returns the number at an index of a part, or None if it is masked."""
         form = stored.name_of(part, "form")
         if self.case.extent == "table":
             return self._in_table(part.name, *index)
@@ -148,7 +148,7 @@ class Answer:
     @cached_property
     def _pair(self) -> Formula:
         if self.name == "tupe":
-            # The border has what a class token has of its own.
+            # The border has the class token's own numbers.
             return tupe(self.encoding, self.buckets, inside=self._form == "TOEPLITZ")
         if self.name == "alibi":
             return alibi(self.encoding, self.buckets, self.spec.pair.key_length)
@@ -193,7 +193,7 @@ def fill_of(owner: Any, data_type: str) -> float:
 
 
 def sampled(shape: tuple[int, ...], seed: int) -> list[tuple[int, ...]]:
-    """Corners and some others."""
+    """Returns the corners and some other indices."""
     count = math.prod(shape)
     random = np.random.default_rng(seed)
     chosen = {0, count - 1, *random.integers(count, size=SAMPLES - 2).tolist()}
@@ -201,7 +201,7 @@ def sampled(shape: tuple[int, ...], seed: int) -> list[tuple[int, ...]]:
 
 
 def same(got: float, want: float) -> bool:
-    """Zeros of either sign are the same."""
+    """Treats zeros of either sign as equal."""
     return got == want or (math.isnan(got) and math.isnan(want))
 
 
@@ -244,7 +244,7 @@ def errors_of(spec: Any, header: Any, data: bytes, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_numbers_are_the_formula_s(stub: Stub, name: str) -> None:
+def test_stored_tensors_match_formula(stub: Stub, name: str) -> None:
     wrong = []
     with mpmath.workprec(PRECISION):
         for line in stored.lines(name):
@@ -260,8 +260,8 @@ def test_numbers_are_the_formula_s(stub: Stub, name: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("block", range(8))
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_numbers_of_requests_that_are_not_stored(stub: Stub, name: str, block: int) -> None:
-    """With the other blocks, 10 000 random requests."""
+def test_random_tensors_match_formula(stub: Stub, name: str, block: int) -> None:
+    """Together with the other blocks, 10 000 random requests."""
     digest = stub.tables(message("ListTablesRequest")()).tables[0].sha256
     drawn = tensors(name, Recipes(), digest, first=MOST_DRAWN * (1 + block))
     wrong, served = [], 0
@@ -378,7 +378,7 @@ class Logits:
 
 
 @pytest.mark.parametrize("name", [name for name in stored.names() if name not in ENCODINGS])
-def test_logits_are_the_formula_s(stub: Stub, name: str) -> None:
+def test_stored_logits_match_formula(stub: Stub, name: str) -> None:
     wrong, compared = [], 0
     with mpmath.workprec(PRECISION):
         for line in stored.lines(name):

@@ -237,7 +237,7 @@ def of_frames(module: Any, rope_dim: list[int], frames: list[int], sides: list[i
     return sines(result, max(*frames, *sides), **names, **sized([len(frames), *sides]))
 
 
-# As of 480 pixels of a side, and stretched for higher resolutions.
+# Bases of 480 pixels per side, and stretched for higher resolutions.
 @case(
     dits.transformer_kandinsky.Kandinsky5RoPE3D,
     dits.transformer_kandinsky6.Kandinsky6RoPE3D,
@@ -473,7 +473,7 @@ def of_images_in_halves(module: Any, dim: int, lengths: list[int], *stretched: A
     return sines(tables, max(lengths + names["rope_axes_dim"]), **names, **sized(lengths))
 
 
-# Images stand from 65536 on.
+# Image positions start at 65536.
 @case(
     dits.transformer_ideogram4.Ideogram4MRoPE,
     sizes=[(16, (3, 3, 2), 0, [3, 4, 5]), (128, (24, 20, 20), 65536, [1, 32, 48])],
@@ -579,7 +579,7 @@ EMBEDDED = {
 }
 
 
-# By flip_sin_to_cos.
+# The option flip_sin_to_cos.
 ORDERS = {False: "SINES_COSINES", True: "COSINES_SINES"}
 
 
@@ -1189,7 +1189,7 @@ DATA_TYPES = {"float32": "f32", "complex64": "f32", "float64": "f64", "complex12
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("case", CASES, ids=[case.function for case in CASES])
-def test_each_row_gives_its_functions_result(
+def test_each_row_matches_its_function(
     client: attnbias.Client, case: Case, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(1)
@@ -1212,7 +1212,7 @@ def test_each_row_gives_its_functions_result(
 @pytest.mark.parametrize(
     "function", ["WanRotaryPosEmbed", "HunyuanVideoRotaryPosEmbed", "FluxPosEmbed"]
 )
-def test_positions_of_videos_and_images_are_grids(function: str) -> None:
+def test_video_and_image_positions_are_grids(function: str) -> None:
     cases = [case for case in CASES if case.function == function]
     assert cases
     for case in cases:
@@ -1222,11 +1222,11 @@ def test_positions_of_videos_and_images_are_grids(function: str) -> None:
         assert grid_of(positions)["grid"]
 
 
-def test_every_row_has_a_case_and_every_case_a_row() -> None:
+def test_rows_and_cases_correspond() -> None:
     assert {case.function for case in CASES} == ROWS.keys()
 
 
-def test_other_packages_name_encodings() -> None:
+def test_rows_of_other_packages_name_encodings() -> None:
     """Each row names an encoding or begins with "not served"."""
     encodings = {code_of(row.cells[0]) for row in section_of("encodings.md", "Encodings")}
     for section in ("Positions of a sequence", "Relative positions"):

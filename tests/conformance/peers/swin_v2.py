@@ -13,7 +13,7 @@ ROUNDINGS = 3 + 513 + 64
 
 
 def coordinates(module: Swinv2SelfAttention, sides: tuple[int, int]) -> Array:
-    """The paper's, for query - key, in float64."""
+    """Returns the paper's coordinates, for query - key, in float64."""
     axes = []
     for length, side in zip(module.window_size, sides, strict=True):
         distance = np.arange(1 - length, length) * 8 / max(side - 1, 1)

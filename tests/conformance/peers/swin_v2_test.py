@@ -55,8 +55,8 @@ def test_swin_v2(
     assert_near_transformers(client.get(encoding), module, sides)
 
 
-def test_a_pretrained_side_of_one_has_no_coordinates(client: attnbias.Client) -> None:
-    """transformers' are infinite or NaN there; the server refuses it."""
+def test_pretrained_side_of_one_is_rejected(client: attnbias.Client) -> None:
+    """transformers' coordinates are infinite or NaN there; the server rejects it."""
     module = swin_v2_module(2, (4, 4), (1, 1))
     assert not np.isfinite(to_array(module.relative_coords_table)).any()
     encoding = swin_v2_of(module, pretrained_window=(1, 1))

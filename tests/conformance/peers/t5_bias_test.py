@@ -53,7 +53,7 @@ def computed_bias(attention: T5Attention, *lengths: int, past: int = 0) -> np.nd
 
 @pytest.mark.parametrize("is_decoder", [False, True])
 @pytest.mark.parametrize("num_heads", [1, 6, 12, 32])
-def test_every_form_of_the_bias(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
+def test_bias_in_every_form(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
     attention = t5_attention(num_heads, is_decoder=is_decoder)
     encoding = encoding_of(attention)
     for queries, keys in LENGTHS:
@@ -68,7 +68,7 @@ def test_every_form_of_the_bias(client: attnbias.Client, num_heads: int, is_deco
 
 @pytest.mark.parametrize("bucket_rule", ["EXACT", "FLOAT32_LOG"])
 @pytest.mark.parametrize(("num_buckets", "max_distance"), [(64, 256), (320, 800), (9, 20)])
-def test_other_buckets(
+def test_other_bucket_counts(
     client: attnbias.Client, num_buckets: int, max_distance: int, bucket_rule: str
 ) -> None:
     for is_decoder in (False, True):
@@ -82,8 +82,8 @@ def test_other_buckets(
         assert_same_bits(got.view(), computed_bias(attention, 1500, 1500))
 
 
-def test_rule_that_is_only_torch_s(client: attnbias.Client) -> None:
-    """24/889, where the two rules differ: a model of it has torch's bias, not the exact one."""
+def test_float32_log_rule_matches_torch_only(client: attnbias.Client) -> None:
+    """For 24/889 the rules differ: a model with these has torch's bias, not the exact one."""
     attention = t5_attention(2, is_decoder=True, num_buckets=24, max_distance=889)
     want = computed_bias(attention, 1000, 1000)
     torch_s = client.get(
@@ -95,7 +95,7 @@ def test_rule_that_is_only_torch_s(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_rows_of_a_cached_decode(client: attnbias.Client, is_decoder: bool) -> None:
+def test_cached_decode_rows(client: attnbias.Client, is_decoder: bool) -> None:
     attention = t5_attention(8, is_decoder=is_decoder)
     encoding = encoding_of(attention)
     for past in (0, 1, 5, 127, 128, 200, 2000):
@@ -111,7 +111,7 @@ def test_rows_of_a_cached_decode(client: attnbias.Client, is_decoder: bool) -> N
                 assert_same_bits(bias.view(), want)
 
 
-def test_generation_with_a_cache(client: attnbias.Client) -> None:
+def test_cached_generation(client: attnbias.Client) -> None:
     """Compares with the numbers that the attention layer adds, token by token, from one tensor."""
     attention = t5_attention(4, is_decoder=True)
     whole = client.get(encoding_of(attention), query_length=150, key_length=150)
@@ -163,7 +163,7 @@ def test_x_transformers(
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_command_line(attnbias_cli: Any, tmp_path: Path, is_decoder: bool) -> None:
+def test_bias_from_command_line(attnbias_cli: Any, tmp_path: Path, is_decoder: bool) -> None:
     attention = t5_attention(6, is_decoder=is_decoder)
     want = computed_bias(attention, 50, 70)
     table = tmp_path / "table.safetensors"

@@ -79,7 +79,7 @@ def test_bidirectional_configurations(buckets: BucketServer) -> None:
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("num_buckets", "max_distance"), SHIPPED)
-def test_shipped_configurations_are_plain_torch_under_either_rule(
+def test_shipped_configurations_match_torch_under_both_rules(
     client: attnbias.Client, num_buckets: int, max_distance: int, bidirectional: bool
 ) -> None:
     length = 4096
@@ -95,7 +95,7 @@ def test_shipped_configurations_are_plain_torch_under_either_rule(
         assert np.array_equal(got.diagonals, want)
 
 
-def test_committed_differences_leave_out_what_is_shipped() -> None:
+def test_committed_differences_exclude_shipped_configurations() -> None:
     configurations = {(entry[0], entry[1]) for entry in committed_differences()}
     assert len(configurations) == 104
     assert [24, 889, 621, 23, 22] in committed_differences()
@@ -104,8 +104,8 @@ def test_committed_differences_leave_out_what_is_shipped() -> None:
         assert (num_buckets // 2, max_distance) not in configurations
 
 
-def test_bucket_beginnings_of_shipped_configurations() -> None:
-    """The oracle itself, against the numbers of the literature."""
+def test_bucket_starts_of_shipped_configurations() -> None:
+    """Checks the oracle itself, against the numbers of the literature."""
     assert exact_starts(16, 128) == [*range(9), 12, 16, 23, 32, 46, 64, 91]
     assert exact_starts(32, 128) == [
         *range(17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113
@@ -129,7 +129,7 @@ def test_bucket_beginnings_of_shipped_configurations() -> None:
         (40, 640, 40, 24),
     ],
 )
-def test_distance_on_a_border(
+def test_distance_on_bucket_border(
     client: attnbias.Client, num_buckets: int, max_distance: int, distance: int, bucket: int
 ) -> None:
     for bidirectional, factor in [(False, 1), (True, 2)]:
@@ -148,7 +148,7 @@ def test_distance_on_a_border(
         assert got.diagonals[0] == bucket
 
 
-def test_ten_by_ten(client: attnbias.Client) -> None:
+def test_ten_by_ten_matrix(client: attnbias.Client) -> None:
     t5 = attnbias.T5(bidirectional=True)
     got = client.get(t5, query_length=10, key_length=10, values="buckets", form="dense")
     assert got[0].tolist() == [0, 17, 18, 19, 20, 21, 22, 23, 24, 24]
@@ -156,7 +156,7 @@ def test_ten_by_ten(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_indices_stay_in_the_table(client: attnbias.Client, bidirectional: bool) -> None:
+def test_indices_stay_within_table(client: attnbias.Client, bidirectional: bool) -> None:
     for num_buckets, max_distance in [*SHIPPED, (4, 5), (4096, 1 << 20)]:
         t5 = attnbias.T5(
             bidirectional=bidirectional, num_buckets=num_buckets, max_distance=max_distance

@@ -89,7 +89,7 @@ def test_umt5_and_mt5(
     num_heads: int,
     is_decoder: bool,
 ) -> None:
-    """UMT5 has a table for every layer: one encoding each."""
+    """UMT5 has a table per layer: one encoding each."""
     config = config_class(d_model=16, d_kv=4, num_heads=num_heads, is_decoder=is_decoder)
     attention = attention_class(config, has_relative_attention_bias=True, layer_idx=0)
     table = randomised(attention.relative_attention_bias)
@@ -103,7 +103,7 @@ def test_umt5_and_mt5(
 
 @pytest.mark.parametrize(("length", "block"), [(40, 4), (128, 16), (33, 4), (600, 2)])
 def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None:
-    """Tokens stand where their block does; what is left over belongs to the last block."""
+    """Tokens have the position of their block; leftover tokens belong to the last block."""
     config = LongT5Config(
         d_model=16,
         d_kv=4,
@@ -116,7 +116,7 @@ def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None
     blocks = length // block
     with torch.no_grad():
         ones = torch.ones(1, length)
-        # Its mask of blocks, of which none is hidden here: x - 1e10 would lose the bias.
+        # Its mask of blocks, none of which is hidden here: x - 1e10 would lose the bias.
         seen = torch.ones(1, blocks)
         want = to_array(attention.compute_side_bias(ones, seen)[0])
     encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)
@@ -129,7 +129,7 @@ def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None
 
 @pytest.mark.parametrize("block", [1, 10, 128])
 def test_longt5_local(client: attnbias.Client, block: int) -> None:
-    """A block of queries between two blocks of keys."""
+    """A block of queries lies between two blocks of keys."""
     config = LongT5Config(d_model=16, d_kv=4, num_heads=3)
     attention = LongT5LocalAttention(config, has_relative_attention_bias=True)
     table = randomised(attention.relative_attention_bias)
@@ -157,7 +157,7 @@ def test_wavlm(client: attnbias.Client) -> None:
 def by_positions(
     client: attnbias.Client, linear: torch.nn.Linear, ids: list[int], **buckets: int
 ) -> Array:
-    """A bias of pairs of positions; a Linear's weight is [heads, buckets]."""
+    """Returns the bias of pairs of positions; a Linear's weight is [heads, buckets]."""
     encoding = attnbias.T5(
         num_heads=linear.out_features,
         bidirectional=True,
@@ -179,7 +179,7 @@ def by_positions(
 def test_layoutlm(
     client: attnbias.Client, config_class: Any, encoder_class: Any, method: str
 ) -> None:
-    """The sequence, left edges and lower edges of boxes up to 1000."""
+    """Covers the sequence, and left and lower edges of boxes up to 1000."""
     config = config_class(
         hidden_size=24, num_attention_heads=6, num_hidden_layers=1, intermediate_size=8
     )
@@ -201,8 +201,8 @@ def test_layoutlm(
 
 
 @pytest.mark.parametrize("spatial", [False, True])
-def test_layoutlmv3_divides(spatial: bool) -> None:
-    """Only its bias reaches the scores where queries are zeros."""
+def test_layoutlmv3_scaled_bias(spatial: bool) -> None:
+    """With zero queries, only its bias reaches the scores."""
     config = LayoutLMv3Config(
         hidden_size=24, num_attention_heads=6, has_spatial_attention_bias=spatial
     )
@@ -236,7 +236,7 @@ def test_pp_doclayout_v2(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("axis", ["sequence", "horizontal", "vertical"])
 def test_udop(client: attnbias.Client, axis: str) -> None:
-    """Centres between 0 and 1, in float32: a hundred times a difference is truncated."""
+    """Centres are between 0 and 1, in float32; the difference times 100 is truncated."""
     classes: dict[str, Any] = {
         "sequence": RelativePositionBias1D,
         "horizontal": RelativePositionBiasHorizontal,
@@ -265,7 +265,7 @@ def compute_bias(attention: Any, queries: int, keys: int) -> Array:
         return to_array(attention.compute_bias(queries, keys)[0])
 
 
-def test_t5_by_another_name(client: attnbias.Client) -> None:
+def test_t5_derived_models(client: attnbias.Client) -> None:
     sizes = {"d_model": 16, "d_kv": 4, "num_heads": 4}
     attentions = [
         (kind(config(**sizes, is_decoder=is_decoder), True, layer_idx=0), is_decoder)

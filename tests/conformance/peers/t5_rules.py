@@ -22,7 +22,7 @@ LARGEST_DISTANCE = 1024
 
 
 def causal_configurations() -> Iterator[tuple[int, int]]:
-    """Every num_buckets in [4, 128] with every max_distance up to 1024 that it can have."""
+    """Yields every num_buckets in [4, 128] with every max_distance up to 1024 that it can have."""
     for num_buckets in range(4, 129):
         for max_distance in range(num_buckets // 2 + 1, LARGEST_DISTANCE + 1):
             yield num_buckets, max_distance
@@ -39,14 +39,14 @@ def torch_buckets(
 
 
 def rounded_log(x: torch.Tensor) -> torch.Tensor:
-    """Correctly rounded: float64's error is 1e-16, and no tie of float32 is so near."""
+    """Rounds correctly: float64's error is 1e-16, and no float32 tie is that close."""
     return x.double().log().float()
 
 
 def exact_buckets(
     relative: Positions, *, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Buckets:
-    """The algebraic rule: no number here but integers of any size."""
+    """Follows the algebraic rule with integers of any size only."""
     if bidirectional:
         num_buckets //= 2
         right = np.where(relative > 0, num_buckets, 0)

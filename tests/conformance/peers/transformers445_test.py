@@ -60,7 +60,7 @@ def test_transformer_xl(
 
 
 @pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
-def test_bert(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
+def test_bert_relative_key_logits(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
     table = oracle[f"{kind}_table"]
     query, key = (oracle[f"{kind}_{name}"].astype(np.float64) for name in ("query", "key"))
     reach = len(table) // 2
@@ -71,7 +71,7 @@ def test_bert(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
     vectors = client.get(encoding, query_length=tokens, key_length=tokens).dense()
     distance = np.arange(tokens)[:, None] - np.arange(tokens)
     assert_same_bits(vectors, table[distance + reach])
-    # And with them the attention that the model computes, to what float32 leaves of it.
+    # With them, the model's attention matches within float32's precision.
     scores = np.einsum("hid,hjd->hij", query, key) + np.einsum("hid,ijd->hij", query, vectors)
     if kind == "relative_key_query":
         scores += np.einsum("hjd,ijd->hij", key, vectors)
@@ -81,9 +81,7 @@ def test_bert(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
     assert np.allclose(weights, oracle[f"{kind}_weights"], rtol=1e-4, atol=1e-6)
 
 
-def test_bert_refuses_more_tokens_than_it_has_positions(
-    client: attnbias.Client, oracle: Oracle
-) -> None:
+def test_bert_rejects_more_tokens_than_positions(client: attnbias.Client, oracle: Oracle) -> None:
     table = oracle["relative_key_table"]
     reach = len(table) // 2
     encoding = attnbias.Shaw(
@@ -93,8 +91,8 @@ def test_bert_refuses_more_tokens_than_it_has_positions(
         client.get(encoding, query_length=reach + 2, key_length=reach + 2)
 
 
-def test_a_saved_bert(folder: Path, oracle: Oracle) -> None:
-    """Its positions are in the file and not added."""
+def test_saved_bert_checkpoint(folder: Path, oracle: Oracle) -> None:
+    """Its positions are in the file, but the model does not add them."""
     want = oracle["saved_bert_vectors"]
     with serving(folder / "bert") as client:
         tables = {table.name: table.encoding for table in client.list_tables()}

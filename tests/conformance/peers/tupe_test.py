@@ -29,7 +29,7 @@ def weights(*, reset: bool) -> dict[str, Array]:
 
 
 def relative_index(*, reset: bool) -> Array:
-    """T5's buckets; 32 for "other to class", then 16 for "class to other"."""
+    """Returns T5's buckets; 32 for "other to class", then 16 for "class to other"."""
     distance = np.arange(LENGTH)[None, :] - np.arange(LENGTH)[:, None]
     starts = exact_starts(16, 128)
     bucket = np.searchsorted(starts, np.abs(distance), side="right") - 1
@@ -46,7 +46,7 @@ def layer_norm(x: Array, weight: Array, bias: Array) -> Array:
 
 
 def absolute(w: dict[str, Array], *, reset: bool) -> Array:
-    """(p_i U^Q) (p_j U^K)^T / sqrt(2 d), with theta_1 and theta_2 where the class token is."""
+    """Returns (p_i U^Q) (p_j U^K)^T / sqrt(2 d), with theta_1 and theta_2 at the class token."""
     p = layer_norm(w["position_table"], w["norm_weight"], w["norm_bias"])
     shape = (len(p), HEADS, DIM // HEADS)
     query = (p @ w["query_weight"].T + w["query_bias"]).reshape(shape)

@@ -31,7 +31,7 @@ def pinned(package: str, file: str) -> Version:
     return Version(found[1])
 
 
-def test_the_bounds_are_what_is_tested() -> None:
+def test_bounds_match_tested_versions() -> None:
     for package, oldest, newest in (
         ("transformers", "peers", "transformers-newest"),
         ("torch", "peers", "peers"),
@@ -55,7 +55,7 @@ def test_pages_state_the_bounds() -> None:
             assert text.startswith(want, stated.start()), page
 
 
-def test_this_end_is_the_one_meant() -> None:
+def test_installed_versions_match_pins() -> None:
     at_newest = os.environ.get("PEERS_TRANSFORMERS") == "newest"
     want = pinned("transformers", "transformers-newest" if at_newest else "peers")
     assert Version(transformers.__version__) == want

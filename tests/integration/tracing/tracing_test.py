@@ -52,7 +52,7 @@ def traceparent_of(span: dict[str, Any]) -> str:
     return f"00-{span['traceId']}-{span['spanId']}-{span['flags']:02x}"
 
 
-def test_a_span_has_what_the_line_of_its_call_has(start_server: Any, collector: Collector) -> None:
+def test_span_attributes_match_access_log(start_server: Any, collector: Collector) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
         stub.header(alibi(4, 8))
@@ -91,7 +91,7 @@ def test_a_span_has_what_the_line_of_its_call_has(start_server: Any, collector: 
     assert {span["name"].rpartition("/")[0] for span in spans} == {SERVICE, inference.SERVICE}
 
 
-def test_the_events_of_a_span_are_its_phases(start_server: Any, collector: Collector) -> None:
+def test_span_events_are_call_phases(start_server: Any, collector: Collector) -> None:
     server = start_server()
     with server.connect() as stub:
         stub.tensor(alibi(4, 8))
@@ -108,7 +108,7 @@ def test_the_events_of_a_span_are_its_phases(start_server: Any, collector: Colle
     times = [*(int(event["timeUnixNano"]) for event in unary["events"]), end]
     assert times == sorted(times)
     assert times[0] == start
-    # All events of a short call are there, so they give its phases their times.
+    # A short call has all events, so the test reads its phases from them.
     spent = dict.fromkeys(PHASES, 0)
     for event, at, until in zip(unary["events"], times, times[1:], strict=False):
         spent[event["name"]] += until - at
@@ -120,7 +120,7 @@ def test_the_events_of_a_span_are_its_phases(start_server: Any, collector: Colle
     assert {"client", *PHASES} == {event["name"] for event in logits["events"]}
 
 
-def test_a_call_continues_the_trace_of_its_client(start_server: Any, collector: Collector) -> None:
+def test_call_continues_trace_of_client(start_server: Any, collector: Collector) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
         stub.get(request_of(4), metadata=SAMPLED)
@@ -144,7 +144,7 @@ def test_a_call_continues_the_trace_of_its_client(start_server: Any, collector: 
     assert re.fullmatch(f"00-{TRACE_ID}-[0-9a-f]{{16}}-00", traces[2])
 
 
-def test_a_call_that_the_server_fails_is_an_error(start_server: Any, collector: Collector) -> None:
+def test_server_failure_sets_error_status(start_server: Any, collector: Collector) -> None:
     server = start_server()
     with server.connect() as stub:
         error = refused(lambda: stub.get(b"\x7a\x00"))  # a field that no version has
@@ -174,14 +174,14 @@ def test_a_call_that_the_server_fails_is_an_error(start_server: Any, collector: 
         ("parentbased_traceidratio:1.0", (1, 1, 0)),
     ],
 )
-def test_which_calls_have_spans_is_up_to_the_sampler(
+def test_sampler_decides_which_calls_have_spans(
     start_server: Any,
     collector: Collector,
     monkeypatch: pytest.MonkeyPatch,
     setting: str,
     numbers: tuple[int, int, int],
 ) -> None:
-    """Calls without a parent, with a sampled one, and with one that is not sampled."""
+    """Calls without a parent, with a sampled parent, and with an unsampled parent."""
     sampler, _, argument = setting.partition(":")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", argument)
@@ -196,7 +196,7 @@ def test_which_calls_have_spans_is_up_to_the_sampler(
     assert found == [number for number, there in enumerate(numbers) if there]
 
 
-def test_half_of_the_traces_are_half(
+def test_trace_ratio_of_half_samples_half(
     start_server: Any, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
@@ -210,7 +210,7 @@ def test_half_of_the_traces_are_half(
     assert 100 < len(collector.spans()) < 300
 
 
-def test_resources_are_those_of_the_variables(
+def test_resource_attributes_come_from_environment(
     start_server: Any, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resource() -> dict[str, Any]:
@@ -230,7 +230,7 @@ def test_resources_are_those_of_the_variables(
     assert resource()["service.name"] == "biases"
 
 
-def test_the_collector_may_ask_for_certificates(
+def test_mutual_tls_with_collector(
     start_server: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path)
@@ -250,7 +250,7 @@ def test_the_collector_may_ask_for_certificates(
             collector.after(seen + 1)
 
 
-def test_an_endpoint_without_a_scheme_may_be_insecure(
+def test_endpoint_without_scheme_can_be_insecure(
     start_server: Any, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_to(f"localhost:{collector.port}", monkeypatch, EXPORTER_OTLP_INSECURE="true")
@@ -259,7 +259,7 @@ def test_an_endpoint_without_a_scheme_may_be_insecure(
     collector.after(1)
 
 
-def test_headers_are_sent_with_the_spans(
+def test_configured_headers_are_sent_with_spans(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Impostor() as impostor:
@@ -272,7 +272,7 @@ def test_headers_are_sent_with_the_spans(
         assert impostor.metadata[0]["x-team"] == "blue"
 
 
-def test_spans_that_the_collector_rejects_are_counted(
+def test_rejected_spans_are_counted_as_dropped(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # ExportTracePartialSuccess: 1 rejected, "too late"
@@ -297,7 +297,7 @@ def threads_of(server: Server) -> int:
         {"OTEL_TRACES_EXPORTER": "none"},
     ],
 )
-def test_nothing_is_sent_unless_asked_for(
+def test_no_spans_are_sent_by_default(
     start_server: Any,
     collector: Collector,
     monkeypatch: pytest.MonkeyPatch,
@@ -335,7 +335,7 @@ def test_nothing_is_sent_unless_asked_for(
         ("OTEL_TRACES_SAMPLER_ARG", "2"),
     ],
 )
-def test_settings_that_cannot_be_used_are_warned_of(
+def test_invalid_settings_are_warned_about(
     start_server: Any, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     export_to(f"http://127.0.0.1:{free_port()}", monkeypatch)
@@ -352,7 +352,7 @@ def test_settings_that_cannot_be_used_are_warned_of(
     assert f" trace={SAMPLED[0][1]} " in server.log()
 
 
-def test_spans_arrive_once_the_collector_is_there(
+def test_spans_arrive_once_collector_is_reachable(
     start_server: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
@@ -371,7 +371,7 @@ def test_spans_arrive_once_the_collector_is_there(
             eventually(arrives, "spans in the collector")
 
 
-def test_a_collector_that_never_answers_harms_no_call(
+def test_unresponsive_collector_does_not_affect_calls(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with black_hole() as endpoint:
@@ -387,13 +387,13 @@ def test_a_collector_that_never_answers_harms_no_call(
             for _ in range(500):
                 stub.get(request_of(4))
             settled(server)
-        # The rest waits in the queue, or with the exporter.
+        # The rest waits in the queue, or in the exporter.
         assert server.metrics()["attnbias_spans_dropped"] >= 500 - 16 - 8 - 1
         assert server.log().count(WARNING) == 1
         assert server.stop() == 0
 
 
-def test_a_server_that_ends_sends_its_last_spans(
+def test_shutdown_flushes_last_spans(
     start_server: Any, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", LATE)

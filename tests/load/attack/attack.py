@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads in processes of their own, and what a server is like under them and after."""
+"""Loads in separate processes, and the state of a server under them and afterwards."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ _IDLE_SHARE = 0.05  # of one processor
 
 
 class Attack:
-    """A load on a server, until the `with` block ends or it is stopped."""
+    """A load on a server, until the `with` block ends or the load is stopped."""
 
     def __init__(self, name: str, address: str) -> None:
         self.process = subprocess.Popen(
@@ -49,7 +49,7 @@ class Attack:
         self.process.communicate()
 
     def stop(self) -> Counts:
-        """Ends it; how many calls it began, and what became of them."""
+        """Stops the load; returns how many calls it began, and their outcomes."""
         self.process.terminate()
         said, _ = self.process.communicate(timeout=PATIENCE)
         counts: Counts = json.loads(said)
@@ -81,7 +81,7 @@ def _is_runnable(process: "subprocess.Popen[str]") -> bool:
 
 
 def small(n: int) -> bytes:
-    """A request of the n-th of many small tensors."""
+    """Returns a request for the n-th of many small tensors."""
     fields = {"num_heads": 4, "alibi_bias_max": 1 + n / (1 << 20)}
     return request(spec(alibi=fields, pair={"query_length": 8, "key_length": 8}))
 

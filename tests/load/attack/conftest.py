@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a run, shown at its end whatever became of it."""
+"""Prints the figures of a run at its end, also if tests failed."""
 
 import pytest
 

@@ -61,7 +61,7 @@ class Search:
         return by_cost[:WORST]
 
     def run(self, seconds: float) -> None:
-        """Half of the time specs of every encoding, then changes of the worst that were found."""
+        """Tries specs of every encoding for half of the time, then changes of the worst ones."""
         begin = time.monotonic()
         for spec in small_and_wide_specs():
             if time.monotonic() >= begin + seconds / 2:
@@ -97,7 +97,7 @@ class Search:
         return Cost(spec, len(body), self._cpu_seconds_at_rest() - before)
 
     def _cpu_seconds_at_rest(self) -> float:
-        """Once it does nothing any more."""
+        """Returns the processor time once the server is idle."""
         deadline = time.monotonic() + 3
         used = cpu_seconds(self._process.pid)
         while time.monotonic() < deadline:
@@ -109,8 +109,8 @@ class Search:
 
 
 @pytest.mark.parametrize("path", [DESCRIBE, GET, STREAM])
-def test_worst_cost(path: str, figures: Figures) -> None:
-    # A call that has much to answer may cost what can be had until its deadline.
+def test_worst_call_cost_is_bounded(path: str, figures: Figures) -> None:
+    # A call with a large answer may use all available processor time until its deadline.
     bound = MOST_CPU_SECONDS + (0 if path == DESCRIBE else THREADS * DEADLINE)
     with Server(f"--threads={THREADS}") as server:
         assert is_well(server)  # a first call costs more than others

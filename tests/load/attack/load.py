@@ -99,7 +99,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Flood:
-    """Bytes that are sent as fast as they are taken, on connections that never read."""
+    """Bytes sent as fast as they are accepted, on connections that never read."""
 
     what: str
     pieces: Callable[[], Iterable[bytes]]
@@ -162,7 +162,7 @@ def empty_fields(encoding_or_extent: str, repeated: str) -> bytes:
 
 @functools.cache
 def large_request() -> bytes:
-    """Almost 8 MiB of a list of numbers."""
+    """Returns almost 8 MiB of a list of numbers."""
     return request(spec(kerple={"kernel": "KERPLE_KERNEL_LOG", "p": [1.0] * (LARGE // 8)}))
 
 
@@ -261,7 +261,7 @@ def gzip_bomb() -> bytes:
 
 @functools.cache
 def logits() -> bytes:
-    """A ComputeLogits of 8 MiB of vectors, and the query that makes it compute them."""
+    """Returns a ComputeLogits of 8 MiB of vectors, and the query that makes it compute them."""
     term = {"sinusoidal": {"dim": 64, "columns": "COLUMNS_SINES_COSINES"}}
     of = message("LogitsSpec")(
         sinusoidal_distances=term,
@@ -342,7 +342,7 @@ def pings() -> Iterable[bytes]:
 
 
 def patient_pings() -> Iterable[bytes]:
-    """Few enough at a time to be answered, until the answers fill all that lies between."""
+    """Yields pings few enough at a time to be answered, until the answers fill all buffers."""
     for _ in range(10_000):
         yield http2.frame(http2.PING, 0, 0, bytes(8)) * 500
         time.sleep(0.002)
@@ -353,13 +353,13 @@ def many_settings() -> Iterable[bytes]:
 
 
 def half_frame() -> Iterable[bytes]:
-    """A call whose first frame of data is never whole."""
+    """Yields a call whose first data frame is never complete."""
     yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
     yield http2.frame(http2.DATA, 0, 1, struct.pack(">BI", 0, 8 * MIB - 64) + bytes(16000))[:-100]
 
 
 def frames(kind: int, payload: bytes) -> Iterable[bytes]:
-    """A call of frames that add nothing."""
+    """Yields a call of frames that add nothing."""
     yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
     yield from itertools.repeat(http2.frame(kind, 0, 1, payload) * 4096, 100)
 
@@ -378,7 +378,7 @@ def together(number: int, what: str, path: str, body: Callable[[int], bytes], **
 
 
 def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
-    """The same, each on a connection of its own."""
+    """Returns the same calls, each on its own connection."""
     return together(number, what, path, body, connections=number, **how)
 
 

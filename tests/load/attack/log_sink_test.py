@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log that is slow, stuck or full harms neither calls nor the end."""
+"""A slow, blocked or full log affects neither calls nor shutdown."""
 
 import contextlib
 import fcntl
@@ -74,7 +74,7 @@ def closed_pipe() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("sink", [full_device, stuck_pipe, slow_pipe, closed_pipe])
-def test_calls_go_on_and_sigterm_ends_the_server(
+def test_blocked_log_sink_stops_no_calls_or_sigterm(
     sink: Callable[[], contextlib.AbstractContextManager[int]], figures: Figures
 ) -> None:
     with sink() as stderr, Server("--drain-grace=5s", stderr=stderr) as server:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a container of 300 MiB no load gets the server killed, or beyond what its page promises.
-All of them in turn do not kill it in 256 MiB."""
+"""In a container of 300 MiB no load gets the server killed, or beyond the documented memory. Run
+one after another, they do not kill it in 256 MiB."""
 
 import contextlib
 import time
@@ -28,7 +28,7 @@ MOST_SECONDS = 5
 
 
 def endure(server: Server, attack: Attack) -> int:
-    """Waits until the load has done all it can, or killed it; the most memory that was seen."""
+    """Waits until the load is complete or the server is killed; returns the peak memory."""
     deadline = time.monotonic() + MOST_SECONDS
     peak = 0
     while is_alive(server) and time.monotonic() < deadline:
@@ -45,7 +45,7 @@ def is_alive(server: Server) -> bool:
 
 @pytest.mark.parametrize("threads", [2, 16, 64])
 @pytest.mark.parametrize("name", MEMORY)
-def test_memory(name: str, threads: int, figures: Figures) -> None:
+def test_memory_limit_holds_under_each_load(name: str, threads: int, figures: Figures) -> None:
     flags = (f"--threads={threads}", f"--memory-budget={BUDGET}")
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(control_groups.limited_memory(CONTAINER))
@@ -70,7 +70,7 @@ def test_memory(name: str, threads: int, figures: Figures) -> None:
     assert recovered, f"no small call answered in {RECOVERY_SECONDS} s after the attack"
 
 
-def test_one_after_another(figures: Figures) -> None:
+def test_memory_limit_holds_under_successive_loads(figures: Figures) -> None:
     """The memory of one load is released before the next."""
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(control_groups.limited_memory(SMALL_CONTAINER))

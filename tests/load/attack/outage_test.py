@@ -36,7 +36,7 @@ SLACK_SECONDS = 30  # for a process to begin and end, in addition to its call
 
 UNDISTURBED_SECONDS = 45
 """What a stream would take by the link, so that none ends before its outage."""
-SECONDS_BEFORE = 2  # in which it comes
+SECONDS_BEFORE = 2  # within which it arrives
 
 HEADS, LENGTH = 8, 1024
 BIAS_BYTES = HEADS * LENGTH * LENGTH * 4  # 32 chunks
@@ -201,7 +201,7 @@ def run(client: Client, address: str, out: pathlib.Path) -> End:
 def ends(
     kind: str, seconds: float, proxy: Toxiproxy, folder: pathlib.Path
 ) -> dict[str, tuple[float, str]]:
-    """For each client the seconds from the outage's end to its own, and its error or ""."""
+    """Returns for each client the seconds from the outage's end to its own, and its error or ""."""
     with contextlib.ExitStack() as stack:
         cell = Cell(stack, proxy)
         pool = stack.enter_context(ThreadPoolExecutor(len(CLIENTS)))
@@ -243,9 +243,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
 
 @pytest.mark.parametrize("kind", OUTAGES)
 @pytest.mark.parametrize("name", CLIENTS)
-def test_the_call_outlives_the_outage(
-    name: str, kind: str, matrix: Matrix, figures: Figures
-) -> None:
+def test_call_survives_outage(name: str, kind: str, matrix: Matrix, figures: Figures) -> None:
     ended = {seconds: matrix[kind, seconds].result()[name] for seconds in SECONDS}
     figures.add(
         "outage",
@@ -260,7 +258,7 @@ def test_the_call_outlives_the_outage(
     assert max(after for after, _ in ended.values()) <= RECOVERY_SECONDS
 
 
-def test_a_peer_that_is_silent_for_good_is_left(tmp_path: pathlib.Path, figures: Figures) -> None:
+def test_permanently_silent_peer_is_abandoned(tmp_path: pathlib.Path, figures: Figures) -> None:
     with contextlib.ExitStack() as stack:
         cell = Cell(stack, stack.enter_context(toxiproxy()))
         other = f"127.0.0.1:{stack.enter_context(reserved_port())}"

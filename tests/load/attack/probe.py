@@ -25,7 +25,7 @@ def _cached(diagonals: int) -> bytes:
 
 @dataclass
 class Probe:
-    """Calls on one connection, a new one every EVERY_SECONDS whatever became of those before."""
+    """Calls on one connection, a new one every EVERY_SECONDS regardless of earlier ones."""
 
     what: str
     path: str
@@ -74,7 +74,7 @@ def probes() -> list[Probe]:
 
 
 def warm(some: list[Probe], address: str) -> None:
-    """Has what is cached in the cache."""
+    """Loads the cached tensors into the cache."""
     connection = http2.Connection(address)
     for probe in some:
         assert connection.call(probe.path, probe.body(0), PATIENCE).received
@@ -83,7 +83,7 @@ def warm(some: list[Probe], address: str) -> None:
 
 @contextlib.contextmanager
 def running(some: list[Probe], address: str) -> Iterator[None]:
-    """Each on a connection and a thread of its own."""
+    """Runs each probe on its own connection and thread."""
     stop = threading.Event()
     threads = [threading.Thread(target=probe.run, args=(address, stop)) for probe in some]
     for thread in threads:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many small specs, no two alike: what the process has is what it counts, and a constant."""
+"""Many small specs, no two alike: memory is the accounted memory plus a constant."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ def distinct_specs(which: int) -> Calls:
     return Calls("", path, body, at_once=8, connections=2)
 
 
-def test_memory_is_what_is_counted(figures: Figures) -> None:
+def test_unaccounted_memory_does_not_grow(figures: Figures) -> None:
     counts = [dict.fromkeys(("begun", "ended", "answered"), 0) for _ in PATHS]
     with Server(f"--memory-budget={BUDGET}") as server:
 

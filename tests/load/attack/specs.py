@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small specs of every encoding, no two alike, and what becomes of them, a field at a time."""
+"""Small specs of every encoding, no two alike, changed one field at a time."""
 
 import random
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def small_spec(encoding: str, seed: int, length: int = 16) -> Any:
 
 
 def widened(spec: Any) -> Iterator[Any]:
-    """The spec with one of its encoding's whole numbers as large as widths and heads can be."""
+    """Yields the spec with one integer of its encoding as large as widths and heads can be."""
     encoding = spec.WhichOneof("encoding")
     for field, _ in getattr(spec, encoding).ListFields():
         if field.cpp_type in _INTEGER_TYPES and not field.is_repeated:
@@ -46,7 +46,7 @@ def widened(spec: Any) -> Iterator[Any]:
 
 
 def changed(spec: Any, chance: random.Random) -> Any:
-    """The spec with another value of one of its numbers, switches or choices."""
+    """Returns the spec with another value of one number, switch or choice."""
     other = _copy(spec)
     owner, field = chance.choice(list(_places(other)))
     if field.enum_type is not None:
@@ -70,7 +70,7 @@ def _copy(spec: Any) -> Any:
 
 
 def _places(owner: Any) -> Iterator[tuple[Any, Any]]:
-    """Every field of a number, switch or choice, in a message and those that it has."""
+    """Yields every number, switch or choice of a message and of those inside it."""
     for field in owner.DESCRIPTOR.fields:
         if field.is_repeated or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             continue
@@ -81,7 +81,7 @@ def _places(owner: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def in_words(spec: Any) -> str:
-    """On one line, without the numbers of its tables."""
+    """Returns the spec on one line, without the numbers of its tables."""
     short = _copy(spec)
     _empty_tables(short)
     text = text_format.MessageToString(short, as_one_line=True)

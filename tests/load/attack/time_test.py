@@ -32,7 +32,7 @@ def server_on_two_processors() -> Iterator[Server]:
 
 
 def seconds_until_idle(server: Server) -> float:
-    """Until no call is open, none waits and nothing is computed."""
+    """Waits until no call is open or queued, and nothing is computed."""
     began = time.monotonic()
 
     def is_idle() -> bool:
@@ -48,7 +48,7 @@ def seconds_until_idle(server: Server) -> float:
 
 
 @pytest.mark.parametrize("name", TIME)
-def test_small_calls_and_health_are_answered_soon(name: str, figures: Figures) -> None:
+def test_small_calls_and_health_stay_fast_under_load(name: str, figures: Figures) -> None:
     probes = probe.probes()
     what = TIME[name].what
     with server_on_two_processors() as server:
@@ -79,7 +79,7 @@ def test_small_calls_and_health_are_answered_soon(name: str, figures: Figures) -
 
 
 @pytest.mark.parametrize("name", UNWANTED)
-def test_work_that_nobody_wants_ends(name: str, figures: Figures) -> None:
+def test_cancelled_work_stops(name: str, figures: Figures) -> None:
     with server_on_two_processors() as server, Attack(name, server.address):
         time.sleep(WANTED_SECONDS)
         idle_after = seconds_until_idle(server)

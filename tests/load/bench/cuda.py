@@ -75,7 +75,7 @@ def torch_expansion_rates(dtype: torch.dtype, repetitions: int) -> list[float]:
 
 
 def logits_row(repetitions: int) -> Row:
-    """Over the wire, and so with two copies over the bus, as torch's."""
+    """Measures over the wire, and therefore with two copies over the bus, like torch's."""
     with server(ON_DEVICE) as running, attnbias.Client(running.address) as client:
         contest = Contest(client)
         contest.check()
@@ -90,14 +90,14 @@ def logits_row(repetitions: int) -> Row:
 
 
 def listed(client: attnbias.Client, length: int, seed: int) -> Callable[[], Any]:
-    """A dense answer that the CPU has to copy number by number."""
+    """Requests a dense answer that the CPU has to copy number by number."""
     positions = np.random.default_rng(seed).integers(0, 1 << 16, length)
     ids = {"query_positions": positions, "key_positions": positions}
     return partial(client.get, attnbias.ALiBi(num_heads=HEADS), **ids, form="dense")
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Seconds of both by the answer's bytes; where ours are fewer, the device wins."""
+    """Returns seconds of both by the answer's bytes; the device wins if ours are fewer."""
     del running
     lengths = [1 << n for n in range(4, 12)]
     curves: dict[str, list[float]] = {"bytes": [4.0 * HEADS * n * n for n in lengths]}

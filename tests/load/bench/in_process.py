@@ -149,7 +149,7 @@ def rounds_of_methods(contest: T5Contest, *names: str) -> dict[str, Round]:
 
 
 def torch_sinusoid(length: int) -> torch.Tensor:
-    """As the tutorial of torch has it."""
+    """Follows torch's tutorial."""
     position = torch.arange(length).unsqueeze(1)
     div_term = torch.exp(torch.arange(0, DIM, 2) * (-math.log(10000.0) / DIM))
     table = torch.zeros(length, DIM)
@@ -177,7 +177,7 @@ def sinusoidal_row(running: Server, repetitions: int) -> Row:
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Seconds of both by length; where ours are fewer, the wire wins."""
+    """Returns seconds of both by length; the wire wins if ours are fewer."""
     encoding = attnbias.Sinusoidal(dim=DIM)
     lengths = [1 << n for n in range(4, 18)]
     curves: dict[str, list[float]] = {"length": [float(n) for n in lengths]}

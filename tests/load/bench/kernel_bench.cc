@@ -21,7 +21,7 @@ constexpr int64_t kTableBytes = kPositions * kDim * 4;
 constexpr int64_t kHeads = 32;
 constexpr int64_t kLength = 4096;
 
-// Not 0: some processors do not write zeros over zeros to memory.
+// Not 0: some processors skip writing zeros over zeros.
 constexpr int kFill = 0x5A;
 
 // Touched on first use, before any measurement. Large enough for the
@@ -66,7 +66,7 @@ EncodingPtr Sinusoids(v1::Columns columns = v1::COLUMNS_INTERLEAVED) {
   return *MakeEncoding({}, spec);
 }
 
-// A whole table, all preparation included.
+// A whole table, including all preparation.
 void SinusoidFill(benchmark::State& state, const KernelSet& kernels, DataType type,
                   v1::Columns columns) {
   const EncodingPtr encoding = Sinusoids(columns);

@@ -57,7 +57,7 @@ CASES = {
 
 
 def curves(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Seconds from question to answer by length, in the structure's own form."""
+    """Returns seconds from request to answer by length, in the structure's own form."""
     fresh = itertools.count(1)
     result: dict[str, list[float]] = {"length": [float(n) for n in LENGTHS]}
     with attnbias.Client(running.address) as client:

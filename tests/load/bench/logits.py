@@ -30,7 +30,7 @@ class Contest:
         self._term = attnbias.ShawKeys(table=self._table, left=CLIP, right=CLIP)
 
     def gathered(self) -> torch.Tensor:
-        """As the paper's own code has it."""
+        """Follows the paper's own code."""
         position = torch.arange(LENGTH)
         relative = position[None, :] - position[:, None]
         vectors = self._table[relative.clamp(-CLIP, CLIP) + CLIP]  # [queries, keys, dim]
@@ -38,14 +38,14 @@ class Contest:
         return by_query.transpose(0, 1).contiguous()
 
     def spread(self) -> torch.Tensor:
-        """The best in-process route known: products with distinct vectors, picked by index."""
+        """The best in-process route known: products with distinct vectors, selected by index."""
         return self.on("cpu")()
 
     def streamed(self) -> npt.NDArray[Any]:
         return self._client.logits(self._term, self._queries, **self.extent)
 
     def on(self, device: str) -> Callable[[], torch.Tensor]:
-        """That route, on another device and back."""
+        """Runs that route on another device, including both copies."""
         table = self._table.to(device)
 
         def run() -> torch.Tensor:

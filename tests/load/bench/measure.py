@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a comparison is made: both sides by turns, several times, and then a ratio."""
+"""Comparisons: both sides run alternately, several times, and give a ratio."""
 
 import gc
 import math
@@ -15,7 +15,7 @@ Round = Callable[[], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One measure: what this project does, against the real thing, in one run."""
+    """One measure: this project against a reference, in one run."""
 
     what: str
     against: str
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times better ours is."""
+        """Returns how many times better this project is."""
         if self.more_is_better:
             return self.ours / self.theirs
         return self.theirs / self.ours if self.ours > 0 else math.inf

@@ -109,7 +109,7 @@ class Run(NamedTuple):
 
 
 def measured(case: str, length: int, way: str, target: str) -> Run | None:
-    """None where it wanted more memory than MOST_BYTES."""
+    """Returns None if it needed more memory than MOST_BYTES."""
     command = [sys.executable, "-m", "tests.load.bench.models", case, str(length), way, target]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode and "can't allocate memory" in process.stderr:

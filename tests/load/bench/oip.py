@@ -17,7 +17,7 @@ from tests.support.server import Server
 
 NUM_BYTES = 128 << 20
 MODEL = "a model of Triton's Python backend that"
-# As docs/open-inference-protocol.md advises.
+# The settings that docs/open-inference-protocol.md recommends.
 KEEP_MEMORY = ("MALLOC_MMAP_THRESHOLD_=1073741824", "MALLOC_TRIM_THRESHOLD_=2147483648")
 AGAINST = {"computed": f"{MODEL} computes ALiBi by numpy", "ready": f"{MODEL} has the answer ready"}
 

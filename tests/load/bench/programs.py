@@ -42,7 +42,7 @@ def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
 
 
 def server(*flags: str) -> Server:
-    """The server as it is deployed, its log thrown away."""
+    """Runs the server as it is deployed, with its log discarded."""
     return Server(*flags, stderr=subprocess.DEVNULL)
 
 

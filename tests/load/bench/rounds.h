@@ -10,7 +10,7 @@
 
 namespace attnbias {
 
-// Prints "ready", then what each round gives.
+// Prints "ready", then the result of each round.
 inline void RunRounds(const std::function<double()>& round) {
   std::cout << "ready" << std::endl;
   for (std::string line; std::getline(std::cin, line);) {

@@ -39,7 +39,7 @@ def socket_row(running: Server, repetitions: int) -> Row:
 
 
 def flight_row(running: Server, repetitions: int) -> Row:
-    """Both into the same array, whose pages exist; Flight with the batches that suit it best."""
+    """Both write to the same array, whose pages exist; Flight uses its best batch size."""
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
     with attnbias.Client(running.address) as client, flight_server(DENSE_BYTES) as location:
         fetch, best = do_get_into(location, out)

@@ -24,7 +24,7 @@ from tests.support.server_process import running_server
 
 # Target of the Dockerfile; none for the default.
 TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
-# As Debian names it; none for this machine's.
+# Debian's name; none for this machine's.
 ARCHITECTURE = os.environ.get("ATTNBIAS_IMAGE_ARCHITECTURE")
 PROGRAMS = ("usr/local/bin/attnbias", "usr/local/bin/attnbias-server")
 SMALL_ALIBI = '{"spec":{"alibi":{"num_heads":8},"pair":{"query_length":4,"key_length":4}}}'
@@ -76,7 +76,7 @@ def read_only_server(machine: list[str], root: str, config: dict[str, Any]) -> I
         yield address
 
 
-def test_the_image_says_how_it_is_run(buildah: Buildah, container: str) -> None:
+def test_image_config_states_how_to_run_it(buildah: Buildah, container: str) -> None:
     config = buildah.config("attnbias")
     assert config["User"] == "65532:65532"
     assert config["Entrypoint"] == ["attnbias-server"]
@@ -84,7 +84,7 @@ def test_the_image_says_how_it_is_run(buildah: Buildah, container: str) -> None:
     assert config["Healthcheck"]["Test"] == ["CMD", "attnbias", "health"]
 
 
-def test_it_is_for_the_architecture_asked_for(root: str) -> None:
+def test_programs_are_for_requested_architecture(root: str) -> None:
     machines = {"amd64": "X86-64", "arm64": "AArch64"}
     wanted = machines[ARCHITECTURE or output("dpkg", "--print-architecture")]
     for program in PROGRAMS:
@@ -92,7 +92,7 @@ def test_it_is_for_the_architecture_asked_for(root: str) -> None:
         assert re.search(rf"^ *Machine: .*\b{wanted}$", header, re.MULTILINE)
 
 
-def test_the_readme_runs_it_as_it_is(buildah: Buildah, container: str) -> None:
+def test_readme_docker_command_matches_image(buildah: Buildah, container: str) -> None:
     [command] = re.findall(r"^docker run (.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("--rm", action="store_true")
@@ -102,10 +102,10 @@ def test_the_readme_runs_it_as_it_is(buildah: Buildah, container: str) -> None:
     told = parser.parse_args(shlex.split(command))
     ports = [port.split("/")[0] for port in sorted(buildah.config(told.image)["ExposedPorts"])]
     assert told.publish == [f"{port}:{port}" for port in ports]
-    assert told.read_only  # as test_it_serves_from_a_read_only_root runs it
+    assert told.read_only  # as test_serves_from_read_only_root runs it
 
 
-def test_it_holds_no_program_but_ours(root: str) -> None:
+def test_image_holds_only_our_programs(root: str) -> None:
     libraries = re.compile(r"usr/lib(64)?/[^ ]*\.so(\.[0-9.]+)?")
     files = (path for path in pathlib.Path(root).rglob("*") if path.is_file())
     names = {str(path.relative_to(root)) for path in files if path.stat().st_mode & 0o111}
@@ -122,9 +122,7 @@ def linked(root: str, file: str) -> set[str]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_its_bill_names_every_library_that_is_linked(
-    buildah: Buildah, root: str, program: str
-) -> None:
+def test_sbom_names_every_linked_library(buildah: Buildah, root: str, program: str) -> None:
     buildah.write_bill()
     bill = json.loads((ROOT / "build" / "image.spdx.json").read_text())
     named = {item["name"] for item in bill["packages"]}
@@ -142,7 +140,7 @@ def test_its_bill_names_every_library_that_is_linked(
         assert pathlib.Path(root, "usr/share/doc", package, "copyright").is_file()
 
 
-def test_the_notice_names_every_source_package(buildah: Buildah) -> None:
+def test_notice_names_every_source_package(buildah: Buildah) -> None:
     buildah.write_bill()
     bill = (ROOT / "build" / "image.spdx.json").read_text()
     sources = set(re.findall(r"pkg:deb/debian/([^@]+)@[^\"]*arch=source", bill))
@@ -152,7 +150,7 @@ def test_the_notice_names_every_source_package(buildah: Buildah) -> None:
     assert names <= set(re.findall(r"[-.\w]*\w", (ROOT / "NOTICE").read_text()))
 
 
-def test_its_grpc_is_the_current_one(root: str) -> None:
+def test_linked_grpc_is_the_pinned_one(root: str) -> None:
     [wanted] = re.findall(
         r"src:grpc:any\nPin: version ([0-9.]+)\.\*$",
         (ROOT / "cmake" / "current-grpc.pref").read_text(),
@@ -162,11 +160,11 @@ def test_its_grpc_is_the_current_one(root: str) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_its_programs_are_hardened(root: str, program: str) -> None:
+def test_programs_are_hardened(root: str, program: str) -> None:
     assert lacks(pathlib.Path(root, program)) == []
 
 
-def test_a_program_without_protection_is_seen(tmp_path: pathlib.Path) -> None:
+def test_unhardened_program_is_detected(tmp_path: pathlib.Path) -> None:
     program = tmp_path / "bare"
     (tmp_path / "bare.c").write_text("int main(void) { return 0; }")
     without = ("-no-pie", "-fno-stack-protector", "-fcf-protection=none", "-Wl,-rpath,/elsewhere")
@@ -176,12 +174,12 @@ def test_a_program_without_protection_is_seen(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.skipif(TARGET != "cuda", reason="only the target cuda has it")
-def test_it_holds_what_multiplies_on_a_device(root: str) -> None:
+def test_cuda_image_holds_cublas(root: str) -> None:
     assert "/usr/lib/libcublasLt.so.13" in linked(root, "usr/lib/libcublas.so.13")
     assert linked(root, "usr/lib/libattnbias_cuda.so")
 
 
-def test_it_serves_from_a_read_only_root(
+def test_serves_from_read_only_root(
     machine: list[str], buildah: Buildah, container: str, root: str
 ) -> None:
     config = buildah.config("attnbias")
@@ -194,7 +192,7 @@ def test_it_serves_from_a_read_only_root(
 
 @pytest.mark.skipif(ARCHITECTURE is None, reason="would compare this machine's with itself")
 @pytest.mark.parametrize("request_", [SMALL_ALIBI, ROTARY])
-def test_it_serves_what_a_server_of_this_machine_serves(
+def test_serves_same_bytes_as_native_server(
     machine: list[str], buildah: Buildah, root: str, request_: str
 ) -> None:
     there = read_only_server(machine, root, buildah.config("attnbias"))
@@ -202,13 +200,13 @@ def test_it_serves_what_a_server_of_this_machine_serves(
         assert fetched(server, request_) == fetched(local, request_)
 
 
-def test_the_health_check_fails_without_a_server(buildah: Buildah, container: str) -> None:
+def test_health_check_fails_without_server(buildah: Buildah, container: str) -> None:
     [_, *health] = buildah.config("attnbias")["Healthcheck"]["Test"]
     with pytest.raises(subprocess.CalledProcessError):
         buildah("run", "--env=ATTNBIAS_SERVER=127.0.0.1:1", container, "--", *health)
 
 
-def test_it_trusts_the_authorities_in_its_store(
+def test_trusts_authorities_in_its_store(
     machine: list[str], root: str, tmp_path: pathlib.Path
 ) -> None:
     authority = Authority(tmp_path)
@@ -222,14 +220,14 @@ def test_it_trusts_the_authorities_in_its_store(
         output(*machine, *words)
 
 
-def test_it_knows_time_zones_and_its_release(root: str) -> None:
+def test_has_time_zones_and_os_release(root: str) -> None:
     zone = pathlib.Path(root, "usr/share/zoneinfo/Europe/Berlin")
     with zone.open("rb") as file:
         assert zoneinfo.ZoneInfo.from_file(file).tzname(datetime.datetime(2026, 7, 1)) == "CEST"
     assert "ID=debian" in pathlib.Path(root, "etc/os-release").read_text()
 
 
-def test_it_runs_without_privileges(root: str) -> None:
+def test_only_tmp_is_world_writable(root: str) -> None:
     paths = (path for path in pathlib.Path(root).rglob("*") if not path.is_symlink())
     found = [path for path in paths if path.stat().st_mode & 0o002 or path.stat().st_uid != 0]
     assert found == [pathlib.Path(root, "tmp")]

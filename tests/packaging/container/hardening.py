@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which protections of cmake/Hardening.cmake a program lacks, as binutils read it."""
+"""Finds the protections of cmake/Hardening.cmake that a program lacks, as binutils reports them."""
 
 import pathlib
 import re
 import subprocess
 
-# How compilers mark where an indirect jump may land: endbr64, paciasp; by the e_machine of ELF.
+# Instructions that mark valid targets of indirect jumps: endbr64, paciasp; by the e_machine of ELF.
 LANDING_PADS = {62: b"\xf3\x0f\x1e\xfa", 183: b"\x3f\x23\x03\xd5"}
-# Programs have a few in any case, from the compiler's own start files.
+# Programs always have a few, from the compiler's own start files.
 FEW_LANDING_PADS = 100
 
 

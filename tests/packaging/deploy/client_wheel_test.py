@@ -12,7 +12,7 @@ CLIENT = ROOT / "client" / "python"
 PROTO = ROOT / "proto"
 
 
-def test_a_copy_of_the_client_alone_names_what_is_missing(tmp_path: pathlib.Path) -> None:
+def test_build_without_contract_names_missing_folder(tmp_path: pathlib.Path) -> None:
     copy = shutil.copytree(CLIENT, tmp_path / "a" / "b" / "copy")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
@@ -22,7 +22,7 @@ def test_a_copy_of_the_client_alone_names_what_is_missing(tmp_path: pathlib.Path
     assert "install it inside a clone of the whole repository" in done.stderr
 
 
-def test_an_sdist_has_the_contract(tmp_path: pathlib.Path) -> None:
+def test_sdist_contains_contract(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path]
     subprocess.run(command, cwd=CLIENT, check=True)
     (archive,) = tmp_path.iterdir()

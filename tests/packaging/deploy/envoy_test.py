@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envoy's manifests are what Kubernetes accepts, and agree with its configuration."""
+"""Envoy's manifests are valid for Kubernetes, and agree with its configuration."""
 
 import pathlib
 import re
@@ -25,7 +25,7 @@ def config() -> dict[str, Any]:
     return dict(yaml.safe_load((ENVOY / "envoy.yaml").read_text()))
 
 
-def test_selectors_find_the_pods() -> None:
+def test_selectors_match_the_pods() -> None:
     resources = kustomized(ENVOY)
     [service] = of_kind(resources, "Service")
     [budget] = of_kind(resources, "PodDisruptionBudget")
@@ -38,7 +38,7 @@ def test_selectors_find_the_pods() -> None:
         assert selector.items() <= labels
 
 
-def test_ports_are_those_that_envoy_listens_on() -> None:
+def test_container_ports_match_listeners() -> None:
     resources = kustomized(ENVOY)
     listening = {
         listener["address"]["socket_address"]["port_value"]
@@ -50,7 +50,7 @@ def test_ports_are_those_that_envoy_listens_on() -> None:
     assert metadata["annotations"]["prometheus.io/port"] == str(ports["metrics"])
 
 
-def test_every_file_is_where_envoy_looks_for_it() -> None:
+def test_every_configured_file_is_mounted() -> None:
     container, pod = server_of(kustomized(ENVOY)), pod_of(kustomized(ENVOY))
     folder = pathlib.PurePath(container["workingDir"])
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
@@ -62,7 +62,7 @@ def test_every_file_is_where_envoy_looks_for_it() -> None:
     assert volumes["config"]["configMap"]["name"] == made["metadata"]["name"]
 
 
-def test_the_chart_is_found_by_the_name_and_the_certificate_that_the_page_sets(
+def test_documented_edits_connect_to_chart_over_tls(
     tmp_path: pathlib.Path,
 ) -> None:
     folder = shutil.copytree(ENVOY, tmp_path / "envoy")
@@ -82,7 +82,7 @@ def test_the_chart_is_found_by_the_name_and_the_certificate_that_the_page_sets(
     assert secret["name"] == trusted["validation_context_sds_secret_config"]["name"]
 
 
-def test_the_heap_leaves_room_in_the_memory() -> None:
+def test_heap_limit_is_below_memory_limit() -> None:
     limit = server_of(kustomized(ENVOY))["resources"]["limits"]["memory"]
     [heap] = [
         monitor["typed_config"]["max_heap_size_bytes"]

@@ -178,7 +178,7 @@ def together(names: Iterator[str] | tuple[str, ...]) -> Values:
 
 
 def cases() -> dict[str, tuple[str, ...]]:
-    """None, each alone, as many as go together, and those without one each."""
+    """Returns no features, each alone, as many as are compatible, and those without one each."""
     found: dict[str, tuple[str, ...]] = {"nothing": ()}
     found |= {name: (name,) for name in FEATURES}
     for sides in itertools.product(*ALTERNATIVES):
@@ -204,7 +204,7 @@ def made(case: str) -> list[Resource]:
 each_case = pytest.mark.parametrize("case", CASES)
 
 
-def test_the_cases_have_every_feature_on_and_off() -> None:
+def test_cases_turn_every_feature_on_and_off() -> None:
     for name in FEATURES:
         assert CASES[name] == (name,)
         assert any(name in on and len(on) > 10 for on in CASES.values())
@@ -223,7 +223,7 @@ def test_schemas_accept_every_resource(case: str, schemas: pathlib.Path) -> None
     assert sorted(verdicts) == sorted(f"statusValid {one['kind']}" for one in made(case))
 
 
-def test_schemas_refuse_an_unknown_field_of_every_kind(schemas: pathlib.Path) -> None:
+def test_schemas_reject_unknown_field_of_every_kind(schemas: pathlib.Path) -> None:
     kinds = {one["kind"]: one for case in CASES for one in made(case)}
     assert len(kinds) == 14
     for kind, resource in kinds.items():
@@ -254,7 +254,7 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
 
 
 @each_case
-def test_each_file_that_a_setting_names_is_mounted(case: str) -> None:
+def test_every_file_named_by_a_setting_is_mounted(case: str) -> None:
     server = server_of(made(case))
     mounts = [mount["mountPath"] for mount in server["volumeMounts"]]
     used = {"/scratch"} & set(mounts)
@@ -278,7 +278,7 @@ def test_volumes_are_mounted_once(case: str) -> None:
 
 
 @each_case
-def test_each_mount_of_a_container_has_a_volume(case: str) -> None:
+def test_every_container_mount_has_a_volume(case: str) -> None:
     pod = pod_of(made(case))
     volumes = {one["name"] for one in pod["volumes"]}
     containers = [*pod.get("initContainers", []), *pod["containers"]]
@@ -286,7 +286,7 @@ def test_each_mount_of_a_container_has_a_volume(case: str) -> None:
 
 
 @each_case
-def test_resources_find_each_other(case: str) -> None:
+def test_selectors_and_ports_match_across_resources(case: str) -> None:
     found = made(case)
     main = workload(found)
     template = main["spec"]["template"]
@@ -364,8 +364,8 @@ def test_probes_reach_a_port_without_tls(case: str) -> None:
 
 
 @each_case
-def test_a_rollout_can_go_on(case: str) -> None:
-    """Kubernetes refuses a rollout that may neither add nor remove, and a DaemonSet's with both."""
+def test_rollout_can_proceed(case: str) -> None:
+    """Kubernetes rejects a rollout that may neither add nor remove, and a DaemonSet's with both."""
     spec = workload(made(case))["spec"]
     rolling = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
     assert sorted(rolling.values()) == [0, 1]
@@ -419,13 +419,13 @@ def check_config(resources: list[Resource], pod_root: pathlib.Path) -> dict[str,
 
 
 @each_case
-def test_the_server_has_the_settings_of_its_file(case: str, pod_root: pathlib.Path) -> None:
+def test_server_accepts_rendered_settings(case: str, pod_root: pathlib.Path) -> None:
     effective = check_config(made(case), pod_root)
     wanted = {name: ",".join(values) for name, values in all_settings(made(case)).items()}
     assert {name: effective[name] for name in wanted} == wanted
 
 
-def test_folders_have_any_name_that_the_file_can_hold(pod_root: pathlib.Path) -> None:
+def test_special_characters_in_folder_names_are_escaped(pod_root: pathlib.Path) -> None:
     folder = r'a "b"\c [d] \n = {e}; ${f}'
     tables = pod_root / "var" / "lib" / "attnbias" / "tables" / folder
     tables.mkdir()
@@ -457,14 +457,14 @@ def test_extra_flags_are_settings() -> None:
     }
 
 
-def test_flags_with_variables_of_the_pod_stay_flags() -> None:
+def test_flags_with_pod_variables_stay_flags() -> None:
     flag = "--table=a=/$(POD_IP)"
     found = rendered({"extraFlags": [flag]})
     assert server_of(found)["args"] == ["--config=/etc/attnbias/config/attnbias.toml", flag]
     assert settings_of(found) == settings_of(made("nothing"))
 
 
-def test_flags_that_follow_from_values_are_the_servers() -> None:
+def test_flags_reserved_by_chart_exist_in_server() -> None:
     helpers = (CHART / "templates" / "_helpers.tpl").read_text()
     [refused] = re.findall(r'"attnbias.flagsOfTheChart" -}}\n(.*?){{', helpers, re.DOTALL)
     names = set(yaml.safe_load(refused))
@@ -486,7 +486,7 @@ def further_settings(case: str) -> dict[str, Any]:
     return {name: one for name, one in settings_of(made(case)).items() if name not in always}
 
 
-def test_a_deployments_features() -> None:
+def test_deployment_values_are_rendered() -> None:
     assert workload(made("five replicas"))["spec"]["replicas"] == 5
     assert server_of(made("an image"))["image"] == "example.org/attnbias:1"
     assert server_of(made("resources"))["resources"] == FEATURES["resources"]["resources"]
@@ -528,7 +528,7 @@ def test_a_deployments_features() -> None:
     assert budget("no budget") == []
 
 
-def test_names() -> None:
+def test_name_overrides_are_rendered() -> None:
     assert workload(made("names"))["metadata"]["name"] == "bias-of-all"
     assert workload(made("names"))["spec"]["selector"]["matchLabels"] == {
         "app.kubernetes.io/name": "bias",
@@ -537,7 +537,7 @@ def test_names() -> None:
     assert workload(rendered({"nameOverride": "other"}))["metadata"]["name"] == "attnbias-other"
 
 
-def test_common_labels_are_everywhere() -> None:
+def test_common_labels_are_on_every_resource() -> None:
     fullest = max(CASES, key=lambda case: len(CASES[case]))
     template = workload(made(fullest))["spec"]["template"]
     for resource in [*made(fullest), template]:
@@ -545,14 +545,14 @@ def test_common_labels_are_everywhere() -> None:
     assert "owner" not in workload(made(fullest))["spec"]["selector"]["matchLabels"]
 
 
-def test_containers_stand_next_to_the_server() -> None:
+def test_extra_containers_and_volumes_are_rendered() -> None:
     pod = pod_of(made("containers and volumes"))
     assert [one["name"] for one in pod["initContainers"]] == ["before"]
     assert [one["name"] for one in pod["containers"]] == ["attnbias", "beside"]
     assert [one["name"] for one in pod["volumes"]] == ["config", "scratch"]
 
 
-def test_security_contexts_are_the_users_on_top_of_the_charts() -> None:
+def test_security_contexts_merge_user_values() -> None:
     pod = pod_of(made("security contexts"))
     assert pod["securityContext"] == {
         "runAsNonRoot": True,
@@ -565,13 +565,13 @@ def test_security_contexts_are_the_users_on_top_of_the_charts() -> None:
     assert context.items() >= {"runAsNonRoot": True, "readOnlyRootFilesystem": True}.items()
 
 
-def test_spread_counts_this_release_unless_told_otherwise() -> None:
+def test_spread_defaults_to_pods_of_this_release() -> None:
     zone, host = pod_of(made("placement"))["topologySpreadConstraints"]
     assert zone["labelSelector"] == workload(made("placement"))["spec"]["selector"]
     assert host["labelSelector"] == {"matchLabels": {"team": "models"}}
 
 
-def test_values_reach_the_services_account_and_routes() -> None:
+def test_values_reach_service_account_and_routes() -> None:
     annotations = {"example.org/a": "b"}
     service, headless = of_kind(made("load balancer"), "Service")
     assert service["metadata"]["annotations"] == annotations
@@ -595,7 +595,7 @@ def test_values_reach_the_services_account_and_routes() -> None:
     assert route["spec"]["rules"][0]["matches"] == given["matches"]
 
 
-def test_the_charts_page_in_a_catalogue_is_complete() -> None:
+def test_chart_metadata_for_catalogues_is_complete() -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     icon = about["icon"].removeprefix("https://raw.githubusercontent.com/attnbias/attnbias/main/")
     assert (ROOT / icon).is_file()
@@ -603,13 +603,13 @@ def test_the_charts_page_in_a_catalogue_is_complete() -> None:
     assert [sorted(one) for one in about["maintainers"]] == [["name", "url"]]
 
 
-def test_an_ingress_has_all_paths_unless_told_otherwise() -> None:
+def test_ingress_defaults_to_all_paths() -> None:
     [ingress] = of_kind(made("ingress"), "Ingress")
     paths = {rule["host"]: rule["http"]["paths"][0]["path"] for rule in ingress["spec"]["rules"]}
     assert paths == {"attnbias.example.org": "/", "example.org": "/grpc"}
 
 
-def test_tables_and_checkpoints() -> None:
+def test_table_and_checkpoint_flags_are_rendered() -> None:
     assert further_settings("tables of a claim") == {"tables": "/var/lib/attnbias/tables/t/small"}
     assert further_settings("tables of a config map") == {"tables": "/var/lib/attnbias/tables"}
     assert further_settings("tables of a remote") == {"tables": "/var/lib/attnbias/remote/tables"}
@@ -622,7 +622,7 @@ def test_tables_and_checkpoints() -> None:
     }
 
 
-def test_remotes_are_fetched_before_the_server_starts_and_kept_current() -> None:
+def test_remotes_are_fetched_before_start_and_kept_current() -> None:
     one, three = pod_of(made("tables of a remote")), pod_of(made("checkpoints"))
     for pod, pairs in (
         (one, ["s3:models/tables", "/var/lib/attnbias/remote/tables"]),
@@ -645,13 +645,13 @@ def test_remotes_are_fetched_before_the_server_starts_and_kept_current() -> None
     assert "env" not in three["containers"][1]
 
 
-def test_precompute_is_a_file() -> None:
+def test_precompute_is_rendered_as_a_file() -> None:
     file = files_of(made("precompute"))["precompute.json"]
     assert json.loads(file) == FEATURES["precompute"]["precompute"]
     assert further_settings("precompute") == {"precompute": "/etc/attnbias/config/precompute.json"}
 
 
-def test_a_changed_configuration_rolls_out() -> None:
+def test_changed_configuration_triggers_rollout() -> None:
     def annotations(values: Values) -> dict[str, str]:
         return dict(workload(rendered(values))["spec"]["template"]["metadata"]["annotations"])
 
@@ -668,7 +668,7 @@ def test_a_changed_configuration_rolls_out() -> None:
     assert annotations({"replicaCount": 5}) == annotations({})
 
 
-def test_tls() -> None:
+def test_tls_certificate_is_mounted() -> None:
     [certificate] = of_kind(made("tls of cert-manager"), "Certificate")
     _, volume = pod_of(made("tls of cert-manager"))["volumes"]
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
@@ -680,7 +680,7 @@ def test_tls() -> None:
     assert settings["tls-client-ca"] == "/etc/attnbias/tls-client-ca/ca.crt"
 
 
-def test_a_network_policy_lets_nobody_else_in_and_nothing_out() -> None:
+def test_network_policy_denies_all_other_traffic() -> None:
     [policy] = of_kind(made("network policy"), "NetworkPolicy")
     spec = policy["spec"]
     assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
@@ -694,7 +694,7 @@ def test_a_network_policy_lets_nobody_else_in_and_nothing_out() -> None:
     assert closed["spec"]["egress"] == []
 
 
-def test_a_network_policy_lets_rclone_out() -> None:
+def test_network_policy_allows_rclone_egress() -> None:
     own = {"ports": [{"port": 9000}], "to": [{"podSelector": {}}]}
     policy = {"networkPolicy": {"enabled": True, "egress": [own]}}
     [open_] = of_kind(rendered(merged(policy, FEATURES["tables of a remote"])), "NetworkPolicy")
@@ -709,7 +709,7 @@ def test_a_network_policy_lets_rclone_out() -> None:
     assert closed["spec"]["egress"] == [own]
 
 
-def test_a_socket_beside_the_port() -> None:
+def test_socket_listens_in_addition_to_port() -> None:
     assert further_settings("socket") == {
         "listen": ["[::]:50051", f"unix:{SOCKET}/attnbias.sock"],
         "socket-mode": "0666",
@@ -723,7 +723,7 @@ def test_a_socket_beside_the_port() -> None:
     assert first["command"][1] == "0:7"
 
 
-def test_annotations_give_way_to_the_service_monitor_and_to_the_users() -> None:
+def test_scrape_annotations_yield_to_monitor_and_user() -> None:
     def annotations(case: str) -> dict[str, str]:
         found = dict(workload(made(case))["spec"]["template"]["metadata"]["annotations"])
         del found["checksum/config"]
@@ -737,7 +737,7 @@ def test_annotations_give_way_to_the_service_monitor_and_to_the_users() -> None:
     }
 
 
-def test_rules_and_dashboards_are_those_of_deploy() -> None:
+def test_rules_and_dashboards_match_deploy_folder() -> None:
     rules = ROOT / "deploy" / "prometheus" / "rules.yaml"
     assert rules.samefile(CHART / "files" / "rules.yaml")
     [rule] = of_kind(made("prometheus rule"), "PrometheusRule")
@@ -752,7 +752,7 @@ def test_rules_and_dashboards_are_those_of_deploy() -> None:
         assert path.samefile(CHART / "files" / "dashboards" / path.name)
 
 
-def test_a_package_makes_the_same(tmp_path: pathlib.Path) -> None:
+def test_packaged_chart_renders_the_same(tmp_path: pathlib.Path) -> None:
     subprocess.run(
         ["helm", "package", CHART, "--destination", tmp_path], check=True, stdout=subprocess.DEVNULL
     )
@@ -761,7 +761,7 @@ def test_a_package_makes_the_same(tmp_path: pathlib.Path) -> None:
     assert rendered(together(CASES[fullest]), package) == made(fullest)
 
 
-def test_releases_of_one_namespace_do_not_meet() -> None:
+def test_releases_in_one_namespace_do_not_conflict() -> None:
     one = documents(helm("template", "one", CHART).stdout)
     other = documents(helm("template", "other", CHART).stdout)
     assert {one["metadata"]["name"] for one in one}.isdisjoint(
@@ -771,21 +771,21 @@ def test_releases_of_one_namespace_do_not_meet() -> None:
     assert not workload(other)["spec"]["selector"]["matchLabels"].items() <= labels
 
 
-def test_names_are_not_too_long() -> None:
+def test_names_stay_within_63_characters() -> None:
     longest = "r" * 53
     for resource in documents(helm("template", longest, CHART).stdout):
         assert len(resource["metadata"]["name"]) <= 63
 
 
-def test_the_page_has_a_line_that_renders_the_chart() -> None:
+def test_documented_command_renders_the_chart() -> None:
     [line] = re.findall(r"^\./dev (helm template .*)$", PAGE.read_text(), re.MULTILINE)
     made = subprocess.run(line.split(), cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     assert documents(made.stdout) == rendered({})
 
 
-def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
-    # Helm shows notes only of what it installs, so in a copy they are a resource.
+def test_notes_state_server_address(tmp_path: pathlib.Path) -> None:
+    # Helm shows notes only on installation, so in a copy they are a resource.
     chart = shutil.copytree(CHART, tmp_path / "attnbias")
     templates = chart / "templates"
     text = (templates / "NOTES.txt").read_text()
@@ -866,7 +866,7 @@ REFUSED: list[tuple[Values, str]] = [
 
 
 @pytest.mark.parametrize(("values", "named"), REFUSED, ids=str)
-def test_bad_values_are_refused(values: Values, named: str) -> None:
+def test_invalid_values_are_rejected(values: Values, named: str) -> None:
     said = helm("template", "attnbias", CHART, values=values)
     assert said.returncode != 0
     assert "schema" in said.stderr
@@ -922,26 +922,26 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
 
 
 @pytest.mark.parametrize(("values", "complaint"), UNFIT, ids=str)
-def test_what_does_not_go_together_is_refused(values: Values, complaint: str) -> None:
+def test_conflicting_values_are_rejected(values: Values, complaint: str) -> None:
     said = helm("template", "attnbias", CHART, values=values)
     assert said.returncode != 0
     assert f": {complaint}" in said.stderr
 
 
-def test_a_repository_may_have_a_port() -> None:
+def test_image_repository_may_have_a_port() -> None:
     repository = "example.org:5000/attnbias"
     made = server_of(rendered({"image": {"repository": repository}}))
     assert made["image"].startswith(f"{repository}:")
 
 
-def test_the_least_grace_period_is_that_of_the_servers_drain() -> None:
+def test_minimum_grace_period_covers_drain() -> None:
     usage = run_server("--help").stdout
     seconds = re.findall(r"--(?:shutdown-delay|drain-grace) DURATION=(\d+)s", usage)
     assert sum(map(int, seconds)) == 35
     assert rendered({"terminationGracePeriodSeconds": 36})
 
 
-def test_a_shorter_drain_may_have_a_shorter_grace_period() -> None:
+def test_shorter_drain_allows_shorter_grace_period() -> None:
     short = {"terminationGracePeriodSeconds": 10}
     assert rendered(short | {"extraFlags": ["--shutdown-delay=1s", "--drain-grace=5s"]})
     assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
@@ -961,8 +961,8 @@ def test_the_schema_lists_every_value() -> None:
     compare(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "values")
 
 
-def test_another_chart_can_have_it_below(tmp_path: pathlib.Path) -> None:
-    """Helm gives such a chart a value of its own, `global`."""
+def test_chart_works_as_subchart(tmp_path: pathlib.Path) -> None:
+    """Helm adds a value `global` to such a chart."""
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "attnbias").symlink_to(CHART)
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: above, version: 0.1.0}")
@@ -975,7 +975,7 @@ def test_every_value_is_described() -> None:
     assert [row for row in rows if not row.endswith(". |")] == []
 
 
-def test_what_the_page_shows_is_accepted() -> None:
+def test_documented_values_are_accepted() -> None:
     shown = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     assert len(shown) == 8
     for block in shown:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests are what Kubernetes accepts, and agree with each other and the image."""
+"""The manifests are valid for Kubernetes, and agree with each other and the image."""
 
 import copy
 import pathlib
@@ -31,7 +31,7 @@ def test_schemas_accept_every_resource(folder: pathlib.Path, schemas: pathlib.Pa
     assert sorted(verdicts) == sorted(f"statusValid {one['kind']}" for one in resources)
 
 
-def test_schemas_refuse_an_unknown_field(schemas: pathlib.Path) -> None:
+def test_schemas_reject_unknown_field(schemas: pathlib.Path) -> None:
     wrong = copy.deepcopy(workload(kustomized()))
     security = wrong["spec"]["template"]["spec"]["containers"][0]["securityContext"]
     security["readOnlyRootFileSystem"] = security.pop("readOnlyRootFilesystem")
@@ -40,7 +40,7 @@ def test_schemas_refuse_an_unknown_field(schemas: pathlib.Path) -> None:
     assert "readOnlyRootFileSystem" in verdict
 
 
-def test_schemas_refuse_a_value_of_the_wrong_type(schemas: pathlib.Path) -> None:
+def test_schemas_reject_value_of_wrong_type(schemas: pathlib.Path) -> None:
     wrong = copy.deepcopy(workload(kustomized()))
     wrong["spec"]["template"]["spec"]["containers"][0]["startupProbe"]["grpc"]["port"] = "grpc"
     [verdict] = kubeconform(schemas, [wrong])
@@ -77,7 +77,7 @@ BROKEN: list[tuple[Resource, Resource, str]] = [
 
 
 @pytest.mark.parametrize(("pod", "container", "reason"), BROKEN, ids=str)
-def test_a_pod_that_is_not_restricted_is_seen(
+def test_unrestricted_pod_is_reported(
     restricted: Reasons, pod: Resource, container: Resource, reason: str
 ) -> None:
     template = copy.deepcopy(workload(kustomized())["spec"]["template"])
@@ -88,7 +88,7 @@ def test_a_pod_that_is_not_restricted_is_seen(
 
 
 @pytest.mark.parametrize("folder", [BASE, ENVOY], ids=["attnbias", "envoy"])
-def test_one_replica_does_not_block_a_drain(folder: pathlib.Path) -> None:
+def test_single_replica_does_not_block_node_drain(folder: pathlib.Path) -> None:
     [budget] = of_kind(kustomized(folder), "PodDisruptionBudget")
     spec = {name: value for name, value in budget["spec"].items() if name != "selector"}
     assert spec["maxUnavailable"] == 1
@@ -96,7 +96,7 @@ def test_one_replica_does_not_block_a_drain(folder: pathlib.Path) -> None:
     assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-def test_ports_and_user_are_those_of_the_image() -> None:
+def test_ports_and_user_match_image() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     container = server_of(kustomized())
     exposed = {int(port) for port in re.findall(r"^EXPOSE (.*)$", dockerfile, re.M)[0].split()}

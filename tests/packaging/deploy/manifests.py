@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How manifests are made, by kustomize and by Helm, and what they are held against."""
+"""Renders manifests with kustomize and Helm, and validates them."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "deploy" / "kubernetes"
 ENVOY = ROOT / "deploy" / "envoy"
 CHART = ROOT / "deploy" / "helm" / "attnbias"
-# The Kubernetes whose schemas are asked.
+# The Kubernetes version whose schemas are used.
 VERSION = os.environ["KUBERNETES"]
 
 Resource = dict[str, Any]
@@ -40,7 +40,7 @@ def kustomized(folder: pathlib.Path = BASE) -> list[Resource]:
 def helm(
     *arguments: str | pathlib.Path, values: Values | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs helm with the values as its last file of them."""
+    """Runs helm with the values as its last values file."""
     command = ["helm", *arguments, "--values", "-"]
     return subprocess.run(
         command, input=json.dumps(values or {}), capture_output=True, text=True, check=False
@@ -84,7 +84,7 @@ def settings_of(resources: Iterable[Resource]) -> dict[str, Any]:
 
 
 def kubeconform(schemas: pathlib.Path, resources: Iterable[Resource]) -> list[str]:
-    """The verdict on every resource, as "status kind message"."""
+    """Returns the verdict on every resource, as "status kind message"."""
     answer = subprocess.run(
         [
             "kubeconform",
@@ -104,7 +104,7 @@ def kubeconform(schemas: pathlib.Path, resources: Iterable[Resource]) -> list[st
 
 
 def strict(schema: Any) -> Any:
-    """The schema of a custom resource, without fields that it does not list."""
+    """Returns the schema of a custom resource that rejects fields it does not list."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -121,7 +121,7 @@ def strict(schema: Any) -> Any:
 
 
 def custom_schemas(definition: Resource) -> Iterator[tuple[str, Any]]:
-    """A CustomResourceDefinition's schemas, by the names of files that kubeconform looks for."""
+    """Yields a CustomResourceDefinition's schemas, by the file names that kubeconform expects."""
     spec = definition["spec"]
     kind, group = spec["names"]["kind"].lower(), spec["group"].split(".")[0]
     for version in spec["versions"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alerts fire when they should, lead to a page, and name what the server has; so do the panels."""
+"""Alerts fire as expected, link to a page, and use existing metrics; so do the panels."""
 
 import copy
 import json
@@ -65,7 +65,7 @@ def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def samples(exposition: str) -> list[Sample]:
-    """The labels of every sample of the server, __name__ among them, and Prometheus' own."""
+    """Returns the labels, with __name__, of the server's samples and Prometheus' own."""
     return [*samples_of(exposition), {"__name__": "up"}]
 
 
@@ -121,16 +121,14 @@ def test_promtool_accepts_the_alerts() -> None:
     assert f"SUCCESS: {len(ALERTS)} rules found" in checked.stdout
 
 
-def test_alerts_fire_when_they_should_and_not_else() -> None:
+def test_alerts_fire_only_when_expected() -> None:
     tested = promtool("test", "rules", RULES_TEST)
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 @pytest.mark.parametrize("always", ["vector(1)", "vector(0) > 1"], ids=["always", "never"])
 @pytest.mark.parametrize("index", range(len(ALERTS)))
-def test_an_alert_that_fires_always_or_never_is_seen(
-    tmp_path: pathlib.Path, index: int, always: str
-) -> None:
+def test_constant_alert_fails_rule_tests(tmp_path: pathlib.Path, index: int, always: str) -> None:
     rules = copy.deepcopy(ALERTS)
     rules[index]["expr"] = always
     (tmp_path / RULES.name).write_text(
@@ -143,14 +141,14 @@ def test_an_alert_that_fires_always_or_never_is_seen(
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_every_alert_says_how_bad_it_is_and_where_to_read_on(rule: dict[str, Any]) -> None:
+def test_every_alert_has_severity_and_runbook(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"]["summary"].endswith(".")
     assert rule["annotations"]["runbook_url"] == f"{PAGE_URL}#{rule['alert'].lower()}"
 
 
-def test_the_page_has_a_section_for_each_alert_and_no_other() -> None:
-    """Each begins with how bad the alert is, in the order of the rules."""
+def test_page_has_one_section_per_alert() -> None:
+    """Each section starts with the alert's severity, in the order of the rules."""
     alerts = PAGE.read_text().partition("\n## Alerts\n")[2]
     _, *parts = re.split("^### (.*)$", alerts, flags=re.MULTILINE)
     severities: dict[str, list[str]] = {}
@@ -165,18 +163,20 @@ def severities_of(section: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
-def test_the_server_has_what_is_named(title: str, expression: str, samples: list[Sample]) -> None:
+def test_server_exports_every_named_metric(
+    title: str, expression: str, samples: list[Sample]
+) -> None:
     assert unknown(expression, samples) == [], title
 
 
-def test_the_server_has_what_the_alerts_are_series_of_tests(samples: list[Sample]) -> None:
+def test_server_exports_series_of_alert_tests(samples: list[Sample]) -> None:
     tested = series_of_tests()
     assert tested
     assert [one for one in tested if one not in samples] == []
 
 
 def series_of_tests(*, edge: bool = False) -> list[Sample]:
-    """The labels of series that alerts are tested with, the server's or Envoy's."""
+    """Returns the labels of the series in alert tests, the server's or Envoy's."""
     tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
     given = {series["series"] for test in tests for series in test["input_series"]}
     return [
@@ -198,25 +198,23 @@ def series_of_tests(*, edge: bool = False) -> list[Sample]:
         ('attnbias_ready{phase="plan"}', ['attnbias_ready{phase="plan"}']),
     ],
 )
-def test_what_the_server_lacks_is_seen(
-    wrong: str, missing: list[str], samples: list[Sample]
-) -> None:
+def test_missing_metric_is_reported(wrong: str, missing: list[str], samples: list[Sample]) -> None:
     assert unknown(wrong, samples) == missing
 
 
-def test_the_metrics_pass_prometheus_own_checks(exposition: str) -> None:
+def test_metrics_pass_promtool_checks(exposition: str) -> None:
     checked = promtool("check", "metrics", input=exposition)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_prometheus_takes_the_scrapes_of_the_page(tmp_path: pathlib.Path) -> None:
+def test_documented_scrape_config_is_valid(tmp_path: pathlib.Path) -> None:
     [shown] = re.findall(r"^```yaml\n(.*?)^```$", WATCH.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "prometheus.yml").write_text(shown)
     checked = promtool("check", "config", tmp_path / "prometheus.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_panels_are_whole() -> None:
+def test_panels_are_complete() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     for panel in PANELS:
@@ -227,7 +225,7 @@ def test_panels_are_whole() -> None:
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
 
 
-def test_no_panel_covers_another() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]
@@ -241,7 +239,7 @@ def test_no_panel_covers_another() -> None:
         taken |= cells
 
 
-def test_variables_are_asked_of_what_the_server_has(samples: list[Sample]) -> None:
+def test_dashboard_variables_query_existing_metrics(samples: list[Sample]) -> None:
     variables = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
     assert variables.pop("datasource")["type"] == "datasource"
     assert variables.keys() == VARIABLES.keys() - {"__rate_interval"}
@@ -253,10 +251,8 @@ def test_variables_are_asked_of_what_the_server_has(samples: list[Sample]) -> No
         assert unknown(f"count by ({query[2]}) ({selector})", samples) == []
 
 
-def test_every_panel_shows_what_a_server_says(
-    samples: list[Sample], tmp_path: pathlib.Path
-) -> None:
-    """With all that counts counting, no expression is without a result."""
+def test_every_panel_expression_has_a_result(samples: list[Sample], tmp_path: pathlib.Path) -> None:
+    """If all counters increase, every expression has a result."""
     series = [
         {
             "series": sample["__name__"]
@@ -287,7 +283,7 @@ def test_every_panel_shows_what_a_server_says(
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_legends_name_labels_of_what_they_show() -> None:
+def test_legends_use_labels_of_their_expression() -> None:
     for panel in PANELS:
         for target in panel["targets"]:
             for label in re.findall(r"{{(\w+)}}", target["legendFormat"]):

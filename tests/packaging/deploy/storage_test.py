@@ -260,7 +260,7 @@ def test_ignores_partial_files_of_an_interrupted_copy(
         assert "mounted before stay" not in server.log()
 
 
-def test_a_failure_of_one_remote_keeps_its_copy_and_updates_others(
+def test_failed_remote_keeps_its_copy_and_others_update(
     storage: Storage, pod: Pod, tmp_path: pathlib.Path
 ) -> None:
     assert pod.fetch() == 0
@@ -274,7 +274,7 @@ def test_a_failure_of_one_remote_keeps_its_copy_and_updates_others(
     assert sorted(pod.copies.rglob("*")) == sorted({*before, copied}.difference(gone))
 
 
-def test_the_page_copies_as_the_chart_does() -> None:
+def test_documented_copy_command_matches_chart() -> None:
     [fetch] = pod_of(rendered(VALUES))["initContainers"]
     [wanted] = re.findall(r'rclone (sync .*) "\$1"', fetch["command"][2])
     shown = re.findall(r"rclone (sync .*) s3:models/tables", PAGE.read_text())

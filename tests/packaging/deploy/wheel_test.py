@@ -28,7 +28,7 @@ def output(*command: object, cwd: pathlib.Path) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The package as it lies in the tree, without programs."""
+    """Returns the package as it is in the tree, without programs."""
     root = tmp_path_factory.mktemp("root")
     shutil.copy(ROOT / "CMakeLists.txt", root)
     return pathlib.Path(shutil.copytree(ROOT / "deploy" / "wheel", root / "deploy" / "wheel"))
@@ -81,7 +81,7 @@ def read_metadata(wheel: pathlib.Path) -> Metadata:
         return Metadata.from_email(archive.read(name), validate=True)
 
 
-def test_one_version_is_everywhere(wheel: pathlib.Path) -> None:
+def test_all_packages_have_one_version(wheel: pathlib.Path) -> None:
     cmake = (ROOT / "CMakeLists.txt").read_text()
     found = re.search(r"project\(attnbias VERSION (\S+)", cmake)
     assert found
@@ -94,21 +94,21 @@ def test_one_version_is_everywhere(wheel: pathlib.Path) -> None:
     assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
-def test_the_notice_has_the_licenses_of_the_wheel(wheel: pathlib.Path) -> None:
+def test_notice_lists_licenses_of_wheel(wheel: pathlib.Path) -> None:
     licenses = str(read_metadata(wheel).license_expression).split(" AND ")
     notice = (ROOT / "NOTICE").read_text()
     assert [one for one in licenses if not re.search(rf"^{one}$|^{one} \(", notice, re.M)] == []
 
 
-def test_both_packages_run_on_the_same_pythons(wheel: pathlib.Path) -> None:
+def test_both_packages_support_the_same_pythons(wheel: pathlib.Path) -> None:
     assert str(read_metadata(wheel).requires_python) == client_metadata()["requires-python"]
 
 
-def test_it_is_for_one_machine_and_every_python(wheel: pathlib.Path) -> None:
+def test_wheel_tag_is_one_platform_any_python(wheel: pathlib.Path) -> None:
     assert wheel.name.endswith(f"-py3-none-linux_{os.uname().machine}.whl")
 
 
-def test_its_license_files_are_those_of_all_that_is_inside(wheel: pathlib.Path) -> None:
+def test_wheel_has_license_of_every_bundled_library(wheel: pathlib.Path) -> None:
     assert set(read_metadata(wheel).license_files or ()) == {
         "LICENSE",
         "NOTICE",
@@ -116,7 +116,7 @@ def test_its_license_files_are_those_of_all_that_is_inside(wheel: pathlib.Path) 
     }
 
 
-def test_arguments_are_untouched(site: pathlib.Path) -> None:
+def test_arguments_are_passed_unchanged(site: pathlib.Path) -> None:
     said = run(site, "attnbias-server", "two words", "", "*", "--x=ü").stdout
     assert said == "two words  * --x=ü\n"
 
@@ -127,7 +127,7 @@ def ignored_signals(status: str) -> str:
     return found[1]
 
 
-def test_no_python_is_left_between(site: pathlib.Path) -> None:
+def test_script_execs_the_program(site: pathlib.Path) -> None:
     """The script's process is the program, and ignores no signal that others do not."""
     said = run(site, "attnbias", "/proc/self/comm", "/proc/self/status").stdout
     assert said.startswith("attnbias\n")
@@ -136,7 +136,7 @@ def test_no_python_is_left_between(site: pathlib.Path) -> None:
     assert ignored_signals(said) == ignored_signals(other.stdout.decode())
 
 
-def test_commands_of_the_client_are_the_clients(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_client_commands_run_the_python_client(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """If it is not installed, the program names what is missing."""
     without = run(site, "attnbias", "cache", "/etc/hostname")
     assert without.stdout == pathlib.Path("/etc/hostname").read_text()
@@ -151,11 +151,11 @@ def test_commands_of_the_client_are_the_clients(site: pathlib.Path, tmp_path: pa
     assert run(both, "attnbias", "/etc/hostname", "cache").stdout == without.stdout
 
 
-def test_the_exit_code_is_the_programs(site: pathlib.Path) -> None:
+def test_exit_code_is_passed_through(site: pathlib.Path) -> None:
     assert run(site, "attnbias", "/no/such/file").returncode == 1
 
 
-def test_the_folder_of_the_programs_is_known(site: pathlib.Path) -> None:
+def test_programs_folder_is_exported(site: pathlib.Path) -> None:
     ask = "import attnbias_server; print(*attnbias_server.PROGRAMS.iterdir())"
     said = subprocess.run(
         [sys.executable, "-c", ask],
@@ -167,7 +167,7 @@ def test_the_folder_of_the_programs_is_known(site: pathlib.Path) -> None:
     assert {pathlib.Path(path).name for path in said} == set(STAND_INS)
 
 
-def test_a_program_of_another_machine_is_named(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_program_for_other_machine_is_named(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
     other = pathlib.Path(shutil.copytree(site, tmp_path / "site"))
     (other / "attnbias_server" / "bin" / "attnbias").write_bytes(b"\x7fELF of some other machine")
     done = run(other, "attnbias", "--help")
@@ -181,7 +181,7 @@ def test_a_program_of_another_machine_is_named(site: pathlib.Path, tmp_path: pat
 
 
 @pytest.mark.parametrize("target", ["wheel", "sdist"])
-def test_without_programs_there_is_no_package(
+def test_build_without_programs_fails(
     checkout: pathlib.Path, tmp_path: pathlib.Path, target: str
 ) -> None:
     done = subprocess.run(

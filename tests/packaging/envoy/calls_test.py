@@ -31,11 +31,11 @@ def logits(client: attnbias.Client) -> Any:
     return client.logits(term, rows, key_length=300, direction="bidirectional")
 
 
-def test_envoy_has_nothing_to_say_against_its_configuration(edge: Edge) -> None:
+def test_envoy_logs_no_configuration_warnings(edge: Edge) -> None:
     assert re.findall(r".*\]\[(?:warning|error|critical)\].*", edge.log()) == []
 
 
-def test_answers_are_those_of_a_replica(edge: Edge) -> None:
+def test_answers_equal_direct_answers(edge: Edge) -> None:
     replica = edge.replicas.servers[0]
     streamed = sinusoid(70000, 64)  # 17 MiB
     with edge.stub() as stub, replica.connect() as direct:
@@ -61,7 +61,7 @@ def test_errors_keep_their_details(edge: Edge) -> None:
     assert [one.field for one in raised.value.field_violations] == ["spec.alibi.num_heads"]
 
 
-def test_replicas_get_equal_shares_of_one_connection(edge: Edge) -> None:
+def test_replicas_share_calls_of_one_connection(edge: Edge) -> None:
     before = edge.replicas.handled("DescribeTensor")
     with edge.stub() as stub:
         for _ in range(100):
@@ -76,7 +76,7 @@ def test_replicas_get_equal_shares_of_one_connection(edge: Edge) -> None:
 
 
 def test_each_client_has_its_own_connection_to_a_replica(start_edge: StartEdge) -> None:
-    """Answers that one of them does not read fill the window of its connection alone."""
+    """Unread answers of one client fill only the window of its own connection."""
     edge = start_edge(count=1)
     [replica] = edge.replicas.servers
     others = replica.connections()  # the health check's
@@ -94,13 +94,13 @@ def test_each_client_has_its_own_connection_to_a_replica(start_edge: StartEdge) 
         "/attnbias.v1.AttentionBiasServices/GetTensor",
     ],
 )
-def test_only_the_service_can_be_reached(edge: Edge, path: str) -> None:
+def test_only_service_methods_are_reachable(edge: Edge, path: str) -> None:
     with edge.stub() as stub:
         error = refused(lambda: stub.channel.unary_unary(path)(b""))
     assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_killed_replica_fails_no_call_of_a_client(start_edge: StartEdge) -> None:
+def test_killed_replica_fails_no_client_call(start_edge: StartEdge) -> None:
     edge = start_edge()
     want = dense_alibi(8, 256, 256)
 
@@ -116,7 +116,7 @@ def test_a_killed_replica_fails_no_call_of_a_client(start_edge: StartEdge) -> No
     assert traffic.failures == []
 
 
-def test_a_replica_that_drains_fails_no_call_at_all(start_edge: StartEdge) -> None:
+def test_draining_replica_fails_no_call(start_edge: StartEdge) -> None:
     edge = start_edge("--shutdown-delay=5s")
     with edge.stub() as stub, Traffic(lambda: small(stub)) as traffic:
         assert edge.replicas.servers[1].stop() == 0
@@ -124,7 +124,7 @@ def test_a_replica_that_drains_fails_no_call_at_all(start_edge: StartEdge) -> No
     assert traffic.failures == []
 
 
-def test_a_replica_that_is_silent_for_good_is_left(start_edge: StartEdge) -> None:
+def test_permanently_silent_replica_is_removed(start_edge: StartEdge) -> None:
     edge = start_edge()
     with edge.stub() as stub:
         ask = stub.channel.unary_unary(HEALTH)
@@ -135,7 +135,7 @@ def test_a_replica_that_is_silent_for_good_is_left(start_edge: StartEdge) -> Non
     assert traffic.failures == []
 
 
-def test_a_new_replica_gets_its_share(start_edge: StartEdge) -> None:
+def test_new_replica_gets_its_share(start_edge: StartEdge) -> None:
     edge = start_edge(count=1)
     with edge.stub() as stub, Traffic(lambda: small(stub)) as traffic:
         edge.replicas.start()
@@ -148,7 +148,7 @@ def test_a_new_replica_gets_its_share(start_edge: StartEdge) -> None:
     assert min(shares) >= 0.4 * sum(shares)
 
 
-def test_a_replica_that_is_full_is_asked_again_after_its_delay(start_edge: StartEdge) -> None:
+def test_overloaded_replica_is_retried_after_its_delay(start_edge: StartEdge) -> None:
     edge = start_edge("--memory-budget=12MiB")
     full, free = edge.replicas.servers
     with full.connect() as direct, edge.stub() as stub:
@@ -164,12 +164,12 @@ def test_a_replica_that_is_full_is_asked_again_after_its_delay(start_edge: Start
     assert refusals > 0
     assert free.metrics()[overload] == 0
     assert edge.stats()["cluster.attnbias.upstream_rq_retry_success"] == refusals
-    # After what the server asked for; by itself Envoy waits for 25 ms.
+    # The delay that the server asked for; by default Envoy waits for 25 ms.
     assert edge.stats()["cluster.attnbias.upstream_rq_retry_backoff_ratelimited"] == refusals
     assert seconds >= refusals
 
 
-def test_an_answer_that_has_begun_is_not_asked_for_again(start_edge: StartEdge) -> None:
+def test_started_answer_is_not_retried(start_edge: StartEdge) -> None:
     edge = start_edge()
     with edge.stub() as stub:
         stream = stub.stream(LARGE)
@@ -187,11 +187,11 @@ def test_an_answer_that_has_begun_is_not_asked_for_again(start_edge: StartEdge) 
 
 
 def without_health_checks(config: Config) -> None:
-    """They would find first what is to be found by calls."""
+    """Health checks would detect it before calls do."""
     del cluster_of(config, "attnbias")["health_checks"]
 
 
-def test_a_replica_that_breaks_connections_is_left(start_edge: StartEdge) -> None:
+def test_replica_that_drops_connections_is_ejected(start_edge: StartEdge) -> None:
     edge = start_edge(change=without_health_checks)
     edge.replicas.servers[1].process.kill()
     with edge.stub() as stub, Traffic(lambda: small(stub)) as traffic:
@@ -201,8 +201,8 @@ def test_a_replica_that_breaks_connections_is_left(start_edge: StartEdge) -> Non
     assert traffic.failures == []
 
 
-def test_what_calls_end_with_ejects_no_replica(start_edge: StartEdge) -> None:
-    """Or one client could take replicas from all others."""
+def test_call_errors_eject_no_replica(start_edge: StartEdge) -> None:
+    """Otherwise one client could take replicas away from all others."""
     edge = start_edge()
     with edge.stub() as stub:
         nothing = stub.channel.unary_unary(f"/{SERVICE}/Nothing")
@@ -211,7 +211,7 @@ def test_what_calls_end_with_ejects_no_replica(start_edge: StartEdge) -> None:
     assert edge.stats()["cluster.attnbias.outlier_detection.ejections_enforced_total"] == 0
 
 
-def test_calls_that_are_not_read_hold_up_no_others(start_edge: StartEdge) -> None:
+def test_unread_calls_do_not_block_others(start_edge: StartEdge) -> None:
     """All calls are of one client, which has one connection to each replica."""
     edge = start_edge()
     with edge.stub() as stub:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that are replaced: new connections have them, and no call fails."""
+"""Certificates that are replaced: new connections use them, and no call fails."""
 
 import pathlib
 import ssl
@@ -16,7 +16,7 @@ from tests.support.server import Server, eventually, refused
 from tests.support.traffic import Traffic
 
 
-def test_a_new_certificate_is_taken_over_under_load(start_edge: StartEdge) -> None:
+def test_new_certificate_is_used_under_load(start_edge: StartEdge) -> None:
     edge = start_edge()
     seen = {edge.presented()}
 
@@ -34,7 +34,7 @@ def test_a_new_certificate_is_taken_over_under_load(start_edge: StartEdge) -> No
     assert len(seen) == 4
 
 
-def test_files_that_are_moved_into_place_are_read_too(start_edge: StartEdge) -> None:
+def test_renamed_certificate_files_are_reloaded(start_edge: StartEdge) -> None:
     edge = start_edge(count=1)
     before = edge.presented()
     for name, file in edge.new_certificate().items():
@@ -43,7 +43,7 @@ def test_files_that_are_moved_into_place_are_read_too(start_edge: StartEdge) -> 
 
 
 @pytest.mark.parametrize("broken", ["tls.crt", "tls.key"])
-def test_what_is_no_certificate_changes_nothing(start_edge: StartEdge, broken: str) -> None:
+def test_invalid_certificate_keeps_the_old_one(start_edge: StartEdge, broken: str) -> None:
     edge = start_edge(count=1)
     before = edge.presented()
     with edge.stub() as stub, Traffic(lambda: small(stub)) as traffic:
@@ -67,10 +67,10 @@ def shown_by(server: Server) -> str:
     return ssl.get_server_certificate((host, int(port)))
 
 
-def test_the_authority_of_the_replicas_is_changed_under_load(
+def test_replica_authority_rotates_under_load(
     start_edge: StartEdge, tmp_path: pathlib.Path
 ) -> None:
-    """In the order of docs/operations/upgrade.md."""
+    """Follows the order of docs/operations/upgrade.md."""
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     both = tmp_path / "both"
     both.write_text(old.certificate.read_text() + new.certificate.read_text())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envoy in front of two replicas for tests that leave them as they are, or of a test's own."""
+"""Envoy in front of two replicas, shared by tests that do not change them or of a test's own."""
 
 import contextlib
 import pathlib

@@ -50,7 +50,7 @@ class Replicas:
         return int(server.address.rpartition(":")[2])
 
     def handled(self, method: str) -> list[float]:
-        """Calls of a method that each of them has answered."""
+        """Returns the number of calls of a method that each of them has answered."""
         return [server.calls("handled", method) for server in self.servers]
 
 
@@ -93,7 +93,7 @@ class Edge:
             )
 
     def _place(self, config: Config) -> None:
-        """Everything on loopback, on ports that are free."""
+        """Moves everything to loopback, on free ports."""
         config["admin"]["address"]["socket_address"]["port_value"] = self._admin
         for one in config["static_resources"]["listeners"]:
             one["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": 0}
@@ -140,7 +140,7 @@ class Edge:
             return answer
 
     def stats(self) -> dict[str, int]:
-        """Counters and gauges by name; those that were never touched are 0."""
+        """Returns counters and gauges by name; untouched ones are 0."""
         listed = json.loads(self._ask("stats?format=json"))["stats"]
         return {one["name"]: one["value"] for one in listed if "name" in one}
 
@@ -161,7 +161,7 @@ class Edge:
         return memory_of(self._process.pid, "VmHWM")
 
     def new_certificate(self) -> Files:
-        """Signed by the authority that clients trust; in the place of the one before."""
+        """Replaces the certificate with one signed by the authority that clients trust."""
         return tls(self._authority.sign("edge", alternatives="DNS:localhost,IP:127.0.0.1"))
 
     def stub(self) -> Stub:
@@ -173,7 +173,7 @@ class Edge:
         return attnbias.Client(self.address, tls=attnbias.Tls(ca=self._authority.certificate))
 
     def presented(self) -> bytes:
-        """The certificate that a new connection is shown."""
+        """Returns the certificate that a new connection is shown."""
         host, port = self.address.rsplit(":", 1)
         context = ssl.create_default_context(cafile=str(self._authority.certificate))
         with (

@@ -68,7 +68,7 @@ def small_heap(config: Config) -> None:
 
 
 def any_number_of_calls(config: Config) -> None:
-    """Lifts the limit for each address, as if the load came from many addresses."""
+    """Lifts the limit per address, as if the load came from many addresses."""
     filter_of(config, "local_ratelimit")["filter_enforced"]["default_value"]["numerator"] = 0
 
 
@@ -77,9 +77,7 @@ def test_every_flood_has_a_counter() -> None:
 
 
 @pytest.mark.parametrize("load", [name for name in LOADS if name != "nothing"])
-def test_a_load_takes_bounded_memory_and_fails_no_call_of_others(
-    start_edge: StartEdge, load: str
-) -> None:
+def test_load_is_memory_bounded_and_fails_no_other_call(start_edge: StartEdge, load: str) -> None:
     edge = start_edge(f"--memory-budget={BUDGET}", count=1, change=small_heap)
     [server] = edge.replicas.servers
     before = edge.resident_bytes()
@@ -102,7 +100,7 @@ def test_a_load_takes_bounded_memory_and_fails_no_call_of_others(
     assert edge.peak_resident_bytes() - before <= HEAP
 
 
-def test_few_calls_are_taken_from_who_resets_them(edge: Edge) -> None:
+def test_connection_resetting_calls_is_closed(edge: Edge) -> None:
     calls = "http.edge.downstream_rq_total"
     before, cut = edge.stats()[calls], times_cut(edge, "resets")
     with Attack("resets", edge.tls_address):
@@ -111,7 +109,7 @@ def test_few_calls_are_taken_from_who_resets_them(edge: Edge) -> None:
 
 
 def few_calls(config: Config) -> None:
-    """No more than 20 for each address, in any time that a test takes."""
+    """Allows at most 20 calls per address for the duration of a test."""
     bucket = {"max_tokens": 20, "tokens_per_fill": 20, "fill_interval": "3600s"}
     limit = filter_of(config, "local_ratelimit")
     limit["token_bucket"] = limit["descriptors"][0]["token_bucket"] = bucket
@@ -127,7 +125,7 @@ def calls_until_refused(stub: Stub, *metadata: tuple[str, str]) -> tuple[int, gr
     raise AssertionError("never refused")
 
 
-def test_a_client_that_calls_too_often_is_told_to_wait(start_edge: StartEdge) -> None:
+def test_rate_limited_client_gets_retry_pushback(start_edge: StartEdge) -> None:
     edge = start_edge(change=few_calls)
     with edge.stub() as stub:
         count, error = calls_until_refused(stub)
@@ -137,7 +135,7 @@ def test_a_client_that_calls_too_often_is_told_to_wait(start_edge: StartEdge) ->
     assert ("grpc-retry-pushback-ms", "1000") in error.trailing_metadata()
 
 
-def test_another_connection_or_header_does_not_help_it(start_edge: StartEdge) -> None:
+def test_rate_limit_ignores_connection_and_forwarded_header(start_edge: StartEdge) -> None:
     edge = start_edge(change=few_calls)
     with edge.stub() as stub:
         calls_until_refused(stub)
@@ -146,7 +144,7 @@ def test_another_connection_or_header_does_not_help_it(start_edge: StartEdge) ->
             assert calls_until_refused(stub, ("x-forwarded-for", f"192.0.2.{n}"))[0] == 0
 
 
-def test_clients_at_other_addresses_are_not_limited_with_it(start_edge: StartEdge) -> None:
+def test_rate_limit_is_per_address(start_edge: StartEdge) -> None:
     edge = start_edge(change=few_calls)
     with edge.stub() as stub:
         calls_until_refused(stub)
@@ -155,7 +153,7 @@ def test_clients_at_other_addresses_are_not_limited_with_it(start_edge: StartEdg
     other.close()
 
 
-def test_our_client_waits_and_goes_on(start_edge: StartEdge) -> None:
+def test_client_waits_out_rate_limit(start_edge: StartEdge) -> None:
     def slowly(config: Config) -> None:
         few_calls(config)
         limit = filter_of(config, "local_ratelimit")
@@ -202,7 +200,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_idle_connections_make_room_when_few_are_left(start_edge: StartEdge) -> None:
+def test_idle_connections_close_near_the_limit(start_edge: StartEdge) -> None:
     edge = start_edge(change=few_connections)
     idle = [http2.Connection(edge.tls_address) for _ in range(19)]
     http2.pump(idle, lambda: False, 1)
@@ -219,7 +217,7 @@ def pumped_until_closed(connections: list[http2.Connection]) -> bool:
     return any(connection.closed for connection in connections)
 
 
-def test_probes_and_prometheus_reach_nothing_else(edge: Edge) -> None:
+def test_metrics_port_exposes_only_metrics_and_ready(edge: Edge) -> None:
     admin = deployed_config()["admin"]["address"]["socket_address"]
     assert admin["address"] == "127.0.0.1"
     assert ask_metrics(edge, "ready") == "LIVE\n"
@@ -232,7 +230,9 @@ def test_probes_and_prometheus_reach_nothing_else(edge: Edge) -> None:
 @pytest.mark.parametrize(
     ("count", "size", "accepted"), [(30, 100, True), (60, 1, False), (1, 9000, False)]
 )
-def test_headers_are_bounded(edge: Edge, count: int, size: int, accepted: bool) -> None:
+def test_header_count_and_size_are_limited(
+    edge: Edge, count: int, size: int, accepted: bool
+) -> None:
     metadata = [(f"x{n}", "v" * size) for n in range(count)]
     with edge.stub() as stub:
         ask = stub.channel.unary_unary(HEALTH)
@@ -243,7 +243,7 @@ def test_headers_are_bounded(edge: Edge, count: int, size: int, accepted: bool) 
         assert stub.check() == "SERVING"
 
 
-def test_calls_of_one_connection_at_once_are_bounded(edge: Edge) -> None:
+def test_concurrent_calls_per_connection_are_limited(edge: Edge) -> None:
     greedy = http2.Connection(edge.tls_address, window=0)
     calls = [greedy.begin(GET, request(alibi(4, 64))) for _ in range(101)]
     http2.pump([greedy], lambda: calls[-1].ended, 20)
@@ -251,7 +251,7 @@ def test_calls_of_one_connection_at_once_are_bounded(edge: Edge) -> None:
     greedy.close()
 
 
-def test_many_calls_of_several_clients_are_let_through(start_edge: StartEdge) -> None:
+def test_many_calls_of_several_clients_are_accepted(start_edge: StartEdge) -> None:
     edge = start_edge(change=any_number_of_calls)
     clients = [http2.Connection(edge.tls_address, window=0) for _ in range(11)]
     for client in clients:
@@ -263,7 +263,7 @@ def test_many_calls_of_several_clients_are_let_through(start_edge: StartEdge) ->
         client.close()
 
 
-def test_answers_that_are_not_read_take_little(start_edge: StartEdge) -> None:
+def test_unread_answers_use_little_memory(start_edge: StartEdge) -> None:
     edge = start_edge()
     before = edge.resident_bytes()
     with Attack("unread_large", edge.tls_address):
@@ -272,7 +272,7 @@ def test_answers_that_are_not_read_take_little(start_edge: StartEdge) -> None:
     assert edge.resident_bytes() - before < 300 * (256 << 10)
 
 
-def test_headers_that_never_end_are_given_up(edge: Edge) -> None:
+def test_incomplete_headers_time_out(edge: Edge) -> None:
     given_up = "http.edge.downstream_rq_header_timeout"
     before = edge.stats()[given_up]
     with http2.open_socket(edge.tls_address) as slow:
@@ -281,7 +281,7 @@ def test_headers_that_never_end_are_given_up(edge: Edge) -> None:
         eventually(lambda: edge.stats()[given_up] == before + 1, "it is given up")
 
 
-def test_an_incomplete_request_reaches_no_server(start_edge: StartEdge) -> None:
+def test_incomplete_request_is_not_forwarded(start_edge: StartEdge) -> None:
     edge = start_edge(count=1)
     incomplete = large_request()[:-1000]
     slow = http2.Connection(edge.tls_address)
@@ -292,14 +292,14 @@ def test_an_incomplete_request_reaches_no_server(start_edge: StartEdge) -> None:
     slow.close()
 
 
-def test_a_request_beyond_the_limit_is_refused(edge: Edge) -> None:
+def test_oversized_request_is_rejected(edge: Edge) -> None:
     with edge.stub() as stub:
         error = refused(lambda: stub.get(bytes(9 << 20)))
     assert error.code() == grpc.StatusCode.UNKNOWN
     assert error.details() == "Payload Too Large"
 
 
-def test_a_request_that_never_ends_is_given_up(edge: Edge) -> None:
+def test_incomplete_request_times_out(edge: Edge) -> None:
     given_up = "http.edge.downstream_rq_timeout"
     before = edge.stats()[given_up]
     slow = http2.Connection(edge.tls_address)
@@ -309,7 +309,7 @@ def test_a_request_that_never_ends_is_given_up(edge: Edge) -> None:
     slow.close()
 
 
-def test_logits_of_a_caller_without_rights_are_not_awaited(
+def test_unauthorized_logits_are_rejected_before_completion(
     start_edge: StartEdge, tmp_path: pathlib.Path
 ) -> None:
     """Envoy forwards these requests before they are complete."""
@@ -322,7 +322,7 @@ def test_logits_of_a_caller_without_rights_are_not_awaited(
     stranger.close()
 
 
-def test_logits_that_are_never_complete_take_bounded_memory(start_edge: StartEdge) -> None:
+def test_incomplete_logits_use_bounded_memory(start_edge: StartEdge) -> None:
     edge = start_edge(f"--memory-budget={BUDGET}", count=1, change=any_number_of_calls)
     [server] = edge.replicas.servers
     headers = {f"x{n}": "v" * 120 for n in range(40)}
@@ -337,13 +337,13 @@ def test_logits_that_are_never_complete_take_bounded_memory(start_edge: StartEdg
         client.close()
 
 
-def test_a_connection_without_a_handshake_is_closed(edge: Edge) -> None:
+def test_connection_without_handshake_is_closed(edge: Edge) -> None:
     host, port = edge.address.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as silent:
         eventually(lambda: is_closed(silent), "it is closed")
 
 
-def test_answers_that_nobody_reads_do_not_fill_the_memory(start_edge: StartEdge) -> None:
+def test_many_unread_answers_keep_heap_bounded(start_edge: StartEdge) -> None:
     edge = start_edge(change=small_heap)
     before = edge.resident_bytes()
     bias = attnbias.ALiBi(num_heads=4)

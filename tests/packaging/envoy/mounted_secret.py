@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder as Kubernetes mounts a Secret: files are links into ..data, a link itself."""
+"""A folder as Kubernetes mounts a Secret: files are links into ..data, which is itself a link."""
 
 import pathlib
 import shutil
@@ -16,7 +16,7 @@ def tls(pair: Pair) -> Files:
 
 
 class MountedSecret:
-    """Has copies of files by name, the last that were published."""
+    """Holds copies of the files published last, by name."""
 
     def __init__(self, folder: pathlib.Path, files: Files) -> None:
         self._folder = folder
@@ -27,7 +27,7 @@ class MountedSecret:
         self.publish(files)
 
     def publish(self, files: Files) -> None:
-        """Puts all in the place of those before, at once."""
+        """Replaces all files atomically."""
         self._versions += 1
         version = self._folder / f"..version{self._versions}"
         version.mkdir()

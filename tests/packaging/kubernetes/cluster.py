@@ -61,12 +61,12 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 
 
 class Cluster:
-    """Up, once it is made."""
+    """A cluster that is up once it is constructed."""
 
     def __init__(self) -> None:
         self._folder = pathlib.Path(os.environ["KUBERNETES_FOLDER"])
         self._config = self._folder / "kubeconfig"
-        # For helm as for kubectl.
+        # Used by helm and kubectl.
         os.environ["KUBECONFIG"] = str(self._config)
         subprocess.run(["bash", "-euc", _NETWORK], check=True)
         self._start_control()
@@ -98,7 +98,7 @@ class Cluster:
             )
 
     def _write(self, name: str, content: Any) -> pathlib.Path:
-        """A file of configuration; what reads YAML reads JSON."""
+        """Writes a configuration file; YAML readers accept JSON."""
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else json.dumps(content))
@@ -175,7 +175,7 @@ class Cluster:
             "volumePluginDir": str(folder / "volume-plugins"),
             "makeIPTablesUtilChains": False,
             "oomScoreAdj": 0,
-            # The images cannot be fetched again, and the disk has other users.
+            # The images cannot be downloaded again, and the disk has other users.
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
             "evictionHard": {"memory.available": "100Mi"},
@@ -198,7 +198,7 @@ class Cluster:
             "clusterCIDR": "10.244.0.0/16",
             "clientConnection": {"kubeconfig": str(self._config)},
             "oomScoreAdj": 0,
-            # The whole machine's.
+            # Settings of the whole machine.
             "conntrack": {
                 "maxPerCore": 0,
                 "min": 0,
@@ -209,7 +209,7 @@ class Cluster:
         self._start("kube-proxy", "kube-proxy", f"--config={self._write('proxy.json', proxy)}")
         names = _NAMES.format(address=ADDRESS, domain=DOMAIN, kubeconfig=self._config)
         self._start("names", "coredns", "-conf", self._write("Corefile", names))
-        # Read by this machine's programs as by pods.
+        # Read by programs of this machine and by pods.
         search = f"default.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}"
         self._write("resolv.conf", f"nameserver {ADDRESS}\nsearch {search}\noptions ndots:5\n")
 

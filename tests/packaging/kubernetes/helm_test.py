@@ -49,17 +49,17 @@ def service(cluster: Cluster, figures: Figures) -> Iterator[Service]:
     service.remove()
 
 
-def test_both_services_answer(service: Service, figures: Figures) -> None:
+def test_both_services_answer_calls(service: Service, figures: Figures) -> None:
     with Load(service) as load:
         time.sleep(5)
     load.tell(figures, "Helm's, nothing happens")
 
 
-def test_helms_test_passes(service: Service) -> None:
+def test_helm_test_passes(service: Service) -> None:
     helm(service, "test", "attnbias")
 
 
-def test_a_table_changes_in_its_config_map(
+def test_table_in_config_map_is_reloaded(
     service: Service, figures: Figures, tmp_path: pathlib.Path
 ) -> None:
     old = np.arange(32 * HEADS, dtype="f4").reshape(32, HEADS)
@@ -87,7 +87,7 @@ def test_a_table_changes_in_its_config_map(
     load.tell(figures, "a table changed in its ConfigMap")
 
 
-def test_a_certificate_changes_in_its_secret(
+def test_certificate_in_secret_is_reloaded(
     service: Service, figures: Figures, tmp_path: pathlib.Path
 ) -> None:
     authority = Authority(tmp_path)

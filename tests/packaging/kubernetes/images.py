@@ -14,7 +14,7 @@ PAUSE = "localhost/pause:1"
 
 
 def deployed() -> str:
-    """As deploy/kubernetes names the service's, in full."""
+    """Returns the service's image in full, as deploy/kubernetes names it."""
     server = server_of(documents((BASE / "attnbias.yaml").read_text()))
     return f"docker.io/library/{server['image']}"
 

@@ -47,13 +47,13 @@ def service(applied: Service) -> Service:
     return applied
 
 
-def test_threads_and_memory_are_those_of_the_limits(service: Service) -> None:
+def test_threads_and_memory_follow_pod_limits(service: Service) -> None:
     for pod in service.pods():
         log = service.kubectl("logs", pod.name)
         assert f" threads=1 memory-budget={256 * MIB} " in log, log
 
 
-def test_both_services_answer(service: Service, figures: Figures) -> None:
+def test_both_services_answer_calls(service: Service, figures: Figures) -> None:
     with Load(service) as load:
         time.sleep(5)
     load.tell(figures, "nothing happens")
@@ -65,7 +65,7 @@ def shares(pods: list[Pod]) -> list[float]:
     return [pod.streams() for pod in pods]
 
 
-def test_rolling_updates(service: Service, figures: Figures) -> None:
+def test_rolling_updates_fail_no_calls(service: Service, figures: Figures) -> None:
     with Load(service) as load:
         for _ in range(ROLLOUTS):
             before = {pod.name for pod in service.pods()}
@@ -77,7 +77,7 @@ def test_rolling_updates(service: Service, figures: Figures) -> None:
 
 
 @pytest.mark.parametrize("replicas", [2, 1])
-def test_a_nodes_drain(service: Service, figures: Figures, replicas: int) -> None:
+def test_node_drain_fails_no_calls(service: Service, figures: Figures, replicas: int) -> None:
     service.settle(replicas)
     node = service.pods()[0].node
     with Load(service) as load:
@@ -92,7 +92,7 @@ def test_a_nodes_drain(service: Service, figures: Figures, replicas: int) -> Non
     load.tell(figures, f"the drain of a node, {replicas} replicas", bound)
 
 
-def test_scaling_out(service: Service, figures: Figures) -> None:
+def test_scaled_out_replica_gets_its_share(service: Service, figures: Figures) -> None:
     old = {pod.name for pod in service.pods()}
     with Load(service, [HEADLESS]) as load:
         service.scale(3)
@@ -116,7 +116,7 @@ def test_scaling_out(service: Service, figures: Figures) -> None:
     assert seconds <= FAIR_SECONDS
 
 
-def test_scaling_in(service: Service, figures: Figures) -> None:
+def test_scaling_in_fails_no_calls(service: Service, figures: Figures) -> None:
     service.settle(3)
     with Load(service) as load:
         service.settle(1)
@@ -125,7 +125,7 @@ def test_scaling_in(service: Service, figures: Figures) -> None:
 
 
 def never_restarted(service: Service) -> Pod:
-    """Or seldom: Kubernetes waits a while before it starts the same container once more."""
+    """Returns a pod with no or few restarts: Kubernetes delays repeated restarts."""
     return min(service.pods(), key=lambda pod: pod.restarts)
 
 
@@ -135,7 +135,7 @@ def restarted(service: Service, pod: Pod) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_server_that_ends_or_hangs(
+def test_killed_or_hung_server_is_restarted(
     service: Service, figures: Figures, how: signal.Signals
 ) -> None:
     pod = never_restarted(service)
@@ -153,7 +153,7 @@ def test_a_server_that_ends_or_hangs(
     assert seconds <= RESTART_SECONDS
 
 
-def test_a_pod_without_a_network(service: Service, figures: Figures) -> None:
+def test_pod_without_network_is_removed_and_returns(service: Service, figures: Figures) -> None:
     pod = never_restarted(service)
     with Load(service) as load:
         with pod.cut_off():
@@ -172,7 +172,7 @@ def test_a_pod_without_a_network(service: Service, figures: Figures) -> None:
 
 
 @pytest.mark.parametrize("limit", ["256Mi", "1Gi"])
-def test_its_memory_limit_under_attack(service: Service, figures: Figures, limit: str) -> None:
+def test_memory_limit_holds_under_attack(service: Service, figures: Figures, limit: str) -> None:
     memory = (f"--requests=memory={limit}", f"--limits=memory={limit}")
     service.kubectl("set", "resources", "deployment/attnbias", *memory)
     [pod] = service.settle(1)

@@ -25,11 +25,11 @@ CLIENTS = 3
 
 BIAS = attnbias.ALiBi(num_heads=8)
 WANTED = dense_alibi(8, 64, 64)
-PATIENCE = 240  # seconds, for what a kubelet comes to every minute, and nodes that are busy
+PATIENCE = 240  # seconds, for a kubelet's periodic work every minute, on busy nodes
 
 
 def seconds_until(condition: Callable[[], bool], what: str) -> float:
-    """How long it took until it was so."""
+    """Returns the seconds until the condition held."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + PATIENCE, f"never happened: {what}"
@@ -76,12 +76,12 @@ class Pod:
         return samples_of(exposition_of(f"{self.address}:9464", timeout=5))
 
     def streams(self) -> float:
-        """Calls for tensors that it has answered."""
+        """Returns the number of tensor calls that it has answered."""
         return calls_in(self.metrics(), "handled", "StreamTensor")
 
     @contextlib.contextmanager
     def cut_off(self) -> Iterator[None]:
-        """Its end of the network is pulled out of the bridge, and put back."""
+        """Disconnects the pod from the bridge, and reconnects it."""
         shown = _links("nsenter", f"--target={self.pid()}", "--net")
         [inner] = [link for link in shown if link["ifname"] == "eth0"]
         [outer] = [link for link in _links() if link["ifindex"] == inner["link_index"]]
@@ -198,7 +198,7 @@ class Load:
 
 
 def calling(client: attnbias.Client) -> Callable[[], None]:
-    """A call whose answer is checked."""
+    """Returns a call whose answer is checked."""
 
     def call() -> None:
         answer = client.get(BIAS, query_length=64, key_length=64, form="dense")

@@ -36,7 +36,7 @@ APT_GET = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
 UNIT = "attnbias-server.service"
 SERVER = "unix:/run/attnbias/attnbias.sock"
 ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", "64", "--out")
-# In tenths, how exposed systemd may find the unit: what it is now.
+# The exposure that systemd computes for the unit, in tenths; currently this value.
 MOST_EXPOSED = 16
 SECONDS = 60
 # Folders whose content changes by itself.
@@ -125,7 +125,7 @@ def wait_for_boot(machine: Machine) -> None:
     state = ""
     for _ in range(10 * SECONDS):
         state = machine.run("systemctl", "is-system-running").stdout.strip()
-        # Some units of a whole machine fail in a container.
+        # Some units of a complete machine fail in a container.
         if state in {"running", "degraded"}:
             return
         time.sleep(0.1)
@@ -152,7 +152,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module", params=PLACES, ids="-".join)
 def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    # Not among pytest's own folders, which are removed with all they hold.
+    # Not in pytest's own folders, which are removed with their content.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="attnbias-packages-", dir="/var/tmp"))
     try:
         make_machine(folder, request.param)
@@ -188,7 +188,7 @@ def test_the_server_runs_as_its_user(served: Machine) -> None:
     assert served.output("stat", "-c", "%U %G", f"/proc/{process}") == "attnbias attnbias\n"
 
 
-def test_members_of_its_group_reach_its_socket_and_others_do_not(served: Machine) -> None:
+def test_only_group_members_reach_the_socket(served: Machine) -> None:
     nobody = ["setpriv", "--reuid=nobody", "--clear-groups"]
     health = tool("health")
     assert served.output(*nobody, "--regid=attnbias", *health) == "SERVING\n"
@@ -196,7 +196,7 @@ def test_members_of_its_group_reach_its_socket_and_others_do_not(served: Machine
     assert refused.returncode == 1
 
 
-def test_nobody_reaches_it_from_elsewhere(served: Machine) -> None:
+def test_default_install_listens_on_loopback_only(served: Machine) -> None:
     """Checks the default flags."""
     listening = served.output("cat", "/proc/net/tcp", "/proc/net/tcp6")
     addresses = re.findall(r"^ *\d+: (\w+:\w+) 0+:0000 0A ", listening, re.MULTILINE)
@@ -227,24 +227,24 @@ def test_the_server_runs_without_systemd(installed: Machine) -> None:
     check_alibi(installed.folder / "srv" / "alibi.npy")
 
 
-def test_a_reload_and_a_restart_keep_it_running(served: Machine) -> None:
+def test_reload_and_restart_keep_it_running(served: Machine) -> None:
     for change in ("reload", "restart"):
         served.output("systemctl", change, UNIT)
         # Calls wait for a server that is starting; `health` does not.
         served.output(*tool("info"))
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit(installed: Machine) -> None:
+def test_systemd_analyze_verify_accepts_unit(installed: Machine) -> None:
     verified = installed.run("systemd-analyze", "verify", "--man=no", UNIT)
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
 
 
-def test_the_unit_is_exposed_to_little(installed: Machine) -> None:
+def test_unit_security_exposure_is_low(installed: Machine) -> None:
     measure = ("systemd-analyze", "security", "--offline=yes", f"--threshold={MOST_EXPOSED}")
     installed.output(*measure, f"/usr/lib/systemd/system/{UNIT}")
 
 
-def test_manual(installed: Machine) -> None:
+def test_manual_pages_are_installed(installed: Machine) -> None:
     folder = "/usr/share/man/man1"
     server = installed.output("zcat", f"{folder}/attnbias-server.1.gz")
     assert "ATTNBIAS_LISTEN" in server
@@ -267,7 +267,7 @@ def test_manual(installed: Machine) -> None:
         ("list kerp", {"kerple"}),
     ],
 )
-def test_completion(installed: Machine, typed: str, completed: set[str]) -> None:
+def test_bash_completion_lists_words(installed: Machine, typed: str, completed: set[str]) -> None:
     script = """
         source /usr/share/bash-completion/completions/attnbias
         compopt() { :; }  # works only in an interactive shell
@@ -279,7 +279,7 @@ def test_completion(installed: Machine, typed: str, completed: set[str]) -> None
 
 
 @pytest.mark.parametrize("how", ["cmake", "pkg-config"])
-def test_a_program_in_cpp_is_built_and_run(served: Machine, how: str) -> None:
+def test_cpp_consumer_builds_and_runs(served: Machine, how: str) -> None:
     build = {
         "cmake": 'cmake -S "$1" -B /srv/build -DFETCH="$2" && cmake --build /srv/build',
         "pkg-config": 'mkdir /srv/build && g++ -std=c++20 "$2" -o /srv/build/fetch'
@@ -299,7 +299,7 @@ def test_programs_are_hardened(installed: Machine, program: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["attnbias", "attnbias-server"])
-def test_the_bill_names_every_library_that_is_linked(installed: Machine, package: str) -> None:
+def test_sbom_names_every_linked_library(installed: Machine, package: str) -> None:
     linked = re.findall(r" => (/\S+)", installed.output("ldd", f"/usr/bin/{package}"))
     assert len(linked) > 20
     suite, architecture = installed.place
@@ -312,7 +312,7 @@ def test_the_bill_names_every_library_that_is_linked(installed: Machine, package
         assert names & named, library
 
 
-def test_a_purge_leaves_nothing_behind(installed: Machine, before: set[str]) -> None:
+def test_purge_leaves_nothing_behind(installed: Machine, before: set[str]) -> None:
     names = [path.name.split("_")[0] for path in built(installed.place)]
     installed.output(*APT_GET, "purge", *names)
     assert installed.run("systemctl", "is-active", UNIT).returncode != 0

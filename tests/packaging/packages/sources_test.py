@@ -15,7 +15,7 @@ EXAMPLE = ROOT / "client" / "cpp" / "examples" / "fetch.cc"
 
 
 @pytest.mark.parametrize("kind", ["folder", "tarball"])
-def test_a_program_builds_it_from_its_sources(tmp_path: pathlib.Path, kind: str) -> None:
+def test_consumer_builds_from_sources(tmp_path: pathlib.Path, kind: str) -> None:
     tarball = tmp_path / "attnbias.tar"
     subprocess.run(
         ["git", "-C", ROOT, "archive", "--prefix=attnbias/", f"--output={tarball}", "HEAD"],

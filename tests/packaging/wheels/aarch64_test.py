@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel for aarch64 under emulation, on no more than manylinux promises of a machine."""
+"""The aarch64 wheel under emulation, on a machine with only what manylinux guarantees."""
 
 import os
 import pathlib
@@ -44,7 +44,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return programs
 
 
-def test_it_serves_the_same_bytes(emulated: list[str], programs: pathlib.Path) -> None:
+def test_serves_same_bytes_as_native_server(emulated: list[str], programs: pathlib.Path) -> None:
     here = ROOT / "build" / "release" / "bin"
     with (
         running_server(prefix=emulated, program=str(programs / "attnbias-server")) as there,

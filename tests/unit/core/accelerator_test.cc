@@ -74,7 +74,7 @@ class OnDevice : public ::testing::TestWithParam<Place> {
     }
   }
 
-  // A device of its own for every engine.
+  // A separate device for every engine.
   static std::unique_ptr<Device> Open() {
     return GetParam() == Place::kCuda ? *OpenCudaDevice() : nullptr;
   }
@@ -105,7 +105,7 @@ using AcceleratedSinusoids = OnDevice;
 INSTANTIATE_TEST_SUITE_P(, AcceleratedExpansion, ::testing::ValuesIn(kPlaces), NameOf);
 INSTANTIATE_TEST_SUITE_P(, AcceleratedSinusoids, ::testing::ValuesIn(kPlaces), NameOf);
 
-// The last query meets the last key.
+// The last query is aligned with the last key.
 v1::TensorSpec Over(const v1::TensorSpec& spec, int64_t query_length, int64_t key_length) {
   return OverPairs(spec, query_length, key_length, key_length - query_length);
 }
@@ -124,7 +124,7 @@ v1::PositionList RandomPositions(int64_t count, int64_t length) {
   return list;
 }
 
-// All ways to cut and to list pairs, of three heads.
+// All ways to slice and to list pairs, of three heads.
 std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
   std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5), Over(spec, 37, 61),
                                        Over(spec, 64, 64), Over(spec, 2, 4099)};
@@ -144,7 +144,7 @@ std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
   return specs;
 }
 
-TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
+TEST_P(AcceleratedExpansion, PairsMatchCpuBytes) {
   auto t5 = Parse<v1::TensorSpec>("t5 {bidirectional: true}");
   *t5.mutable_t5()->mutable_table() = RandomRef({32, 3}, 1);
   auto tupe = Parse<v1::TensorSpec>("tupe {reset_class_token: true}");
@@ -164,13 +164,13 @@ TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
   }
 }
 
-TEST_P(AcceleratedExpansion, OfIndicesHasTheCpusBytes) {
+TEST_P(AcceleratedExpansion, IndicesMatchCpuBytes) {
   ExpectCpuBytes(Over(Parse<v1::TensorSpec>("t5 {bidirectional: true} "
                                             "output {form: FORM_DENSE values: VALUES_BUCKETS}"),
                       21, 90));
 }
 
-TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
+TEST_P(AcceleratedExpansion, GridsMatchCpuBytes) {
   auto swin = Parse<v1::TensorSpec>("grid_relative {window: [3, 5]}");
   v1::TensorSpec beit = swin;
   *swin.mutable_grid_relative()->mutable_table() = RandomRef({45, 2}, 1);
@@ -194,7 +194,7 @@ v1::TensorSpec DenseAlibi(int64_t query_length, int64_t key_length) {
               key_length);
 }
 
-TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
+TEST_P(AcceleratedExpansion, SequentialReadsArePrefetched) {
   Accelerated accelerated(Open());
   const v1::TensorSpec spec = DenseAlibi(50, 50);
   const PlanPtr plan = accelerated.engine().Plan(spec);
@@ -208,7 +208,7 @@ TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
   EXPECT_EQ(accelerated.fallbacks().made_bytes(), plan->total_bytes());
 }
 
-TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
+TEST_P(AcceleratedSinusoids, MatchCpuBytes) {
   for (const char* fields :
        {"", "columns: COLUMNS_SINES_COSINES", "columns: COLUMNS_COSINES_SINES odd: ODD_COLUMN_ZERO",
         "columns: COLUMNS_SINES_COSINES odd: ODD_COLUMN_ZERO "
@@ -232,7 +232,7 @@ TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
   }
 }
 
-TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
+TEST_P(AcceleratedSinusoids, MatchCpuBytesInPieces) {
   const v1::TensorSpec spec = WithOutput(Sinusoids(512, -3000, 9001), Typed(DataType::kBF16));
   Accelerated accelerated(Open());
   EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
@@ -240,7 +240,7 @@ TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
 }
 
 // Positions whose elements two doubles round wrongly.
-TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
+TEST_P(AcceleratedSinusoids, ResolvesUndecidedRoundings) {
   const SinusoidAxis axis = AxisOfBase(10000, 128, v1::COLUMNS_INTERLEAVED);
   const SinusoidRows rows = RowsOf(axis, axis.columns, 1);
   for (const int64_t position : {4524508, 7086789}) {
@@ -257,7 +257,7 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
   }
 }
 
-TEST_P(AcceleratedSinusoids, RotaryTablesHaveTheCpusBytes) {
+TEST_P(AcceleratedSinusoids, RotaryTablesMatchCpuBytes) {
   for (const char* layout : {"HALF", "INTERLEAVED"}) {
     const auto spec =
         Parse<v1::TensorSpec>(absl::StrCat("rotary {head_dim: 64 layout: ROTARY_LAYOUT_", layout,
@@ -271,7 +271,7 @@ TEST_P(AcceleratedSinusoids, RotaryTablesHaveTheCpusBytes) {
 
 v1::TensorSpec Large() { return DenseAlibi(50, 50); }
 
-TEST(Fallback, ABrokenDeviceIsGivenUpOnce) {
+TEST(Fallback, BrokenDeviceIsDisabledOnce) {
   for (const int64_t good_launches : {0, 1, 2, 5}) {
     Accelerated accelerated;
     accelerated.log().good_launches = good_launches;
@@ -291,7 +291,7 @@ TEST(Fallback, ABrokenDeviceIsGivenUpOnce) {
   }
 }
 
-TEST(Fallback, AFullDeviceIsTriedAgain) {
+TEST(Fallback, FullDeviceIsRetried) {
   Accelerated accelerated;
   for (const int64_t memory : {0, 1000, 20000}) {
     accelerated.log().memory_bytes = memory;
@@ -306,9 +306,8 @@ TEST(Fallback, AFullDeviceIsTriedAgain) {
   EXPECT_GT(accelerated.log().launches, 0);
 }
 
-TEST(Fallback, MoreDoubtsThanRoomGoToTheCpu) {
-  // An interval as wide as the numbers themselves leaves every element in
-  // doubt.
+TEST(Fallback, TooManyUndecidedRoundingsRunOnCpu) {
+  // An interval as wide as the numbers themselves leaves every element undecided.
   const std::vector<double> anchor(8, 0.5);
   const std::vector<double> rotations(8 * 100, 0.5);
   const std::vector<double> bound(8, 1.0);
@@ -346,7 +345,7 @@ TEST(Policy, SmallWorkAndSlicesStayOnTheCpu) {
   EXPECT_EQ(accelerated.log().launches, 1);
 }
 
-TEST(KernelsOnACpuDeathTest, CheckTheirIndices) {
+TEST(KernelsOnACpuDeathTest, CheckIndices) {
   int32_t numbers[4] = {};
   const DeviceArray<int32_t> array(numbers, 4);
   EXPECT_EQ(&array[3], numbers + 3);

@@ -42,7 +42,7 @@ class Gate {
   bool open_ = false;
 };
 
-// The number at a coordinate is the coordinate.
+// The number at a coordinate equals the coordinate.
 class Identity final : public Evaluator {
  public:
   explicit Identity(Gate* started = nullptr, Gate* gate = nullptr)
@@ -70,7 +70,7 @@ BandSpec Spec(std::string key, Range span, Gate* started = nullptr, Gate* gate =
           .prepare = [=] { return std::make_unique<Identity>(started, gate); }};
 }
 
-// A result that arrives on some thread.
+// A result that arrives on another thread.
 class Result {
  public:
   BandCache::Done Callback() {
@@ -120,7 +120,7 @@ class BandCacheTest : public ::testing::Test {
   BandCache cache_{&budget_, &threads_, &observer_};
 };
 
-TEST_F(BandCacheTest, KeepsWhatItMadeAndServesEverySpanInside) {
+TEST_F(BandCacheTest, KeepsComputedBandAndServesSubspans) {
   const BandPtr band = Get(Spec("a", {-8, 8}));
   EXPECT_EQ(*reinterpret_cast<const int32_t*>(band->At(0, -3)), -3);
   EXPECT_EQ(Get(Spec("a", {-2, 5})), band);
@@ -131,7 +131,7 @@ TEST_F(BandCacheTest, KeepsWhatItMadeAndServesEverySpanInside) {
   EXPECT_EQ(budget_.used(), 64 + kEntry);
 }
 
-TEST_F(BandCacheTest, AWiderBandReplacesTheNarrowerOnesItCovers) {
+TEST_F(BandCacheTest, WiderBandReplacesCoveredBands) {
   // Held by the cache and the test.
   WaitForHolders(Get(Spec("a", {0, 8})), 2);
   WaitForHolders(Get(Spec("a", {100, 108})), 2);
@@ -140,7 +140,7 @@ TEST_F(BandCacheTest, AWiderBandReplacesTheNarrowerOnesItCovers) {
   EXPECT_EQ(budget_.used(), (8 + 16) * 4 + 2 * kEntry);
 }
 
-TEST_F(BandCacheTest, ManyWaitersOneComputation) {
+TEST_F(BandCacheTest, ConcurrentRequestsShareOneComputation) {
   Gate started;
   Gate gate;
   std::vector<std::unique_ptr<Result>> results;
@@ -165,7 +165,7 @@ TEST_F(BandCacheTest, ManyWaitersOneComputation) {
   EXPECT_EQ(observer_.joins, 63);
 }
 
-TEST_F(BandCacheTest, EvictsTheLeastRecentlyUsed) {
+TEST_F(BandCacheTest, EvictsLeastRecentlyUsed) {
   WaitForHolders(Get(Spec("a", {0, 400})), 2);
   WaitForHolders(Get(Spec("b", {0, 400})), 2);
   Get(Spec("a", {0, 10}));
@@ -176,7 +176,7 @@ TEST_F(BandCacheTest, EvictsTheLeastRecentlyUsed) {
   EXPECT_EQ(budget_.used(), 3200 + 2 * kEntry);
 }
 
-TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
+TEST_F(BandCacheTest, BandsInUseCountUntilReleased) {
   BandPtr held = Get(Spec("a", {0, 900}));
   EXPECT_THAT(TryGet(Spec("b", {0, 900})), StatusIs(absl::StatusCode::kResourceExhausted,
                                                     HasSubstr("no room for 3600 more bytes")));
@@ -186,7 +186,7 @@ TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
   EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
 }
 
-TEST_F(BandCacheTest, EvictsEvictableMemoryWhenItIsNeeded) {
+TEST_F(BandCacheTest, EvictsEvictableMemoryWhenNeeded) {
   const Caller caller;
   const auto add = [&] {
     auto idle = std::make_shared<BudgetedBuffer>(*cache_.Allocate(2500, caller));
@@ -207,7 +207,7 @@ TEST_F(BandCacheTest, EvictsEvictableMemoryWhenItIsNeeded) {
   EXPECT_EQ(budget_.used(), 2500) << "the band is gone, what is held is not";
 }
 
-TEST_F(BandCacheTest, WhoHasHalfGetsNoMoreWhileAnotherWaits) {
+TEST_F(BandCacheTest, OwnerOfHalfGetsNoMoreWhileAnotherWaits) {
   const Caller large("large");
   const Caller small("small");
   const Caller third("third");
@@ -226,7 +226,7 @@ TEST_F(BandCacheTest, WhoHasHalfGetsNoMoreWhileAnotherWaits) {
   EXPECT_THAT(cache_.Reserve(1000, small), IsOk());
 }
 
-TEST_F(BandCacheTest, ABandIsItsMakersUntilItIsEvicted) {
+TEST_F(BandCacheTest, BandIsChargedToItsOwnerUntilEvicted) {
   const auto large = std::make_shared<Caller>("large");
   BandPtr held = *TryGet(Spec("a", {0, 900}), large);
   WaitForHolders(held, 2);
@@ -239,7 +239,7 @@ TEST_F(BandCacheTest, ABandIsItsMakersUntilItIsEvicted) {
   EXPECT_THAT(cache_.Reserve(1, *large), IsOk());
 }
 
-TEST_F(BandCacheTest, BandsOfThoseWhoHaveGoneMakeNoShareSmaller) {
+TEST_F(BandCacheTest, BandsOfDepartedOwnersDoNotReduceShares) {
   for (int i = 0; i < 10; ++i) {
     const auto gone = std::make_shared<Caller>("gone " + std::to_string(i));
     const std::string key(1, static_cast<char>('a' + i));
@@ -251,7 +251,7 @@ TEST_F(BandCacheTest, BandsOfThoseWhoHaveGoneMakeNoShareSmaller) {
   EXPECT_THAT(cache_.Reserve(1000, large), IsOk()) << "has less than half";
 }
 
-TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
+TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
   const QuotaOwner capped = {.name = "capped", .max_bytes = 2000};
   const auto caller = std::make_shared<Caller>(capped);
   const auto other = std::make_shared<Caller>("another");
@@ -263,7 +263,7 @@ TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
     EXPECT_THAT(all, IsOk());
     EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
-    // For any of its callers.
+    // Served to any of its callers.
     const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
     EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kResourceExhausted,
                                   HasSubstr("this caller's memory limit of 2000 bytes is in use")));
@@ -275,7 +275,7 @@ TEST_F(BandCacheTest, AnOwnerMakesRoomForItselfAmongItsOwn) {
   EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
 }
 
-TEST_F(BandCacheTest, OwnerWithItsShareStartsNothingThatOthersJoin) {
+TEST_F(BandCacheTest, OwnerAtItsShareStartsNoSharedComputation) {
   const auto large = std::make_shared<Caller>("large");
   const auto most = *cache_.Reserve(4000, *large);
   EXPECT_THAT(cache_.Reserve(2500, Caller("small")), Not(IsOk()));
@@ -285,7 +285,7 @@ TEST_F(BandCacheTest, OwnerWithItsShareStartsNothingThatOthersJoin) {
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), IsOk()) << "takes no memory";
 }
 
-TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
+TEST_F(BandCacheTest, ComputationStopsWhenAllCallersCancel) {
   Gate started;
   Gate gate;
   auto first = std::make_shared<Caller>();
@@ -312,7 +312,7 @@ TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   EXPECT_EQ(budget.used(), 0);
 }
 
-TEST_F(BandCacheTest, AnEvaluatorCountsWhileItIsThere) {
+TEST_F(BandCacheTest, EvaluatorMemoryCountsWhileItExists) {
   BandSpec spec = Spec("a", {0, 4});
   spec.evaluator_bytes = 1000;
   int64_t used = 0;
@@ -325,7 +325,7 @@ TEST_F(BandCacheTest, AnEvaluatorCountsWhileItIsThere) {
   EXPECT_EQ(budget_.used(), 4 * 4 + kEntry);
 }
 
-TEST_F(BandCacheTest, AnEvaluatorWithoutRoomIsNotPrepared) {
+TEST_F(BandCacheTest, EvaluatorWithoutRoomIsNotPrepared) {
   for (const auto& [bytes, code] : {std::pair(5999, absl::StatusCode::kResourceExhausted),
                                     std::pair(6001, absl::StatusCode::kInvalidArgument)}) {
     BandSpec spec = Spec("a", {0, 4});
@@ -338,7 +338,7 @@ TEST_F(BandCacheTest, AnEvaluatorWithoutRoomIsNotPrepared) {
   }
 }
 
-TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
+TEST_F(BandCacheTest, ComputationContinuesAfterFirstCallerCancels) {
   Gate started;
   Gate gate;
   auto leader = std::make_shared<Caller>();
@@ -356,7 +356,7 @@ TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   EXPECT_THAT(b.Wait(), IsOk());
 }
 
-TEST_F(BandCacheTest, GivesNullIfNoBandIsKeptOrToBeMade) {
+TEST_F(BandCacheTest, ReturnsNullIfNoBandIsKeptOrComputable) {
   BandSpec kept = Spec("a", {0, 4});
   kept.prepare = nullptr;
   EXPECT_EQ(Get(kept), nullptr);
@@ -365,14 +365,14 @@ TEST_F(BandCacheTest, GivesNullIfNoBandIsKeptOrToBeMade) {
   EXPECT_EQ(Get(kept), band);
 }
 
-TEST_F(BandCacheTest, ANarrowerBandServesWhoNeedsNoMore) {
+TEST_F(BandCacheTest, KeptBandServesIfItCoversWantedSpan) {
   const BandPtr band = Get(Spec("a", {-3, 3}));
   BandSpec wider = Spec("a", {-4, 4});
   wider.wanted = {-2, 2};
   EXPECT_EQ(Get(wider), band);
 }
 
-TEST(Widen, CoversItsSpanStaysInTheDomainAndGrowsAtMostTwofold) {
+TEST(Widen, CoversSpanStaysInDomainAndIsBounded) {
   const Range domain = {-1000000, 1000000};
   for (int64_t begin : {-5000, -4097, -4096, -1, 0, 1, 63, 64, 65, 99999}) {
     for (int64_t size : {1, 2, 3, 64, 65, 1000, 5001}) {

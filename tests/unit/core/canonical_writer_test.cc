@@ -12,7 +12,7 @@ namespace {
 using std::string_literals::operator""s;
 
 // The bytes are part of every fingerprint: they never change.
-TEST(CanonicalWriter, WritesTheseBytes) {
+TEST(CanonicalWriter, EncodingIsStable) {
   CanonicalWriter writer("ab", 7);
   writer.Integer(1, -2);
   writer.Real(2, 1.5);
@@ -24,7 +24,7 @@ TEST(CanonicalWriter, WritesTheseBytes) {
             "\x03\0\0\0\x03\0\0\0\0\0\0\0xyz"s);
 }
 
-TEST(CanonicalWriter, LeavesDefaultsOut) {
+TEST(CanonicalWriter, OmitsDefaults) {
   CanonicalWriter writer("d", 1);
   const std::string empty = writer.bytes();
   writer.Integer(1, 32, 32);
@@ -36,7 +36,7 @@ TEST(CanonicalWriter, LeavesDefaultsOut) {
   EXPECT_EQ(writer.bytes(), empty);
 }
 
-TEST(CanonicalWriter, WritesZeroWhereItIsNotTheDefault) {
+TEST(CanonicalWriter, WritesZeroUnlessItIsTheDefault) {
   CanonicalWriter positive("d", 1);
   CanonicalWriter negative("d", 1);
   positive.Real(1, 0.0, 1);
@@ -46,7 +46,7 @@ TEST(CanonicalWriter, WritesZeroWhereItIsNotTheDefault) {
 }
 
 // No two sequences of calls leave the same bytes.
-TEST(CanonicalWriter, KeepsDifferentContentsApart) {
+TEST(CanonicalWriter, DifferentContentsHaveDifferentBytes) {
   std::set<std::string> all;
   const auto add = [&all](std::string_view domain, uint32_t version, auto write) {
     CanonicalWriter writer(domain, version);

@@ -74,13 +74,13 @@ void ExpectT5(const MountedTable* mounted, int64_t num_buckets, int64_t max_dist
   EXPECT_EQ(spec.table().sha256(), mounted->table.sha256());
 }
 
-TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
+TEST_F(Checkpoint, RejectsUnreasonableJson) {
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
   const std::string deep = std::string(200000, '[');
   ExpectInvalid("{\"model_type\": " + deep, "config.json: ");
   ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep + std::string(200000, ']') + "}",
                 "nested deeper than 100 levels");
-  // Work that grew with the square of the digits would take hours.
+  // Work quadratic in the number of digits would take hours.
   const std::string digits(4 << 20, '1');
   for (const std::string& number :
        {digits, "-" + digits, "0." + digits + "e", "1e" + digits + "."}) {
@@ -89,7 +89,7 @@ TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
   ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}", "model_type");
 }
 
-TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
+TEST_F(Checkpoint, EveryMountedModelTypeHasRules) {
   EXPECT_GT(MountedModelTypes().size(), 50);
   for (const std::string& name : MountedModelTypes()) {
     ModelConfig config(nlohmann::json{{"model_type", name}});
@@ -104,7 +104,7 @@ TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
   }
 }
 
-TEST_F(Checkpoint, NumbersThatAreNotFiniteAreRead) {
+TEST_F(Checkpoint, AcceptsNonFiniteNumbersInUnusedFields) {
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
   for (const char* value : {"NaN", "[0.5, Infinity]", "-Infinity", "1e400"}) {
     WriteConfig(absl::StrCat("{\"model_type\": \"t5\", \"x\": ", value, "}"));
@@ -119,14 +119,14 @@ TEST_F(Checkpoint, NumbersThatAreNotFiniteAreRead) {
   }
 }
 
-TEST_F(Checkpoint, ANullIsNotSetWhereAnotherFieldHasTheValue) {
+TEST_F(Checkpoint, NullFieldFallsBackToItsAlias) {
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
   WriteConfig(R"({"model_type": "t5", "num_attention_heads": null, "num_heads": 2})");
   EXPECT_THAT(Load(), IsOk());
   ExpectInvalid(R"({"model_type": "t5", "num_heads": null})", "num_heads: got null");
 }
 
-TEST_F(Checkpoint, AFolderWithoutAModelSaysWhatItHas) {
+TEST_F(Checkpoint, FolderWithoutModelNamesItsFiles) {
   const auto says = [this](const std::string& text) {
     EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(text)));
   };
@@ -145,7 +145,7 @@ TEST_F(Checkpoint, AFolderWithoutAModelSaysWhatItHas) {
   says(", and 15 more, want ");
 }
 
-TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
+TEST_F(Checkpoint, UnreadableModelFilesAreErrors) {
   WriteConfig(R"({"model_type": "t5"})");
   std::filesystem::create_symlink("model.safetensors", folder_ / "model.safetensors");
   EXPECT_FALSE(Load().ok());
@@ -155,7 +155,7 @@ TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
 }
 
 // The content of the folder must not select other files that the server reads.
-TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
+TEST_F(Checkpoint, DoesNotFollowPathsOutOfFolder) {
   const std::filesystem::path model = folder_ / "model";
   const std::string tensor = "encoder.block.0" + kBias;
   std::filesystem::create_directory(model);
@@ -197,7 +197,7 @@ TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
   EXPECT_THAT(load(), IsInvalidWith("got a folder, want"));
 }
 
-TEST_F(Checkpoint, T5HasABiasOnEitherSide) {
+TEST_F(Checkpoint, T5HasEncoderAndDecoderBias) {
   WriteConfig(R"({"model_type":"t5","num_heads":4,
                   "relative_attention_num_buckets":32,
                   "relative_attention_max_distance":256})");
@@ -213,7 +213,7 @@ TEST_F(Checkpoint, T5HasABiasOnEitherSide) {
             std::string("model.safetensors:decoder.block.0") + kBias);
 }
 
-TEST_F(Checkpoint, ShardsAreFoundByTheIndexAndOnlyTheNeededAreOpened) {
+TEST_F(Checkpoint, OpensOnlyNeededShardsOfIndex) {
   WriteConfig(R"({"model_type":"umt5","num_heads":2})");
   WriteFile(folder_ / "model.safetensors.index.json",
             std::string(R"({"weight_map":{"shared.weight":"absent.safetensors",
@@ -257,7 +257,7 @@ class SavedCheckpoint : public Checkpoint, public testing::WithParamInterface<Sa
   const nlohmann::json fields_ = GetParam().fields;
 };
 
-TEST_P(SavedCheckpoint, IsUnderstood) {
+TEST_P(SavedCheckpoint, Loads) {
   const absl::StatusOr<TableSetPtr> set = Load(fields_, GetParam().tensors);
   ASSERT_THAT(set, IsOk());
   std::vector<std::string> names;
@@ -273,7 +273,7 @@ nlohmann::json Times(int factor, const nlohmann::json& value) {
   return product;
 }
 
-TEST_P(SavedCheckpoint, EveryFieldIsHeldAgainstTheTensors) {
+TEST_P(SavedCheckpoint, FieldsContradictingTensorsAreRejected) {
   for (const auto& [field, value] : fields_.items()) {
     for (const nlohmann::json& wrong : {Times(2, value), Times(-1, value), nlohmann::json(),
                                         nlohmann::json("10"), nlohmann::json(1.5)}) {
@@ -292,7 +292,7 @@ TEST_P(SavedCheckpoint, EveryFieldIsHeldAgainstTheTensors) {
   }
 }
 
-TEST_P(SavedCheckpoint, EveryAxisOfEveryTensorIsChecked) {
+TEST_P(SavedCheckpoint, WrongTensorShapesAreRejected) {
   const auto expect_refused = [this](const F32Tensor& tensor) {
     EXPECT_THAT(Load(fields_, {tensor}),
                 IsInvalidWith(absl::StrCat("model.safetensors:", tensor.name, ": got shape [",
@@ -423,7 +423,7 @@ constexpr char kDistances[] = "encoder.layer.1.attention.self.distance_embedding
 
 // Mounts one tensor of a model with further fields in its config.json, and
 // gives the spec of `table`.
-class Use : public Checkpoint {
+class CheckpointSpec : public Checkpoint {
  protected:
   std::optional<v1::TensorSpec> SpecOf(const std::string& table, const std::string& model_type,
                                        const std::string& fields,
@@ -457,7 +457,7 @@ class Use : public Checkpoint {
   TableSetPtr set_;
 };
 
-TEST_F(Use, PositionsBeginAtTheModelsRow) {
+TEST_F(CheckpointSpec, PositionsStartAtFirstRowOfModel) {
   const std::string bert = "embeddings.position_embeddings.weight";
   const std::string rows12 = R"(,"max_position_embeddings":12,"hidden_size":8)";
   const std::string rows10 = R"(,"max_position_embeddings":10,"hidden_size":8)";
@@ -477,7 +477,7 @@ TEST_F(Use, PositionsBeginAtTheModelsRow) {
   }
 }
 
-TEST_F(Use, DistancesAreQueryMinusKey) {
+TEST_F(CheckpointSpec, DistancesAreQueryMinusKey) {
   for (const char* model_type : {"bert", "roberta"}) {
     const v1::TensorSpec spec = Of("encoder.layers.1", model_type,
                                    R"(,"position_embedding_type":"relative_key",
@@ -493,7 +493,7 @@ TEST_F(Use, DistancesAreQueryMinusKey) {
   }
 }
 
-TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
+TEST_F(CheckpointSpec, PositionsNotAddedHaveNoSpec) {
   for (const char* model_type : {"bert", "roberta"}) {
     EXPECT_FALSE(SpecOf("positions", model_type,
                         R"(,"position_embedding_type":"relative_key",
@@ -506,7 +506,7 @@ TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
                    .has_value());
 }
 
-TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
+TEST_F(CheckpointSpec, PatchPositionsDropBatchAxis) {
   const std::vector<F32Tensor> tensors = {Tensor("embeddings.position_embeddings", {1, 6, 8})};
   const std::pair<const char*, const char*> models[] = {
       {"vit", R"(,"image_size":[80,16],"hidden_size":8)"},
@@ -520,7 +520,7 @@ TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
   }
 }
 
-TEST_F(Use, MpnetBuckets) {
+TEST_F(CheckpointSpec, MpnetBuckets) {
   const auto tensors = [](int64_t rows) {
     return std::vector<F32Tensor>{Tensor("encoder.relative_attention_bias.weight", {rows, 2})};
   };
@@ -534,7 +534,7 @@ TEST_F(Use, MpnetBuckets) {
           .has_value());
 }
 
-TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
+TEST_F(CheckpointSpec, SwinHasModelWindowAndStageHeads) {
   const std::string blocks = "encoder.layers.1.blocks.3";
   const v1::TensorSpec spec =
       Of(blocks, "swin", R"(,"window_size":3,"num_heads":[3,6])",
@@ -544,7 +544,7 @@ TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
   EXPECT_FALSE(spec.grid_relative().class_token());
 }
 
-class SwinV2Use : public Use {
+class SwinV2Spec : public CheckpointSpec {
  protected:
   v1::MlpBias OfStage(int stage, const std::string& fields) {
     const std::string blocks = absl::StrCat("encoder.layers.", stage, ".blocks.0");
@@ -553,7 +553,7 @@ class SwinV2Use : public Use {
                                             Tensor(mlp + "0.bias", {512}, 2),
                                             Tensor(mlp + "2.weight", {6, 512}, 3)};
     const std::string with_heads = fields + R"(,"num_heads":[6,6,6,6])";
-    // All three tables have the one spec.
+    // All three tables have the same spec.
     const v1::TensorSpec spec = Of(blocks + ".mlp.0.bias", "swinv2", with_heads, tensors);
     for (const char* part : {".mlp.0.weight", ".mlp.2.weight"}) {
       EXPECT_EQ(Of(blocks + part, "swinv2", with_heads, tensors).SerializeAsString(),
@@ -563,7 +563,7 @@ class SwinV2Use : public Use {
   }
 };
 
-TEST_F(SwinV2Use, TablesAreTogether) {
+TEST_F(SwinV2Spec, CombinesTablesOfOneNetwork) {
   const v1::MlpBias spec = OfStage(0, "");
   EXPECT_THAT(spec.window(), ElementsAre(7, 7));
   EXPECT_EQ(spec.activation(), v1::ACTIVATION_RELU);
@@ -576,7 +576,7 @@ TEST_F(SwinV2Use, TablesAreTogether) {
   EXPECT_EQ(TableAt(spec.layers(1).weight()).At(0), 3);
 }
 
-TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
+TEST_F(SwinV2Spec, IncompleteNetworkHasNoSpec) {
   EXPECT_FALSE(SpecOf("encoder.layers.0.blocks.0.mlp.0.bias", "swinv2", "",
                       {Tensor("encoder.layers.0.blocks.0.attention.self."
                               "continuous_position_bias_mlp.0.bias",
@@ -584,21 +584,21 @@ TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
                    .has_value());
 }
 
-TEST_F(SwinV2Use, AWindowIsNoLargerThanItsStage) {
+TEST_F(SwinV2Spec, WindowIsClampedToStage) {
   const std::string fields = R"(,"image_size":[256,192],"patch_size":4,"window_size":16)";
   EXPECT_THAT(OfStage(0, fields).window(), ElementsAre(16, 16));
   EXPECT_THAT(OfStage(2, fields).window(), ElementsAre(16, 16));
   EXPECT_THAT(OfStage(3, fields).window(), ElementsAre(8, 8));
 }
 
-TEST_F(SwinV2Use, APretrainedWindowIsTheStages) {
+TEST_F(SwinV2Spec, PretrainedWindowIsPerStage) {
   const std::string fields = R"(,"pretrained_window_sizes":[12,0,6])";
   EXPECT_THAT(OfStage(0, fields).pretrained_window(), ElementsAre(12, 12));
   EXPECT_THAT(OfStage(1, fields).pretrained_window(), IsEmpty());
   EXPECT_THAT(OfStage(2, fields).pretrained_window(), ElementsAre(6, 6));
 }
 
-TEST_F(Use, BeitsWindowIsTheImagesPatches) {
+TEST_F(CheckpointSpec, BeitWindowFollowsImagePatches) {
   const auto tensors = [](int64_t patches, int64_t rows) {
     return std::vector<F32Tensor>{
         Tensor("embeddings.position_embeddings", {1, patches + 1, 8}),
@@ -611,8 +611,7 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   EXPECT_EQ(spec.grid_relative().num_heads(), 2);
   EXPECT_TRUE(spec.grid_relative().class_token());
   EXPECT_FALSE(spec.grid_relative().has_resample());
-  // transformers exchanges the sides of the bias, and takes positions for a
-  // square's.
+  // transformers swaps the sides of the bias, and treats positions as a square's.
   const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
   const v1::TensorSpec bias = Of("encoder", "beit", oblong, tensors(8, 24));
   EXPECT_THAT(bias.grid_relative().window(), ElementsAre(2, 4));
@@ -627,7 +626,7 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   EXPECT_EQ(positions.resample().filter(), v1::FILTER_CUBIC);
 }
 
-TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
+TEST_F(CheckpointSpec, DebertaIndicesMatchTableRows) {
   const std::vector<F32Tensor> tensors = {Tensor("encoder.rel_embeddings.weight", {64, 8})};
   const v1::Deberta buckets =
       Of("encoder", "deberta-v2",
@@ -645,7 +644,7 @@ TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
   EXPECT_EQ(distances.max_position(), 32);
 }
 
-TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
+TEST_F(CheckpointSpec, FieldAliasesAreAccepted) {
   EXPECT_EQ(Positions("deberta-v2", "embeddings.position_embeddings.weight",
                       R"(,"max_position_embeddings":12,"hidden_size":16,
                           "embedding_size":8)")
@@ -653,7 +652,7 @@ TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
             0);
   const std::string both = R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
   EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset(), 0);
-  // In a Swin's, hidden_size is another: the last stage's.
+  // In a Swin config, hidden_size means the last stage's.
   EXPECT_TRUE(SpecOf("positions", "swin", R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
                      {Tensor("embeddings.position_embeddings", {1, 4, 8})})
                   .has_value());
@@ -664,7 +663,7 @@ TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
             2);
 }
 
-TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
+TEST_F(CheckpointSpec, ContradictingConfigIsNamed) {
   const auto expect = [this](const std::string& config, const std::vector<F32Tensor>& tensors,
                              const std::string& says) {
     WriteModel(tensors);
@@ -709,7 +708,7 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
          "want [1, 1152921504606846977, 768]");
 }
 
-TEST_F(Checkpoint, WhatIsWrongIsNamed) {
+TEST_F(Checkpoint, ErrorsNameFileAndField) {
   EXPECT_THAT(Load(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("config.json: no such file")));
   ExpectInvalid("[]", "config.json: not a JSON object");

@@ -62,14 +62,14 @@ uint32_t BitwiseCrc32c(uint32_t crc, const uint8_t* data, size_t size) {
   return ~crc;
 }
 
-TEST(Crc32c, GivesThePublishedVectors) {
+TEST(Crc32c, MatchesPublishedVectors) {
   for (const Vector& vector : PublishedVectors()) {
     EXPECT_EQ(Crc32c(vector.data.data(), vector.data.size()), vector.crc) << vector.name;
   }
 }
 
-// Every length through each loop's borders, at every alignment.
-TEST(Crc32c, EqualsTheDefinition) {
+// Every length around each loop's bounds, at every alignment.
+TEST(Crc32c, MatchesBitwiseDefinition) {
   const std::vector<uint8_t> bytes = RandomBytes(40000);
   for (size_t size = 0; size < 1100; ++size) {
     const size_t at = size % 67;
@@ -83,7 +83,7 @@ TEST(Crc32c, EqualsTheDefinition) {
   }
 }
 
-TEST(Crc32c, MaySplitAnywhere) {
+TEST(Crc32c, ExtendsAcrossAnySplit) {
   const std::vector<uint8_t> bytes = RandomBytes(100000);
   const uint32_t whole = BitwiseCrc32c(0, bytes.data(), bytes.size());
   std::mt19937 random(7);
@@ -98,7 +98,7 @@ TEST(Crc32c, MaySplitAnywhere) {
   }
 }
 
-TEST(Crc32cShift, CombinesNeighbours) {
+TEST(Crc32cShift, CombinesAdjacentChecksums) {
   const std::vector<uint8_t> bytes = RandomBytes(70000);
   const uint32_t whole = BitwiseCrc32c(0, bytes.data(), bytes.size());
   for (size_t split : {0, 1, 2, 7, 255, 256, 4096, 65535, 69999, 70000}) {
@@ -109,7 +109,7 @@ TEST(Crc32cShift, CombinesNeighbours) {
   }
 }
 
-TEST(Crc32cShift, TakesASliceOutOfPrefixes) {
+TEST(Crc32cShift, ExtractsSliceFromPrefixChecksums) {
   const std::vector<uint8_t> bytes = RandomBytes(10000);
   std::vector<uint32_t> prefix = {0};
   for (uint8_t byte : bytes) {

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Has 6 heads, as all encodings of pairs here have.
+// Has 6 heads, like all encodings of pairs here.
 v1::TensorSpec RandomT5(bool bidirectional) {
   v1::TensorSpec spec;
   spec.mutable_t5()->set_bidirectional(bidirectional);
@@ -54,7 +54,7 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
  protected:
   using EngineHarness::EngineHarness;
 
-  // dense[h, i, j] from an answer in compact form.
+  // Returns dense[h, i, j] from an answer in compact form.
   std::vector<double> Expand(v1::TensorSpec spec, int64_t heads, int64_t queries, int64_t keys) {
     spec.mutable_output()->clear_form();
     const std::vector<double> numbers = Numbers(spec);
@@ -72,8 +72,8 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
   }
 };
 
-// Every structure this library has over pairs, small and past the length from
-// which rows are slices.
+// Returns every structure of this library over pairs, small and beyond the length from which rows
+// are slices.
 std::vector<v1::TensorSpec> PairSpecs() {
   std::vector<v1::TensorSpec> specs;
   for (const auto& [queries, keys, offset] :
@@ -94,15 +94,15 @@ v1::TensorSpec Masked(const v1::TensorSpec& spec, const std::string& mask) {
   return WithOutput(spec, "mask {" + mask + "}");
 }
 
-TEST_F(EngineTest, DenseIsTheExpandedCompactForm) {
+TEST_F(EngineTest, DenseEqualsExpandedCompactForm) {
   for (const v1::TensorSpec& spec : PairSpecs()) {
     EXPECT_EQ(Numbers(Dense(spec)),
               Expand(spec, 6, spec.pair().query_length(), spec.pair().key_length()));
   }
 }
 
-// Every column is that of a table at its own axis' positions alone.
-TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
+// Every column equals that of a table at its own axis' positions.
+TEST_F(EngineTest, ColumnsUsePositionsOfTheirAxis) {
   const std::vector<std::vector<int64_t>> lists = {
       {0, 1, 2, 3, 4}, {9, 9, 8, 8, 7}, {-5, 1 << 20, 3, 3, 0}};
   for (const char* axes : {"axes {} axes {} axes {} pair_axis: [0, 0, 0, 0, 1, 1, 2, 2]",
@@ -129,7 +129,7 @@ TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
   }
 }
 
-TEST_F(EngineTest, EqualAxesAreOneAxis) {
+TEST_F(EngineTest, EqualAxesMatchOneAxis) {
   const std::vector<int64_t> list = {5, 0, 77};
   const auto one_axis = Parse<v1::TensorSpec>("rotary {head_dim: 128}");
   const auto two_axes = Parse<v1::TensorSpec>("rotary {head_dim: 128 axes {} axes {}}");
@@ -178,7 +178,7 @@ std::vector<std::vector<int64_t>> TokensOf(const std::vector<int64_t>& lengths,
 }
 
 // The second offset is too far from the others for a band.
-TEST_F(EngineTest, AGridIsItsTokensOneByOne) {
+TEST_F(EngineTest, GridEqualsItsTokensAsList) {
   const std::vector<int64_t> lengths = {2, 5, 3};
   for (const std::vector<int64_t>& offset :
        {std::vector<int64_t>{-1, 0, 4}, std::vector<int64_t>{0, 1 << 30, 7}}) {
@@ -211,7 +211,7 @@ TEST_F(EngineTest, AGridIsItsTokensOneByOne) {
   }
 }
 
-TEST_F(EngineTest, AGridHasTheBandsOfPositions) {
+TEST_F(EngineTest, GridReusesBandsOfPositions) {
   (void)Whole(OverPositions(GridSpecs()[0], 0, 64));
   EXPECT_EQ(computed(), 1);
   (void)Whole(OverGrid(GridSpecs()[0], {2, 45, 60}));
@@ -219,7 +219,7 @@ TEST_F(EngineTest, AGridHasTheBandsOfPositions) {
   EXPECT_EQ(computed(), 1);
 }
 
-TEST_F(EngineTest, AGridIsNamedByWhatItIs) {
+TEST_F(EngineTest, GridFingerprintFollowsItsContent) {
   const v1::TensorSpec encoding = GridSpecs()[0];
   const auto name = [&](const v1::TensorSpec& spec) { return Plan(spec)->fingerprint(); };
   const std::string whole = name(OverGrid(encoding, {3, 3, 3}, {0, 0, 1}));
@@ -229,7 +229,7 @@ TEST_F(EngineTest, AGridIsNamedByWhatItIs) {
   EXPECT_EQ(name(OverGrid(encoding, {3, 3, 3}, {0, 0, 0})), name(OverGrid(encoding, {3, 3, 3})));
 }
 
-TEST_F(EngineTest, GridsThatCannotBeAreRefused) {
+TEST_F(EngineTest, RejectsInvalidGrids) {
   const v1::TensorSpec encoding = GridSpecs()[0];
   const int64_t far = int64_t{1} << 40;
   const auto refusal = [&](const v1::TensorSpec& spec) {
@@ -262,7 +262,7 @@ v1::TensorSpec AtReals(v1::TensorSpec spec, const std::vector<std::vector<double
   return spec;
 }
 
-TEST_F(EngineTest, DoublesThatAreIntegersAreIntegers) {
+TEST_F(EngineTest, IntegralDoublesEqualIntegers) {
   for (const v1::TensorSpec& encoding :
        {Sinusoidal(8), Parse<v1::TensorSpec>("rotary {head_dim: 8}")}) {
     EXPECT_EQ(Plan(AtReals(encoding, {{-2, -1, 0, -0.0 + 1}}))->fingerprint(),
@@ -282,7 +282,7 @@ TEST_F(EngineTest, DoublesThatAreIntegersAreIntegers) {
 
 // A position's row is the same, whatever the others are, and no band of rows at
 // integers is taken for one of rows at doubles.
-TEST_F(EngineTest, RowsAtDoublesStandByThemselves) {
+TEST_F(EngineTest, RowsAtDoublesAreIndependent) {
   const auto two_axes =
       Parse<v1::TensorSpec>("sinusoidal {dim: 12 axes {} axes {offset: 0.5 ladder {}}}");
   const std::vector<double> integers = Numbers(AtPositions(two_axes, {{0, 1, 2}, {0, 1, 2}}));
@@ -307,7 +307,7 @@ TEST_F(EngineTest, RowsAtDoublesStandByThemselves) {
   EXPECT_NE(Plan(mixed)->fingerprint(), plan->fingerprint());
 }
 
-TEST_F(EngineTest, DoublesThatCannotBeAreRefused) {
+TEST_F(EngineTest, RejectsInvalidDoubles) {
   const auto refusal = [&](const std::string& encoding,
                            const std::vector<std::vector<double>>& lists) {
     const auto spec = Parse<v1::TensorSpec>(encoding);
@@ -346,7 +346,7 @@ TEST_F(EngineTest, DoublesThatCannotBeAreRefused) {
                         "integer in [-2^40, 2^40]: alibi has no numbers"));
 }
 
-TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
+TEST_F(EngineTest, WindowEqualsSliceOfWhole) {
   for (const v1::TensorSpec& spec : PairSpecs()) {
     const int64_t queries = spec.pair().query_length();
     const int64_t keys = spec.pair().key_length();
@@ -372,7 +372,7 @@ TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
   }
 }
 
-TEST_F(EngineTest, ListsAreTheirPositionsOneByOne) {
+TEST_F(EngineTest, ListsEqualSinglePositions) {
   const std::vector<int64_t> queries = {3, 3, -2, 1000000000000, 0};
   const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999999990};
   for (const v1::TensorSpec& encoding : {RandomT5(true), Alibi(v1::ALIBI_VARIANT_SYMMETRIC),
@@ -390,7 +390,7 @@ TEST_F(EngineTest, ListsAreTheirPositionsOneByOne) {
   }
 }
 
-TEST_F(EngineTest, AListOfConsecutivePositionsIsItsRange) {
+TEST_F(EngineTest, ConsecutiveListEqualsRange) {
   const v1::TensorSpec listed = AtPairs(RandomT5(true), {4, 5, 6}, {2, 3, 4, 5});
   v1::TensorSpec ranged = OverPairs(RandomT5(true), 3, 6, 4);
   *ranged.mutable_pair()->mutable_keys() = RangeOf(2, 6);
@@ -399,7 +399,7 @@ TEST_F(EngineTest, AListOfConsecutivePositionsIsItsRange) {
   EXPECT_EQ(Whole(listed), Whole(ranged));
 }
 
-TEST_F(EngineTest, TablesBySliceListAndOffsetAreTheWhole) {
+TEST_F(EngineTest, TablesBySliceListAndOffsetMatchWhole) {
   for (const int dim : {2, 7, 64}) {
     const v1::TensorSpec spec = Sinusoidal(dim);
     const std::string whole = Whole(OverPositions(spec, 0, 5000));
@@ -413,7 +413,7 @@ TEST_F(EngineTest, TablesBySliceListAndOffsetAreTheWhole) {
   }
 }
 
-TEST_F(EngineTest, AnyReadIsASliceOfTheWhole) {
+TEST_F(EngineTest, AnyReadEqualsSliceOfWhole) {
   for (const v1::TensorSpec& spec : PairSpecs()) {
     ExpectSliceable(spec);
     ExpectSliceable(Dense(spec));
@@ -422,7 +422,7 @@ TEST_F(EngineTest, AnyReadIsASliceOfTheWhole) {
   ExpectSliceable(AtPositions(Sinusoidal(33), {{9, 1, 2, 3, 700, 4}}));
 }
 
-TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
+TEST_F(EngineTest, MasksReplaceOnlyHiddenPairs) {
   for (const v1::TensorSpec& spec : PairSpecs()) {
     const v1::PairExtent& pair = spec.pair();
     const std::vector<double> plain = Numbers(Dense(spec));
@@ -446,7 +446,7 @@ TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
 }
 
 // The bits of a fill, its sign among them, in every type.
-TEST_F(EngineTest, AFillKeepsItsSign) {
+TEST_F(EngineTest, FillKeepsItsSign) {
   for (const char* type : {"F64", "F32", "F16", "BF16"}) {
     for (const char* form : {"TOEPLITZ", "DENSE"}) {
       const std::vector<double> numbers =
@@ -459,8 +459,8 @@ TEST_F(EngineTest, AFillKeepsItsSign) {
   }
 }
 
-// Each bound of a mask, as far as it hides nothing and one position nearer.
-TEST_F(EngineTest, AMaskThatHidesNothingIsNone) {
+// Each bound of a mask, just hiding nothing and one position tighter.
+TEST_F(EngineTest, MaskThatHidesNothingIsDropped) {
   const auto window = [](int64_t left, int64_t right) {
     return absl::StrCat("window_left: ", left, " window_right: ", right);
   };
@@ -487,7 +487,7 @@ TEST_F(EngineTest, AMaskThatHidesNothingIsNone) {
 }
 
 // A decoder's newest token sees every key, so its row needs no mask.
-TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
+TEST_F(EngineTest, DecoderStepCanBeMaskedInAnyForm) {
   for (const auto variant : {v1::ALIBI_VARIANT_KEY_FROM_START, v1::ALIBI_VARIANT_KEY_FROM_END}) {
     v1::TensorSpec step = OverPairs(Alibi(variant), 7, 7);
     *step.mutable_pair()->mutable_queries() = RangeOf(6, 7);
@@ -501,7 +501,7 @@ TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
   }
 }
 
-TEST_F(EngineTest, WhatLiesInTheBandIsReadAtOnceUnlessRowsOverlap) {
+TEST_F(EngineTest, ReadsInOneStepUnlessRowsOverlap) {
   const v1::TensorSpec t5 = RandomT5(true);
   for (const auto& [spec, at_once] : {std::pair(OverPairs(t5, 4096, 4096), true),
                                       std::pair(OverPositions(Sinusoidal(96), 0, 2000), true),
@@ -514,12 +514,11 @@ TEST_F(EngineTest, WhatLiesInTheBandIsReadAtOnceUnlessRowsOverlap) {
 
 class TinyBudget : public EngineTest {
  protected:
-  // Room for what one sinusoid keeps and a chunk, not for eight of the bands
-  // below.
+  // Room for the state of one sinusoid and a chunk, not for eight of the bands below.
   TinyBudget() : EngineTest(EngineOptions{.memory_budget_bytes = 2000000}) {}
 };
 
-TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
+TEST_F(TinyBudget, LargePayloadIsComputedWhileRead) {
   const v1::TensorSpec t5 = OverPairs(RandomT5(true), 40, 15000);
   const v1::TensorSpec specs[] = {OverPositions(Sinusoidal(96), -7, 993), Dense(t5),
                                   Masked(t5, "causal: true window_left: 7000"),
@@ -548,7 +547,7 @@ TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
 }
 
-TEST_F(TinyBudget, WhatComputingKeepsCountsForAsLongAsItIsKept) {
+TEST_F(TinyBudget, WorkingMemoryCountsUntilReleased) {
   const PlanPtr plan = Plan(OverPositions(Sinusoidal(96), 0, 4000));
   {
     const PayloadPtr payload = Get(plan);
@@ -574,8 +573,8 @@ TEST_F(EngineTest, OneComputationServesLengthsWindowsAndOffsets) {
   EXPECT_EQ(computed(), 2);
 }
 
-// Also where the mask hides nothing of the window.
-TEST_F(EngineTest, OneComputationServesAllWindowsOfAMask) {
+// Covers masks that hide nothing of the window, too.
+TEST_F(EngineTest, OneComputationServesAllWindowsOfMask) {
   v1::TensorSpec spec =
       Masked(OverPairs(RandomT5(true), 1000, 1000), "causal: true window_left: 700");
   Whole(spec);
@@ -620,7 +619,7 @@ TEST_F(EngineTest, EncodingFingerprintsIgnoreWindowsAndTypes) {
   EXPECT_NE(a->encoding_fingerprint(), c->encoding_fingerprint());
 }
 
-TEST_F(EngineTest, BadRequestsAreRefusedByField) {
+TEST_F(EngineTest, RejectsInvalidRequestsByField) {
   const std::string pair = "pair {query_length: 8 key_length: 8} ";
   const std::pair<std::string, const char*> kCases[] = {
       {"", "extent: not set, want pair"},

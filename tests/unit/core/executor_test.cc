@@ -76,7 +76,7 @@ TEST(ForRanges, IdleThreadsJoinInLongWork) {
   EXPECT_GT(most, 1);
 }
 
-TEST(ForRanges, TheFirstErrorEndsIt) {
+TEST(ForRanges, FirstErrorStopsIt) {
   std::atomic<int> after = 0;
   std::atomic<bool> failed = false;
   EXPECT_THAT(OnThreads(1 << 20, 1,
@@ -91,7 +91,7 @@ TEST(ForRanges, TheFirstErrorEndsIt) {
   EXPECT_LE(after, 3);
 }
 
-TEST(ForRanges, LongWorkLeavesTheThreadToOthersBetween) {
+TEST(ForRanges, LongWorkYieldsToOtherTasks) {
   ManualExecutor executor;
   std::string order;
   bool ended = false;
@@ -109,7 +109,7 @@ TEST(ForRanges, LongWorkLeavesTheThreadToOthersBetween) {
   EXPECT_EQ(order, "ssos");
 }
 
-TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
+TEST(ForRanges, StopsWhenCallerCancels) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   int calls = 0;
@@ -127,7 +127,7 @@ TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("every caller has cancelled")));
 }
 
-TEST(ForRanges, NonPreemptibleItemsAreOneRangeOnThreadsForThem) {
+TEST(ForRanges, NonPreemptibleItemsAreOneBlockingRange) {
   ManualExecutor executor;
   int calls = 0;
   absl::Status result;
@@ -148,7 +148,7 @@ TEST(ForRanges, NonPreemptibleItemsAreOneRangeOnThreadsForThem) {
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kDataLoss, "no further"));
 }
 
-TEST(RunBlocking, IsDoneAtOnceUnlessItTakesLong) {
+TEST(RunBlocking, RunsInlineUnlessLong) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   std::vector<int> used;
@@ -165,7 +165,7 @@ TEST(RunBlocking, IsDoneAtOnceUnlessItTakesLong) {
   EXPECT_THAT(used, ElementsAre(1, 2));
 }
 
-TEST(RunBlocking, MakesNothingForWhoHasCancelled) {
+TEST(RunBlocking, SkipsWorkOfCancelledCaller) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   absl::Status used;
@@ -182,7 +182,7 @@ TEST(RunBlocking, MakesNothingForWhoHasCancelled) {
   EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled));
 }
 
-TEST(RunBlocking, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
+TEST(RunBlocking, DiscardsResultIfCancelledWhileRunning) {
   ManualExecutor executor;
   const auto caller = std::make_shared<Caller>();
   absl::Status used;

@@ -105,7 +105,7 @@ const std::pair<const char*, Change> kRefusals[] = {
      }},
 };
 
-TEST(LogitsPlanTest, RefusesNamingTheField) {
+TEST(LogitsPlanTest, RejectsInvalidSpecsByField) {
   for (const auto& [message, change] : kRefusals) {
     v1::LogitsSpec spec = Base(3, 5);
     *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());

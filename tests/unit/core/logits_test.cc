@@ -54,7 +54,7 @@ absl::StatusOr<BudgetedBuffer> AllocatePoisoned(int64_t bytes) {
   return buffer;
 }
 
-// A sum of products as a real number, and with every factor made positive.
+// A sum of products as a real number, and with the absolute value of every factor.
 struct Sum {
   long double value = 0;
   long double magnitude = 0;
@@ -66,7 +66,7 @@ struct Sum {
   }
 };
 
-// Column `column` of a sinusoid with sines first of base 10000.
+// Column `column` of a sinusoid of base 10000 with sines first.
 long double Sinusoid(int64_t position, int64_t column, int64_t dim) {
   const int64_t sines = (dim + 1) / 2;
   const bool cosine = column >= sines;
@@ -129,8 +129,7 @@ Vector GridVector(const v1::DecomposedRelativePositions& term, int64_t head_dim,
   return vector;
 }
 
-// The vector that head `head` has for key j, which lies `relative` after the
-// query.
+// The vector of head `head` for key j, which is `relative` after the query.
 Vector VectorOf(const v1::LogitsSpec& spec, int64_t head, int64_t relative, int64_t j) {
   const int64_t head_dim = spec.head_dim();
   if (spec.has_shaw_keys()) {
@@ -256,8 +255,8 @@ class LogitsTest : public ::testing::Test {
     return result;
   }
 
-  // Every element is within the promised bound of the definition, or the fill,
-  // with an accelerator and without.
+  // Checks that every element is within the promised bound of the definition, or is the fill, with
+  // and without an accelerator.
   void ExpectTheDefinition(const v1::LogitsSpec& spec, int seed = 1) {
     const auto logits = Make(spec);
     ASSERT_NE(logits, nullptr);
@@ -327,7 +326,7 @@ class LogitsTest : public ::testing::Test {
     return sums;
   }
 
-  // The vectors of the keys that a query sees, weighed.
+  // The weighted sum of the vectors of the keys that a query sees.
   std::vector<std::optional<Sum>> WeighedSums(const LogitsPlan& plan, int64_t h, int64_t i,
                                               const double* weights) {
     const v1::LogitsSpec& spec = plan.spec();
@@ -401,14 +400,14 @@ TEST_F(LogitsTest, ShawKeys) {
   }
 }
 
-TEST_F(LogitsTest, AnAcceleratorMultiplies) {
+TEST_F(LogitsTest, UsesAcceleratorForProducts) {
   v1::LogitsSpec spec = Base(30, 40);
   *spec.mutable_shaw_keys() = ShawKeys(2, 2, spec.head_dim());
   ExpectTheDefinition(spec);
   EXPECT_GT(device_log_.launches, 0);
 }
 
-TEST_F(LogitsTest, ShawKeysOfEveryHeadItsOwn) {
+TEST_F(LogitsTest, ShawKeysPerHead) {
   ForEachExtent([&](v1::LogitsSpec spec) {
     *spec.mutable_shaw_keys() =
         Shaw(3, 1, RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 2));
@@ -426,7 +425,7 @@ TEST_F(LogitsTest, ShawValues) {
   }
 }
 
-TEST_F(LogitsTest, ShawTablesThatCountTheOtherWay) {
+TEST_F(LogitsTest, ShawWithQueryMinusKeySign) {
   ForEachExtent([&](v1::LogitsSpec spec) {
     const auto reversed = [](int64_t left, int64_t right, const v1::TableRef& table) {
       v1::RelativeTable term = Shaw(left, right, table);
@@ -460,7 +459,7 @@ TEST_F(LogitsTest, TransformerXl) {
   }
 }
 
-TEST_F(LogitsTest, TransformerXlBiasAlone) {
+TEST_F(LogitsTest, TransformerXlBiasOnly) {
   v1::LogitsSpec spec = Base(6, 9);
   *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   *spec.mutable_query_bias() = RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
@@ -468,7 +467,7 @@ TEST_F(LogitsTest, TransformerXlBiasAlone) {
   ExpectTheDefinition(spec);
 }
 
-TEST_F(LogitsTest, SinusoidsUnprojected) {
+TEST_F(LogitsTest, SinusoidsWithoutProjection) {
   v1::LogitsSpec spec = Base(30, 40);
   *spec.mutable_sinusoidal_distances() = TransformerXl(spec.head_dim(), 1);
   spec.mutable_sinusoidal_distances()->clear_projection();
@@ -517,7 +516,7 @@ TEST_F(LogitsTest, DecomposedRelativePositions) {
   }
 }
 
-TEST_F(LogitsTest, SumsOfProductsCountTheirRoundings) {
+TEST_F(LogitsTest, RoundingCountOfProductSums) {
   const auto roundings = [](const v1::LogitsSpec& spec) { return (*PlanOf(spec))->roundings(); };
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 5})), 5 + 1);
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4})), 5 + 1 + 2);
@@ -526,7 +525,7 @@ TEST_F(LogitsTest, SumsOfProductsCountTheirRoundings) {
 
 // torch's float32 leads to other rows than real numbers do, which have 6, 5, 4,
 // 2, 1, 0 for the first query; all of them are numpy's for the formula.
-TEST_F(LogitsTest, PlacesInGridsAreThoseOfFloat32) {
+TEST_F(LogitsTest, GridIndicesMatchFloat32) {
   v1::LogitsSpec spec = Grids({8, 1}, {6, 1}, {15, 1});
   spec.set_num_heads(1);
   spec.set_head_dim(1);
@@ -542,7 +541,7 @@ TEST_F(LogitsTest, PlacesInGridsAreThoseOfFloat32) {
                           12, 11, 10, 8, 7, 5, 13, 12, 11, 9, 8, 6));
 }
 
-TEST_F(LogitsTest, EveryTypeWithinItsBound) {
+TEST_F(LogitsTest, EveryTypeIsWithinItsErrorBound) {
   constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16};
   for (DataType in : kTypes) {
     for (DataType out : kTypes) {
@@ -568,7 +567,7 @@ TEST_F(LogitsTest, EveryTypeWithinItsBound) {
   }
 }
 
-TEST_F(LogitsTest, SumsOfProductsInEveryTypeWithinTheirBound) {
+TEST_F(LogitsTest, ProductSumsAreWithinTheirErrorBound) {
   constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16};
   for (DataType in : kTypes) {
     for (DataType out : kTypes) {
@@ -590,8 +589,8 @@ TEST_F(LogitsTest, LargeTilesOnAllThreads) {
   ExpectTheDefinition(spec);
 }
 
-// One head, vectors (10, distance) and queries (i, 1) give 10 i + distance: the
-// shift's own picture (encodings.md, cases 33 to 35).
+// One head, vectors (10, distance) and queries (i, 1) give 10 i + distance, which shows the shift
+// (encodings.md, cases 33 to 35).
 
 class ShiftTest : public LogitsTest {
  protected:
@@ -612,7 +611,7 @@ class ShiftTest : public LogitsTest {
   }
 };
 
-TEST_F(ShiftTest, TransformerXlLeavesNoGarbage) {
+TEST_F(ShiftTest, TransformerXlFillsShiftedOutEntries) {
   v1::LogitsSpec spec = Base(3, 5);
   spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
   EXPECT_THAT(Shifted(spec, 10), ElementsAre(2, 1, 0, -100, -100,   //
@@ -632,8 +631,7 @@ TEST_F(ShiftTest, XlnetAndConformerAreSigned) {
                                                   2, 1, 0, -1, 3, 2, 1, 0));
 }
 
-// Query rows that are all the same show which vector each key uses
-// (encodings.md, cases 29 and 30).
+// Equal query rows show which vector each key uses (encodings.md, cases 29 and 30).
 TEST_F(LogitsTest, ClippedIndices) {
   const auto indices = [this](v1::LogitsSpec spec, int64_t left, int64_t right,
                               v1::RelativeSign sign = v1::RELATIVE_SIGN_KEY_MINUS_QUERY) {
@@ -667,7 +665,7 @@ TEST_F(LogitsTest, MaskedWeightsAreNotRead) {
   EXPECT_THAT(*Compute(*Make(spec), {1, 10, kNaN, kInfinity}, 0, 1), ElementsAre(22));
 }
 
-TEST_F(LogitsTest, FillsAreThoseOfTheOutputType) {
+TEST_F(LogitsTest, FillsFollowOutputType) {
   v1::LogitsSpec spec = Base(1, 2, 0);
   spec.set_num_heads(1);
   spec.set_direction(v1::DIRECTION_LEFT_TO_RIGHT);
@@ -683,7 +681,7 @@ TEST_F(LogitsTest, FillsAreThoseOfTheOutputType) {
   EXPECT_THAT(PlanOf(spec), IsInvalid("fill_value: got 1e+06"));
 }
 
-TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
+TEST_F(LogitsTest, RejectsNonFiniteNumbers) {
   v1::LogitsSpec spec = Base(2, 2);
   *spec.mutable_shaw_keys() = ShawKeys(1, 1, spec.head_dim());
   const auto logits = Make(spec);
@@ -700,7 +698,7 @@ TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
               IsInvalid("data: sums of products overflow F32"));
 }
 
-TEST_F(LogitsTest, CancelledBeforeItBegins) {
+TEST_F(LogitsTest, CancelledBeforeStart) {
   v1::LogitsSpec spec = Base(100, 100);
   *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   const auto caller = std::make_shared<Caller>();
@@ -709,7 +707,7 @@ TEST_F(LogitsTest, CancelledBeforeItBegins) {
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("cancelled")));
 }
 
-TEST_F(LogitsTest, NoRoomForVectors) {
+TEST_F(LogitsTest, FailsIfVectorsExceedBudget) {
   v1::LogitsSpec spec = Base(100, 100);
   *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   LogitsResources resources = Resources();
@@ -720,7 +718,7 @@ TEST_F(LogitsTest, NoRoomForVectors) {
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
 }
 
-TEST_F(LogitsTest, NoRoomForWhatMakesVectors) {
+TEST_F(LogitsTest, FailsIfWorkingMemoryExceedsBudget) {
   v1::LogitsSpec spec = Base(100, 100);
   *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   LogitsResources resources = Resources();

@@ -51,7 +51,7 @@ TEST_F(Registry, FindsByNameAndByDigestInEitherLayout) {
   EXPECT_FALSE((*set)->FindDigest(std::string(64, '0')).has_value());
 }
 
-TEST_F(Registry, APartHasTheTablesUnderItsPrefixes) {
+TEST_F(Registry, SubsetHasTablesUnderItsPrefixes) {
   TableSetBuilder builder(1000);
   ASSERT_THAT(Add(builder, "ours/z", "two"), IsOk());
   ASSERT_THAT(Add(builder, "theirs/a", "one"), IsOk());
@@ -70,7 +70,7 @@ TEST_F(Registry, APartHasTheTablesUnderItsPrefixes) {
   EXPECT_FALSE(all->Under({})->MayHave("ours/z"));
 }
 
-TEST_F(Registry, APartIsTheSameForAllWhoAskUntilThereAreMany) {
+TEST_F(Registry, SubsetsAreSharedUpToALimit) {
   const TableSetPtr all = *TableSetBuilder(1000).Build();
   const TableSetPtr part = all->Under({"a", "b"});
   EXPECT_EQ(all->Under({"a", "b"}), part);
@@ -90,7 +90,7 @@ TEST_F(Registry, NamesAreCheckedAndUnique) {
   EXPECT_THAT(std::move(builder).Build(), IsInvalidWith("two tables have the name 'x', out of "));
 }
 
-TEST_F(Registry, AReplacedSetLivesWithItsReaders) {
+TEST_F(Registry, ReplacedSetOutlivesItsReaders) {
   TableRegistry registry;
   EXPECT_TRUE(registry.Get()->tables().empty());
   TableSetBuilder builder(1000);

@@ -38,7 +38,7 @@ class RegularFileTest : public testing::Test {
   const fs::path top_;
 };
 
-TEST_F(RegularFileTest, IsReadInPieces) {
+TEST_F(RegularFileTest, ReadsRanges) {
   const std::string path = Write("a");
   absl::StatusOr<RegularFile> opened = RegularFile::Open(path);
   ASSERT_THAT(opened, IsOk());
@@ -52,7 +52,7 @@ TEST_F(RegularFileTest, IsReadInPieces) {
               StatusIs(absl::StatusCode::kInvalidArgument, "ended at byte 7, want 9"));
 }
 
-TEST_F(RegularFileTest, WhatIsNoRegularFileIsNamed) {
+TEST_F(RegularFileTest, RejectsNonRegularFilesByName) {
   const std::string fifo = top_ / "fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   const std::string loop = Link("loop", "loop");
@@ -68,7 +68,7 @@ TEST_F(RegularFileTest, WhatIsNoRegularFileIsNamed) {
   }
 }
 
-TEST_F(RegularFileTest, NoOtherProgramInheritsIt) {
+TEST_F(RegularFileTest, DescriptorIsCloseOnExec) {
   const std::string path = Write("a");
   const int next = ::open("/dev/null", O_RDONLY);
   ::close(next);
@@ -77,12 +77,12 @@ TEST_F(RegularFileTest, NoOtherProgramInheritsIt) {
   EXPECT_EQ(::fcntl(next, F_GETFD), FD_CLOEXEC);
 }
 
-TEST_F(RegularFileTest, LinksLeadWhereTheyLikeWithoutAFolder) {
+TEST_F(RegularFileTest, FollowsAnyLinkIfNoFolderIsGiven) {
   Write("a");
   EXPECT_THAT(RegularFile::Open(Link("../a", "in/link")), IsOk());
 }
 
-TEST_F(RegularFileTest, LinksLeadNowhereOutOfTheFolder) {
+TEST_F(RegularFileTest, RejectsLinksOutOfFolder) {
   Write("in/..v2/sub/a");
   Write("inside/a");  // its name begins like the folder's
   Link("..v2", "in/..data");
@@ -102,13 +102,13 @@ TEST_F(RegularFileTest, LinksLeadNowhereOutOfTheFolder) {
   }
 }
 
-TEST_F(RegularFileTest, TheFolderItselfMayBeALink) {
+TEST_F(RegularFileTest, FolderItselfMayBeALink) {
   Write("v2/a");
   const std::string folder = Link("v2", "current");
   EXPECT_THAT(RegularFile::Open(folder + "/a", folder), IsOk());
 }
 
-TEST_F(RegularFileTest, OnlyASnapshotLinksToBlobs) {
+TEST_F(RegularFileTest, AllowsLinksToBlobsOnlyFromSnapshots) {
   Write("models--m/blobs/a");
   Write("models--m/refs/a");
   Write("models--n/blobs/a");

@@ -47,7 +47,7 @@ TEST(Safetensors, ReadsTablesByName) {
   EXPECT_THAT(ReadTable(*file, *file->Find("scalar")), IsInvalid(path + ":scalar: got F32 []"));
 }
 
-TEST(Safetensors, AFileMayBeNamedWithOneOfItsTensors) {
+TEST(Safetensors, SplitsPathAndTensorName) {
   for (const auto& [text, path, tensor] : {std::tuple("a.safetensors:b:c", "a.safetensors", "b:c"),
                                            std::tuple("a.safetensors:", "a.safetensors", ""),
                                            std::tuple("a:b.safetensors", "a:b.safetensors", ""),
@@ -58,7 +58,7 @@ TEST(Safetensors, AFileMayBeNamedWithOneOfItsTensors) {
   }
 }
 
-TEST(Safetensors, OtherTensorsOfAModelAreUnderstood) {
+TEST(Safetensors, AcceptsTensorsOfOtherTypes) {
   const absl::StatusOr<std::vector<SafetensorsEntry>> entries = ParseSafetensorsHeader(
       R"({"ids":{"dtype":"I64","shape":[1,2],"data_offsets":[0,16]},
               "packed":{"dtype":"F4","shape":[3,2],"data_offsets":[16,19]},
@@ -72,7 +72,7 @@ TEST(Safetensors, OtherTensorsOfAModelAreUnderstood) {
   }
 }
 
-TEST(Safetensors, AFileThatBecomesShorterIsAnError) {
+TEST(Safetensors, TruncatedFileIsAnError) {
   const std::string bytes = SafetensorsBytes({{"w", {2}, {7, 8}}});
   const std::string path = WriteFile(FreshFolder() / "t.safetensors", bytes);
   absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
@@ -92,7 +92,7 @@ struct BadHeader {
 
 class BadSafetensors : public testing::TestWithParam<BadHeader> {};
 
-TEST_P(BadSafetensors, IsRefused) {
+TEST_P(BadSafetensors, IsRejected) {
   EXPECT_THAT(
       ParseSafetensorsHeader(GetParam().header, GetParam().data_size),
       StatusIs(absl::StatusCode::kInvalidArgument,
@@ -158,19 +158,19 @@ INSTANTIATE_TEST_SUITE_P(
                   8, "'b': data_offsets [4, 8], want 4 bytes from 8"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Safetensors, DepthIsNoDanger) {
+TEST(Safetensors, RejectsDeepNesting) {
   EXPECT_THAT(ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
               IsInvalidWith("an array"));
 }
 
-TEST(Safetensors, ALongNameIsCutInMessages) {
+TEST(Safetensors, LongNameIsTruncatedInMessages) {
   const absl::Status status =
       ParseSafetensorsHeader("{\"" + std::string(100000, 'x') + "\":{}}", 0).status();
   EXPECT_THAT(status, IsInvalidWith("xxx...': want dtype"));
   EXPECT_LT(status.message().size(), 400);
 }
 
-// Every prefix of a file, and every value of every byte of its header.
+// Tests every prefix of a file, and every value of every byte of its header.
 class DamagedSafetensors : public testing::Test {
  protected:
   static constexpr int64_t kDataSize = 32;
@@ -187,7 +187,7 @@ class DamagedSafetensors : public testing::Test {
   const std::filesystem::path path_;
 };
 
-TEST_F(DamagedSafetensors, NoPrefixIsTakenForTheWhole) {
+TEST_F(DamagedSafetensors, RejectsEveryTruncation) {
   ASSERT_THAT(Open(whole_), IsOk());
   const auto is_refused = IsInvalidWith("not a .safetensors file: ");
   for (size_t size = 0; size < whole_.size(); ++size) {
@@ -199,7 +199,7 @@ TEST_F(DamagedSafetensors, NoPrefixIsTakenForTheWhole) {
   }
 }
 
-TEST_F(DamagedSafetensors, NoOtherLengthOfTheHeaderIsTaken) {
+TEST_F(DamagedSafetensors, RejectsEveryOtherHeaderLength) {
   for (size_t at = 0; at < 8; ++at) {
     for (const int change : {1, 2, 4, 8, 16, 32, 64, 128, 255}) {
       std::string damaged = whole_;

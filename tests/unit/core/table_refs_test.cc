@@ -36,7 +36,7 @@ TEST(TableRefs, TransposeByLayoutAndNameByDigest) {
   EXPECT_EQ(transposed->sha256(), straight->sha256());
 }
 
-TEST(TableRefs, RefuseInlineTablesAboveTheLimit) {
+TEST(TableRefs, RejectInlineTablesAboveTheLimit) {
   v1::TensorSpec spec;
   spec.mutable_t5()->mutable_table()->mutable_inline_table()->set_data(
       std::string(kMaxInlineTableBytes + 1, '\0'));
@@ -60,7 +60,7 @@ TEST(TableRefs, NameTheFieldInErrors) {
               StatusIs(absl::StatusCode::kNotFound, StartsWith("mlp_bias.layers[1].weight.")));
 }
 
-TEST(TableRefs, OfLogitsHaveNoLayout) {
+TEST(TableRefs, RejectLayoutInLogits) {
   auto spec = Parse<v1::LogitsSpec>("shaw_keys { table { layout: TABLE_LAYOUT_BUCKETS_HEADS } }");
   EXPECT_THAT(TakeTables(TableSet(), spec),
               IsInvalid("shaw_keys.table.layout: set, want it unset"));
@@ -82,7 +82,7 @@ TEST(TableRefs, FindMountedTablesByNameAndByDigest) {
   const auto transposed = Taken("name: 'enc' layout: TABLE_LAYOUT_HEADS_BUCKETS", *tables);
   ASSERT_THAT(transposed, IsOk());
   EXPECT_EQ(transposed->At(0, 1), 4);
-  // As resolved specs name the two.
+  // Resolved specs name the two this way.
   for (const Table& table : {*straight, *transposed}) {
     const auto again =
         Taken("sha256: '" + table.sha256() + "' layout: TABLE_LAYOUT_BUCKETS_HEADS", *tables);

@@ -67,8 +67,8 @@ TEST(Table, TransposedIsAnotherTableOverTheSameBytes) {
   EXPECT_EQ(table.In(TableLayout::kHeadsBuckets)->sha256(), Six({2, 3}).sha256());
 }
 
-// SHA-256 by another program over the bytes as CanonicalWriter documents them.
-TEST(Table, DigestsStayAsTheyAre) {
+// SHA-256 computed by another program over the bytes that CanonicalWriter documents.
+TEST(Table, DigestsAreStable) {
   EXPECT_EQ(Six({2, 3}).sha256(),
             "8982fd3e208f70ab4aa7dba66e19a4b7ab6f66b20208aeac9e9b93ece61b95c0");
   EXPECT_EQ(Six({2, 3}, TableLayout::kHeadsBuckets).sha256(),
@@ -95,7 +95,7 @@ TEST(Table, ViewKeepsItsOwner) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST(Table, WhatIsNotATableIsRefused) {
+TEST(Table, RejectsInvalidTables) {
   constexpr int64_t kHuge = int64_t{1} << 31;
   struct Case {
     DataType type;

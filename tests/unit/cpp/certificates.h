@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Authorities and certificates, made for one test and gone with it.
+// Authorities and certificates, made for one test and removed with it.
 #pragma once
 
 #include <openssl/evp.h>

@@ -56,7 +56,7 @@ void ExpectWhole(const absl::StatusOr<Chunk>& chunk, const std::string& room,
   EXPECT_EQ(room.substr(0, data.size()), data);
 }
 
-TEST(ReadChunk, DoesNotMindWhereSlicesEnd) {
+TEST(ReadChunk, ReadsAcrossAnySliceBoundary) {
   const std::string data = "the payload of a chunk";
   const std::string bytes = Serialized(data);
   for (size_t a = 0; a <= bytes.size(); ++a) {
@@ -70,7 +70,7 @@ TEST(ReadChunk, DoesNotMindWhereSlicesEnd) {
 }
 
 // At every distance from a cache line's border, on both sides.
-TEST(ReadChunk, StreamsToAnyPlace) {
+TEST(ReadChunk, WritesToAnyAlignment) {
   std::string data(300, '\0');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
   for (size_t begin = 0; begin < 65; ++begin) {
@@ -98,10 +98,10 @@ TEST(ReadChunk, SkipsFieldsOfNewerServers) {
   ExpectWhole(Read(Cut(newer + Serialized(data), {3}), &room), room, data);
 }
 
-TEST(ReadChunk, RefusesEveryTruncation) {
+TEST(ReadChunk, RejectsEveryTruncation) {
   const std::string data = "some data";
   const std::string bytes = Serialized(data);
-  // Cut at the end of a field it is another message, not a truncated one.
+  // Truncated at the end of a field, it is a different message, not a truncated one.
   for (size_t size = 0; size < bytes.size(); ++size) {
     std::string room(data.size(), '-');
     const auto chunk = Read(Cut(bytes.substr(0, size), {}), &room);
@@ -118,7 +118,7 @@ TEST(ReadChunk, RefusesEveryTruncation) {
 
 // Outside the header a bit may make the checksum an unknown field: the
 // header is then as it was sent.
-TEST(ReadChunk, RefusesEveryFlippedBitOfAHeader) {
+TEST(ReadChunk, RejectsEveryBitFlipInHeader) {
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   v1::StreamTensorResponse message;
   message.mutable_header()->set_fingerprint("abc");
@@ -145,7 +145,7 @@ TEST(ReadChunk, RefusesEveryFlippedBitOfAHeader) {
   }
 }
 
-TEST(ReadChunk, ReadsAHeaderThatComesInTwoPieces) {
+TEST(ReadChunk, MergesSplitHeader) {
   v1::StreamTensorResponse begin, end;
   begin.mutable_header()->set_fingerprint("abc");
   end.mutable_header()->set_total_bytes(24);
@@ -172,7 +172,7 @@ TEST(ReadHeader, RefusesTheAnswerToAnotherRequest) {
   EXPECT_EQ(read(0xabcdef01), absl::DataLossError("request_crc32c: got 00000007, want abcdef01"));
 }
 
-TEST(ReadChunk, RefusesMoreThanTheRoom) {
+TEST(ReadChunk, RejectsDataBeyondTheBuffer) {
   std::string room(3, '-');
   const auto chunk = Read(Cut(Serialized("four"), {}), &room);
   EXPECT_EQ(chunk.status(), absl::DataLossError("chunk: got 4 bytes of data, want at most the "
@@ -180,7 +180,7 @@ TEST(ReadChunk, RefusesMoreThanTheRoom) {
   EXPECT_EQ(room, "---");
 }
 
-TEST(ReadChunk, SaysWhereTheLastOffsetIs) {
+TEST(ReadChunk, ErrorStatesLargestOffset) {
   v1::StreamTensorResponse message;
   message.set_offset(std::numeric_limits<int64_t>::max());
   message.set_data("four");

@@ -65,11 +65,11 @@ class ClientTest : public ::testing::Test {
     spec.mutable_output()->set_scale(8);
     return spec;
   }();
-  // Last, so that it has stopped before what its scripts send is gone.
+  // Last, so that it stops before the data that its scripts send is destroyed.
   FakeServer server_;
 };
 
-TEST_F(ClientTest, GetsTheBytes) {
+TEST_F(ClientTest, GetsPayloadAndHeader) {
   server_.Then(SendsAll());
   const auto tensor = MakeClient().Get(spec_);
   ASSERT_TRUE(tensor.ok()) << tensor.status();
@@ -83,7 +83,7 @@ TEST_F(ClientTest, GetsTheBytes) {
   EXPECT_EQ(server_.requests()[0].expected_fingerprint(), "");
 }
 
-TEST_F(ClientTest, GetsIntoTheCallersMemory) {
+TEST_F(ClientTest, GetsIntoCallerMemory) {
   server_.Then(SendsAll());
   std::string out(kBytes + 10, 'x');
   std::vector<int64_t> progress;
@@ -98,7 +98,7 @@ TEST_F(ClientTest, GetsIntoTheCallersMemory) {
   EXPECT_THAT(progress, ElementsAre(1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000, 10000));
 }
 
-TEST_F(ClientTest, RefusesMemoryThatIsTooSmall) {
+TEST_F(ClientTest, RejectsOutputThatIsTooSmall) {
   server_.Then(SendsAll());
   std::string out(kBytes - 1, 'x');
   const auto header = MakeClient().GetInto(
@@ -108,15 +108,15 @@ TEST_F(ClientTest, RefusesMemoryThatIsTooSmall) {
   EXPECT_EQ(out, std::string(kBytes - 1, 'x'));
 }
 
-// Two attempts, but each brings 3000 bytes.
-TEST_F(ClientTest, CountsOnlyAttemptsThatBringNothing) {
+// Two attempts, but each delivers 3000 bytes.
+TEST_F(ClientTest, CountsOnlyAttemptsWithoutProgress) {
   options_.max_attempts = 2;
   for (int i = 0; i < 3; ++i) server_.Then(BreaksAfter3000());
   server_.Then(SendsAll());
   EXPECT_EQ(Text(MakeClient().Get(spec_)), payload_);
 }
 
-TEST_F(ClientTest, StartsAfreshWhenTheFingerprintChanged) {
+TEST_F(ClientTest, RestartsIfFingerprintChanges) {
   const std::string other = MakePayload(5000, 2);
   const auto gone = grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "fingerprint");
   server_.Then(BreaksAfter3000());
@@ -130,7 +130,7 @@ TEST_F(ClientTest, StartsAfreshWhenTheFingerprintChanged) {
   EXPECT_EQ(server_.requests()[2].expected_fingerprint(), "");
 }
 
-TEST_F(ClientTest, NamesTheFieldsTheServerBlames) {
+TEST_F(ClientTest, ErrorsNameFieldViolations) {
   google::rpc::BadRequest bad;
   auto* violation = bad.add_field_violations();
   violation->set_field("spec.alibi.num_heads");
@@ -147,7 +147,7 @@ TEST_F(ClientTest, NamesTheFieldsTheServerBlames) {
   EXPECT_EQ(violations[0].description, "got 0, want an integer in [1, 65536]");
 }
 
-TEST_F(ClientTest, UnaryCallsAreRetriedToo) {
+TEST_F(ClientTest, RetriesUnaryCalls) {
   server_.ThenDescribe([](v1::DescribeTensorResponse*) { return kBroken; });
   server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
     *response->mutable_header() = header_;
@@ -158,7 +158,7 @@ TEST_F(ClientTest, UnaryCallsAreRetriedToo) {
   EXPECT_EQ(header->fingerprint(), Fingerprint("first"));
 }
 
-TEST_F(ClientTest, ADamagedDescriptionIsDataLoss) {
+TEST_F(ClientTest, DamagedDescriptionIsDataLoss) {
   server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
     response->set_header_crc32c(Crc32cOf(header_));
     *response->mutable_header() = header_;
@@ -170,7 +170,7 @@ TEST_F(ClientTest, ADamagedDescriptionIsDataLoss) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("header: got CRC-32C"));
 }
 
-TEST_F(ClientTest, ADescriptionHasAHeader) {
+TEST_F(ClientTest, DescriptionWithoutHeaderIsDataLoss) {
   server_.ThenDescribe([](v1::DescribeTensorResponse*) { return grpc::Status::OK; });
   EXPECT_EQ(MakeClient().Describe(spec_).status(),
             absl::DataLossError("stream: the first message has no header"));
@@ -240,7 +240,7 @@ TEST_F(ClientTest, RefusesAHeaderThatContradictsItself) {
             beyond);
 }
 
-TEST_F(ClientTest, TheTimeoutBoundsTheWaiting) {
+TEST_F(ClientTest, TimeoutBoundsWaitForServer) {
   server_.Stop();
   options_.timeout = absl::Seconds(1);
   std::vector<std::string> told;
@@ -253,8 +253,8 @@ TEST_F(ClientTest, TheTimeoutBoundsTheWaiting) {
   server_.Start();
 }
 
-// Also when one goes and comes back.
-TEST_F(ClientTest, ReplicasShareTheCalls) {
+// Covers a replica that goes away and returns.
+TEST_F(ClientTest, BalancesCallsAcrossReplicas) {
   FakeServer other;
   options_.target = absl::StrCat("ipv4:", server_.target(), ",", other.target());
   const Client client = *Client::Create(options_);
@@ -277,7 +277,7 @@ TEST_F(ClientTest, ReplicasShareTheCalls) {
   EXPECT_TRUE(all_have_calls());
 }
 
-TEST_F(ClientTest, AnotherPolicyCanBeAskedFor) {
+TEST_F(ClientTest, LoadBalancingPolicyCanBeSet) {
   for (const auto& [name, value] :
        {std::pair("grpc.lb_policy_name", "pick_first"),
         std::pair("grpc.service_config", R"({"loadBalancingConfig": [{"pick_first": {}}]})")}) {
@@ -294,20 +294,20 @@ TEST_F(ClientTest, AnotherPolicyCanBeAskedFor) {
 }
 
 // The defaults are those of the Python client, which its tests check too.
-TEST(Client, HasTheDefaultsOfAllClients) {
+TEST(Client, DefaultsMatchOtherClients) {
   const ClientOptions options;
   EXPECT_EQ(options.timeout, absl::Seconds(300));
   EXPECT_EQ(options.max_tensor_bytes, int64_t{16} << 30);
   EXPECT_EQ(options.max_attempts, std::nullopt);
 }
 
-TEST_F(ClientTest, MetadataComesWithEachCall) {
+TEST_F(ClientTest, SendsMetadataWithEachCall) {
   options_.metadata = {{"authorization", "Bearer abc"}};
   EXPECT_EQ(MakeClient().ServerInfo().status(), absl::OkStatus());
   EXPECT_EQ(server_.callers().back().authorization, "Bearer abc");
 }
 
-TEST_F(ClientTest, AProxyIsNotAskedForLoopback) {
+TEST_F(ClientTest, LoopbackBypassesProxy) {
   ::setenv("http_proxy", "http://127.0.0.1:1", 1);
   options_.timeout = absl::Seconds(5);
   const auto health = MakeClient().CheckHealth("");
@@ -315,7 +315,7 @@ TEST_F(ClientTest, AProxyIsNotAskedForLoopback) {
   EXPECT_EQ(health.status(), absl::OkStatus());
 }
 
-TEST(Client, NamesTheOptionThatIsWrong) {
+TEST(Client, NamesInvalidOption) {
   const auto message = [](const ClientOptions& options) {
     return std::string(Client::Create(options).status().message());
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server on an ephemeral port whose every stream follows a script, so that
-// each way a stream can go wrong really goes wrong on a wire.
+// A server on an ephemeral port whose every stream follows a script, so that each failure of a
+// stream really happens on a wire.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -74,7 +74,7 @@ inline v1::TensorHeader MakeHeader(const std::string& payload, const std::string
   return header;
 }
 
-// One StreamTensor call as its script sees it.
+// One StreamTensor call, as its script sees it.
 struct FakeStream {
   grpc::ServerContext* context;
   const v1::StreamTensorRequest& request;
@@ -133,7 +133,7 @@ inline grpc::Status WithDetail(grpc::StatusCode code, const std::string& message
 
 class FakeServer final : public v1::AttentionBiasService::Service {
  public:
-  // Listens on a port that it picks.
+  // Listens on an ephemeral port.
   explicit FakeServer(
       std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials())
       : credentials_(std::move(credentials)) {
@@ -151,7 +151,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     describe_scripts_.push_back(std::move(script));
   }
 
-  // On the same port as before.
+  // Listens on the same port as before.
   void Start() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), credentials_, &port_);
@@ -160,7 +160,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     server_ = builder.BuildAndStart();
   }
 
-  // Cancels what is running.
+  // Cancels running calls.
   void Stop() {
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();

@@ -63,18 +63,18 @@ TEST(Fit, KeepsProportionsOfPairs) {
   EXPECT_EQ(Fit({.rows = 1, .columns = 10}, canvas, true), (Size{.rows = 6, .columns = 60}));
 }
 
-TEST(Fit, FillsACanvasWithATable) {
+TEST(Fit, TableFillsTheCanvas) {
   const Canvas canvas = {.most = {.rows = 40, .columns = 80}, .pixel_height = 1, .enlarged_to = 64};
   EXPECT_EQ(Fit({.rows = 5000, .columns = 16}, canvas, false), (Size{.rows = 40, .columns = 64}));
 }
 
-TEST(Fit, KnowsThatCharactersAreHigh) {
+TEST(Fit, AccountsForTallCharacters) {
   const Canvas canvas = {.most = {.rows = 40, .columns = 80}, .pixel_height = 2, .enlarged_to = 64};
   EXPECT_EQ(Fit({.rows = 4096, .columns = 4096}, canvas, true), (Size{.rows = 40, .columns = 80}));
   EXPECT_EQ(Fit({.rows = 1, .columns = 3}, canvas, true), (Size{.rows = 11, .columns = 63}));
 }
 
-TEST(CanvasOf, LeavesRoomForWhatStandsAround) {
+TEST(CanvasOf, LeavesRoomForLabelsAndLegend) {
   const Canvas plain = CanvasOf({.columns = 100, .lines = 30}, 4);
   EXPECT_EQ(plain.most, (Size{.rows = 26, .columns = 95}));
   EXPECT_EQ(plain.pixel_height, 2);
@@ -84,7 +84,7 @@ TEST(CanvasOf, LeavesRoomForWhatStandsAround) {
   EXPECT_EQ(CanvasOf({.columns = 3, .lines = 2}, 9).most, (Size{.rows = 8, .columns = 16}));
 }
 
-TEST(DrawText, HasShadesWithoutColors) {
+TEST(DrawText, UsesShadesWithoutColors) {
   EXPECT_EQ(DrawText(Small(), Screen()),
             "small\n"
             "7  ./\n"
@@ -93,7 +93,7 @@ TEST(DrawText, HasShadesWithoutColors) {
             "  0   ....:::----===+++****###%%%%@@ 9   // masked\n");
 }
 
-TEST(DrawText, HasTwoRowsALineInColors) {
+TEST(DrawText, DrawsTwoRowsPerLineInColor) {
   const std::string text = DrawText(Small(), kColorful);
   // The first column: 0 above 9.
   EXPECT_THAT(text, HasSubstr("small\n7 \033[38;2;68;1;84m"
@@ -105,7 +105,7 @@ TEST(DrawText, HasTwoRowsALineInColors) {
   EXPECT_TRUE(absl::EndsWith(text, " masked\n"));
 }
 
-TEST(DrawText, AnOddRowHasNothingBelow) {
+TEST(DrawText, OddLastRowHasEmptyLowerHalf) {
   HeatMap map = Small();
   map.rows = {7};
   map.numbers.resize(3);
@@ -115,7 +115,7 @@ TEST(DrawText, AnOddRowHasNothingBelow) {
                         "\033[38;2;108;108;108m\u2580\033[0m\n"));
 }
 
-TEST(DrawText, Has256ColorsFromDarkToLight) {
+TEST(DrawText, Uses256ColorsFromDarkToLight) {
   Screen screen = kColorful;
   screen.colors = Colors::k256;
   HeatMap map = Small();
@@ -152,7 +152,7 @@ TEST(DrawText, EnlargesAndLabels) {
   EXPECT_THAT(text, HasSubstr("\n   10          20          30\n"));
 }
 
-TEST(DrawText, LabelsFitAboveOneAnother) {
+TEST(DrawText, ColumnLabelsDoNotOverlap) {
   HeatMap map = {.title = "",
                  .rows = {0},
                  .columns = std::vector<int64_t>(50),
@@ -162,11 +162,11 @@ TEST(DrawText, LabelsFitAboveOneAnother) {
   for (size_t i = 0; i < 50; ++i) {
     map.columns[i] = static_cast<int64_t>(1000 + i);
   }
-  // There would be room for two more digits at 48.
+  // Two more digits would fit at 48.
   EXPECT_THAT(DrawText(map, Screen()), HasSubstr("\n  1000            1016            1032\n"));
 }
 
-TEST(DrawText, OfEqualNumbersAndOfNone) {
+TEST(DrawText, EqualNumbersAndAllMasked) {
   HeatMap map = Small();
   map.numbers.assign(6, 2);
   EXPECT_THAT(DrawText(map, Screen()), HasSubstr("7    \n"));
@@ -177,7 +177,7 @@ TEST(DrawText, OfEqualNumbersAndOfNone) {
   EXPECT_EQ(LegendText(map), "striped: masked");
 }
 
-TEST(DrawText, OfTheWidestRangeThereIs) {
+TEST(DrawText, WidestRangeDoesNotOverflow) {
   HeatMap map = Small();
   map.numbers = {-1.7e308, 0, 1.7e308, 0, 0, 0};
   EXPECT_THAT(DrawText(map, Screen()), HasSubstr("7  +@\n"));
@@ -226,7 +226,7 @@ TEST(WritePng, HoldsThePixels) {
   }
 }
 
-TEST(WritePng, NamesWhatFails) {
+TEST(WritePng, NamesPathInErrors) {
   EXPECT_EQ(WritePng(Small(), "/no/such/folder/a.png").message(),
             "/no/such/folder/a.png: cannot create: No such file or directory");
   EXPECT_EQ(CheckPngName("a.jpg").message(), "--png: got a.jpg, want a name ending in .png");

@@ -22,7 +22,7 @@ double Element(v1::DataType type, T value) {
   return ReadElement(type, bytes);
 }
 
-TEST(ReadElement, KnowsEveryType) {
+TEST(ReadElement, ReadsEveryType) {
   EXPECT_EQ(Element(v1::DATA_TYPE_F64, 0.1), 0.1);
   EXPECT_EQ(Element(v1::DATA_TYPE_F32, 0.1f), 0.1f);
   EXPECT_EQ(Element(v1::DATA_TYPE_I32, int32_t{-7}), -7);
@@ -71,7 +71,7 @@ TEST(PreviewNumbers, ShowsSmallTensorsWhole) {
   EXPECT_EQ(Preview({2}), "            0            1\n");
 }
 
-TEST(PreviewNumbers, ShowsTheCornersOfLargeOnes) {
+TEST(PreviewNumbers, ShowsCornersOfLargeTensors) {
   EXPECT_EQ(Preview({2, 100, 7}),
             "            0            1            2  ...            4"
             "            5            6\n"
@@ -88,7 +88,7 @@ TEST(PreviewNumbers, ShowsTheCornersOfLargeOnes) {
             "          698          699\n");
 }
 
-TEST(PreviewNumbers, NumbersHeads) {
+TEST(PreviewNumbers, LabelsHeads) {
   EXPECT_EQ(Preview({2, 2}, 0),
             "head 0                0            1\n"
             "head 1                2            3\n");
@@ -97,7 +97,7 @@ TEST(PreviewNumbers, NumbersHeads) {
             "            0            1\n");
 }
 
-TEST(PreviewNumbers, ShowsNothingOfNothing) { EXPECT_EQ(Preview({0, 4}), ""); }
+TEST(PreviewNumbers, EmptyTensorHasNoPreview) { EXPECT_EQ(Preview({0, 4}), ""); }
 
 }  // namespace
 }  // namespace attnbias::numbers_test

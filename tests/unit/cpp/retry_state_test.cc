@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a failed call is tried again.
+// Which failed calls are retried, and when.
 #include <gtest/gtest.h>
 
 #include "client/cpp/src/attempts.h"
@@ -26,7 +26,7 @@ std::optional<absl::Duration> Next(RetryState& retry, const CallEnd& end) {
 double NoJitter() { return 1; }
 double FullJitter() { return 0; }
 
-TEST(RetryState, DoublesTheWaitUpToALimit) {
+TEST(RetryState, DoublesDelayUpToALimit) {
   RetryState retry(100, NoJitter);
   const CallEnd end = End(StatusCode::UNAVAILABLE);
   for (const int milliseconds : {100, 200, 400, 800, 1600, 2000, 2000}) {
@@ -34,19 +34,19 @@ TEST(RetryState, DoublesTheWaitUpToALimit) {
   }
 }
 
-TEST(RetryState, JitterIsFull) {
+TEST(RetryState, UsesFullJitter) {
   RetryState retry(std::nullopt, FullJitter);
   EXPECT_EQ(Next(retry, End(StatusCode::UNAVAILABLE)), absl::ZeroDuration());
 }
 
-TEST(RetryState, AttemptsHaveNoBoundUnlessSaid) {
+TEST(RetryState, AttemptsAreUnlimitedByDefault) {
   RetryState retry(std::nullopt, NoJitter);
   for (int i = 0; i < 1000; ++i) {
     EXPECT_TRUE(Next(retry, End(StatusCode::UNAVAILABLE)).has_value());
   }
 }
 
-TEST(RetryState, WaitsHalfOfWhatIsLeftAtMost) {
+TEST(RetryState, DelayIsAtMostHalfOfRemainingTime) {
   RetryState retry(std::nullopt, NoJitter);
   const CallEnd end = End(StatusCode::UNAVAILABLE);
   for (int i = 0; i < 8; ++i) Next(retry, end);
@@ -62,7 +62,7 @@ TEST(RetryState, CountsAttemptsNotRetries) {
   EXPECT_FALSE(Next(retry, end).has_value());
 }
 
-TEST(RetryState, ProgressForgetsFailures) {
+TEST(RetryState, ProgressResetsFailures) {
   RetryState retry(2, NoJitter);
   const CallEnd end = End(StatusCode::UNAVAILABLE);
   for (int i = 0; i < 5; ++i) {
@@ -71,7 +71,7 @@ TEST(RetryState, ProgressForgetsFailures) {
   }
 }
 
-TEST(RetryState, OnlyWhatPassesIsRetried) {
+TEST(RetryState, RetriesOnlyTransientCodes) {
   for (int code = 1; code <= 16; ++code) {
     RetryState retry(10, NoJitter);
     EXPECT_EQ(Next(retry, End(static_cast<StatusCode>(code))).has_value(),
@@ -81,7 +81,7 @@ TEST(RetryState, OnlyWhatPassesIsRetried) {
   }
 }
 
-TEST(RetryState, AConnectionThatWasResetIsTriedAgain) {
+TEST(RetryState, RetriesResetConnections) {
   RetryState retry(10, NoJitter);
   CallEnd end = End(StatusCode::INTERNAL);
   EXPECT_FALSE(Next(retry, end).has_value());
@@ -89,19 +89,19 @@ TEST(RetryState, AConnectionThatWasResetIsTriedAgain) {
   EXPECT_TRUE(Next(retry, end).has_value());
 }
 
-TEST(RetryState, RetryInfoIsTheLeastWait) {
+TEST(RetryState, RetryInfoIsMinimumDelay) {
   RetryState retry(10, NoJitter);
   EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7)), absl::Seconds(7));
   EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::UNAVAILABLE, 0)), absl::Milliseconds(200));
   EXPECT_FALSE(Next(retry, EndWithRetryInfo(StatusCode::INTERNAL, 1)));
 }
 
-TEST(RetryState, PushbackIsTheLeastWaitInPlaceOfRetryInfo) {
+TEST(RetryState, PushbackOverridesRetryInfo) {
   RetryState retry(10, NoJitter);
   CallEnd end = EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7);
   end.pushback = "3000";
   EXPECT_EQ(Next(retry, end), absl::Seconds(3));
-  // Does not make the client try without a pause.
+  // Does not make the client retry without a delay.
   end.pushback = "0";
   EXPECT_EQ(Next(retry, end), absl::Milliseconds(200));
   for (const char* forbidding : {"-1", "", "soon", "1.5"}) {

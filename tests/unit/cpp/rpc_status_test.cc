@@ -25,7 +25,7 @@ class UnreachedServer : public testing::TestWithParam<Unreached> {};
 
 // Messages of gRPC 1.51 for a closed port, for Python's http.server, for the port of metrics, for
 // openssl's s_server and for an unknown name.
-TEST_P(UnreachedServer, SaysWhatToTry) {
+TEST_P(UnreachedServer, ErrorSuggestsAFix) {
   const auto [says, told] = GetParam();
   EXPECT_EQ(Told(says), std::string(told) + " (" + says + ")");
 }
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                               "name not found",
                               "host:1 is not found: is the name right?"}));
 
-TEST(FromRpc, ATimeoutThatPassedSaysWhose) {
+TEST(FromRpc, DeadlineErrorStatesTheTimeout) {
   const absl::Status status = FromRpc(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline"),
                                       {.target = "host:1", .timeout = absl::Milliseconds(30)},
                                       /*has_token=*/false);
@@ -65,7 +65,7 @@ TEST(FromRpc, ATimeoutThatPassedSaysWhose) {
             "(Deadline)");
 }
 
-TEST(FromRpc, WhatAServerSaysStays) {
+TEST(FromRpc, KeepsServerMessages) {
   EXPECT_EQ(Told("the server is draining"), "the server is draining");
   EXPECT_EQ(Told("Socket closed"), "Socket closed");
 }

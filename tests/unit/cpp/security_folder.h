@@ -9,8 +9,7 @@
 
 namespace attnbias {
 
-// For the files of TLS and tokens. With it go the variables that name such
-// files.
+// A folder for TLS and token files. Its destructor unsets the variables that name such files.
 class SecurityFolder {
  public:
   SecurityFolder() { EXPECT_NE(mkdtemp(folder_.data()), nullptr); }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS, certificates and tokens of the C++ client, against servers that want
-// them.
+// TLS, certificates and tokens of the C++ client, against servers that require them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -70,7 +69,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     return {.ca_file = Path("ca.pem"), .cert_file = Path("cert.pem"), .key_file = Path("key.pem")};
   }
 
-  // With time for a machine that is busy.
+  // Waits long enough for a busy machine.
   static Client Make(ClientOptions options) {
     options.timeout = absl::Seconds(60);
     return *Client::Create(options);
@@ -91,7 +90,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
   const Identity server_identity_ = authority_.Sign("server");
 };
 
-// One call of each kind.
+// Makes one call of each kind.
 void CallAll(FakeServer& server, const Client& client) {
   const std::string payload = MakePayload(5000);
   server.Then(
@@ -107,7 +106,7 @@ void CallAll(FakeServer& server, const Client& client) {
   EXPECT_EQ(*client.CheckHealth(""), Health::kServing);
 }
 
-TEST_F(SecurityTest, AuthorityAndOwnCertificateAreUsedForAllCalls) {
+TEST_F(SecurityTest, UsesAuthorityAndCertificateForAllCalls) {
   FakeServer server(Tls(server_identity_, clients_.pem()));
   CallAll(server, Make({.target = server.target(), .tls = AsTrainer()}));
   EXPECT_THAT(
@@ -115,8 +114,8 @@ TEST_F(SecurityTest, AuthorityAndOwnCertificateAreUsedForAllCalls) {
       AllOf(SizeIs(7), Each(Field("certificate_name", &Caller::certificate_name, "trainer"))));
 }
 
-// The only test that uses them: gRPC reads them once for a process.
-TEST_F(SecurityTest, WithoutAnAuthorityItIsTheSystems) {
+// The only test that uses them: gRPC reads them once per process.
+TEST_F(SecurityTest, UsesSystemAuthoritiesByDefault) {
   setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", Path("ca.pem").c_str(), 1);
   FakeServer server(Tls(server_identity_));
   const Client client = Make({.target = server.target(), .tls = TlsOptions()});
@@ -124,7 +123,7 @@ TEST_F(SecurityTest, WithoutAnAuthorityItIsTheSystems) {
   unsetenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH");
 }
 
-TEST_F(SecurityTest, AServerMayHaveAnotherName) {
+TEST_F(SecurityTest, ServerNameCanBeOverridden) {
   FakeServer server(Tls(authority_.Sign("server", "DNS:attnbias.example")));
   TlsOptions tls = Trusting();
   EXPECT_THAT(Failure({.target = server.target(), .tls = tls}),
@@ -138,7 +137,7 @@ TEST_F(SecurityTest, AServerMayHaveAnotherName) {
   EXPECT_EQ(Make({.target = server.target()}).ServerInfo().status(), absl::OkStatus());
 }
 
-TEST_F(SecurityTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
+TEST_F(SecurityTest, EnvironmentSuppliesMissingOptions) {
   FakeServer server(Tls(server_identity_, clients_.pem()));
   setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca.pem").c_str(), 1);
   setenv("ATTNBIAS_CLIENT_TLS_CERT", Path("cert.pem").c_str(), 1);
@@ -166,14 +165,14 @@ TEST_F(SecurityTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
   }
 }
 
-TEST_F(SecurityTest, ATokenComesWithEachCall) {
+TEST_F(SecurityTest, SendsTokenWithEachCall) {
   FakeServer server;
   CallAll(server, Make({.target = server.target(), .token = "abc"}));
   EXPECT_THAT(server.callers(),
               AllOf(SizeIs(7), Each(Field("authorization", &Caller::authorization, "Bearer abc"))));
 }
 
-TEST_F(SecurityTest, ATokenFileIsReadAgainWhenItChanges) {
+TEST_F(SecurityTest, RereadsChangedTokenFile) {
   FakeServer server;
   const Client client = Make({.target = server.target(), .token_file = Path("token")});
   const auto authorization = [&] {
@@ -193,7 +192,7 @@ TEST_F(SecurityTest, ATokenFileIsReadAgainWhenItChanges) {
   EXPECT_THAT(server.callers(), Each(Field("peer", &Caller::peer, server.callers().front().peer)));
 }
 
-TEST_F(SecurityTest, NewConnectionsHaveTheNewCertificate) {
+TEST_F(SecurityTest, NewConnectionsUseTheNewCertificate) {
   FakeServer server(Tls(server_identity_, clients_.pem()));
   const Client client = Make({.target = server.target(), .tls = AsTrainer()});
   const auto name = [&] {
@@ -212,7 +211,7 @@ TEST_F(SecurityTest, NewConnectionsHaveTheNewCertificate) {
   EXPECT_EQ(name(), "renewed");
 }
 
-TEST_F(SecurityTest, AnAuthorityThatComesLaterIsTrusted) {
+TEST_F(SecurityTest, TrustsReplacedAuthority) {
   FakeServer server(Tls(other_.Sign("server")));
   std::promise<void> refused;
   ClientOptions options = {.target = server.target(), .tls = Trusting()};
@@ -227,7 +226,7 @@ TEST_F(SecurityTest, AnAuthorityThatComesLaterIsTrusted) {
   EXPECT_EQ(call.get(), absl::OkStatus());
 }
 
-TEST_F(SecurityTest, ACertificateThatIsMissingOrNotTrustedIsSaid) {
+TEST_F(SecurityTest, ReportsMissingOrUntrustedCertificate) {
   FakeServer mutual(Tls(server_identity_, clients_.pem()));
   TlsOptions foreign = AsTrainer();
   const Identity unknown = other_.Sign("unknown");
@@ -246,7 +245,7 @@ TEST_F(SecurityTest, ACertificateThatIsMissingOrNotTrustedIsSaid) {
                          Path("cert.pem") + "? ("));
 }
 
-TEST_F(SecurityTest, WhoIsNotKnownHearsWhatToTry) {
+TEST_F(SecurityTest, AuthenticationErrorsSuggestAFix) {
   FakeServer server;
   const auto message = [&](const ClientOptions& options, grpc::StatusCode code) {
     const size_t before = server.callers().size();
@@ -271,7 +270,7 @@ TEST_F(SecurityTest, WhoIsNotKnownHearsWhatToTry) {
                 "call with another token or certificate (no)");
 }
 
-TEST_F(SecurityTest, ATokenLeavesThisMachineOnlyOverTls) {
+TEST_F(SecurityTest, TokenRequiresTlsBeyondLoopback) {
   const auto status = [](const ClientOptions& options) { return Client::Create(options).status(); };
   EXPECT_EQ(status({.target = "attnbias.example", .token = "abc"}),
             absl::InvalidArgumentError("token: got one for attnbias.example:50051, which is not on "
@@ -284,7 +283,7 @@ TEST_F(SecurityTest, ATokenLeavesThisMachineOnlyOverTls) {
   EXPECT_EQ(status({.target = "attnbias.example", .tls = Trusting()}), absl::OkStatus());
 }
 
-TEST_F(SecurityTest, NamesTheOptionThatIsWrong) {
+TEST_F(SecurityTest, NamesInvalidOption) {
   const auto message = [](const ClientOptions& options) {
     return std::string(Client::Create(options).status().message());
   };

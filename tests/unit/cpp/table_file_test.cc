@@ -105,7 +105,7 @@ TEST_F(TableFileTest, ReadsNpyKeysInAnyOrder) {
   EXPECT_THAT(table->shape(), ElementsAre(2));
 }
 
-TEST_F(TableFileTest, RefusesBrokenNpy) {
+TEST_F(TableFileTest, RejectsBrokenNpy) {
   const std::string whole = NpyF32("(2, 3)", kSixFloats);
   EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 9)), HasSubstr("too short"));
   EXPECT_THAT(ErrorOf("a.npy", "X" + whole), HasSubstr("magic number"));
@@ -120,7 +120,7 @@ TEST_F(TableFileTest, RefusesBrokenNpy) {
   EXPECT_THAT(ErrorOf("a.npy", huge2 + whole), HasSubstr("its header claims 4294967295 bytes"));
 }
 
-TEST_F(TableFileTest, RefusesNpyItCannotSend) {
+TEST_F(TableFileTest, RejectsUnsupportedNpy) {
   EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': '<f4', 'fortran_order': True, 'shape': "
                                    "(2, 3), }",
                                    kSixFloats)),
@@ -160,7 +160,7 @@ TEST_F(TableFileTest, ReadsATensorByName) {
   EXPECT_EQ(b->data(), "wxyz");
 }
 
-TEST_F(TableFileTest, TheOnlyTensorNeedsNoName) {
+TEST_F(TableFileTest, OnlyTensorNeedsNoName) {
   const auto table = ReadTableFile(Write(
       "t.safetensors", SafetensorsBytes(R"({"__metadata__":{},)"
                                         R"("x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
@@ -170,7 +170,7 @@ TEST_F(TableFileTest, TheOnlyTensorNeedsNoName) {
   EXPECT_EQ(table->data(), "12345678");
 }
 
-TEST_F(TableFileTest, NamesTheTensorsThatAreThere) {
+TEST_F(TableFileTest, ErrorListsAvailableTensors) {
   EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors, ":c"),
             "tensor: got \"c\", want one of a.weight, b");
   EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors),
@@ -179,7 +179,7 @@ TEST_F(TableFileTest, NamesTheTensorsThatAreThere) {
             "tensor: got \"__metadata__\", want one of a.weight, b");
 }
 
-TEST_F(TableFileTest, RefusesBrokenSafetensors) {
+TEST_F(TableFileTest, RejectsBrokenSafetensors) {
   EXPECT_THAT(ErrorOf("a.safetensors", SafetensorsBytes("{\"a\":", "")),
               HasSubstr("its header is not JSON at byte 6"));
   EXPECT_EQ(ErrorOf("a.safetensors", SafetensorsBytes(R"({"a":{"dtype":"I64","shape":[8],)"
@@ -188,7 +188,7 @@ TEST_F(TableFileTest, RefusesBrokenSafetensors) {
             "dtype: got \"I64\", want F64, F32, F16 or BF16");
 }
 
-TEST_F(TableFileTest, ALargeSafetensorsTableIsRefused) {
+TEST_F(TableFileTest, RejectsLargeSafetensorsTable) {
   EXPECT_EQ(ErrorOf("a.safetensors", SafetensorsBytes(R"({"a":{"dtype":"F32","shape":[1024,513],)"
                                                       R"("data_offsets":[0,2101248]}})",
                                                       std::string(2101248, 'x'))),
@@ -196,7 +196,7 @@ TEST_F(TableFileTest, ALargeSafetensorsTableIsRefused) {
             "request; a larger one is mounted by the server (--tables)");
 }
 
-TEST_F(TableFileTest, SaysWhatIsMissing) {
+TEST_F(TableFileTest, NamesMissingFile) {
   EXPECT_THAT(std::string(ReadTableFile(Path("no.npy")).status().message()),
               HasSubstr("no.npy: no such file"));
   EXPECT_EQ(ReadTableFile(Path("no.safetensors") + ":a").status(),
@@ -237,7 +237,7 @@ TEST_F(TableFileTest, WritesNpyAsNumpyDoes) {
   EXPECT_EQ(Written(SixFloats(1), "out.npy"), NpyF32("(2, 3)", kSixFloats));
 }
 
-TEST_F(TableFileTest, AnNpyShapeOfOneLengthHasAComma) {
+TEST_F(TableFileTest, OneDimensionalNpyShapeHasAComma) {
   v1::TensorHeader header = HeaderOf(1);
   header.mutable_parts(0)->clear_shape();
   header.mutable_parts(0)->add_shape(6);
@@ -254,7 +254,7 @@ TEST_F(TableFileTest, WritesSafetensors) {
   EXPECT_EQ(file, SafetensorsBytes(header + std::string(padded - header.size(), ' '), kSixFloats));
 }
 
-TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
+TEST_F(TableFileTest, SafetensorsMetadataDescribesBorderedToeplitz) {
   v1::TensorHeader header = HeaderOf(2);
   v1::PairExtent& pair = *header.mutable_resolved_spec()->mutable_pair();
   pair.set_query_offset(-1);
@@ -275,7 +275,7 @@ TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
   }
 }
 
-TEST_F(TableFileTest, SafetensorsSayTheAxesOfColumns) {
+TEST_F(TableFileTest, SafetensorsMetadataHasColumnAxes) {
   v1::TensorHeader header = HeaderOf(2);
   for (const int axis : {0, 1, 1}) header.add_column_axes(axis);
   EXPECT_THAT(Written(SixFloats(header), "g.safetensors"),
@@ -283,7 +283,7 @@ TEST_F(TableFileTest, SafetensorsSayTheAxesOfColumns) {
 }
 
 // Consecutive keys before position 0 resolve to a list.
-TEST_F(TableFileTest, WritesTheClassTokenOfListedKeys) {
+TEST_F(TableFileTest, WritesClassTokenOfListedKeys) {
   v1::TensorHeader header = HeaderOf(1);
   v1::PairExtent& pair = *header.mutable_resolved_spec()->mutable_pair();
   for (const int64_t key : {-1, 0}) {
@@ -294,7 +294,7 @@ TEST_F(TableFileTest, WritesTheClassTokenOfListedKeys) {
               HasSubstr(R"("attnbias.border.class_key":"1")"));
 }
 
-TEST_F(TableFileTest, WritesWholeFilesOrNone) {
+TEST_F(TableFileTest, WritesCompleteFilesOrNone) {
   const std::string path = Write("out.npy", "old");
   ASSERT_TRUE(WriteTensorFile(SixFloats(1), path).ok());
   EXPECT_EQ(Read(path).substr(1, 5), "NUMPY");
@@ -311,7 +311,7 @@ TEST_F(TableFileTest, WritesWholeFilesOrNone) {
               HasSubstr("cannot create: No such file or directory"));
 }
 
-TEST_F(TableFileTest, AnNpyHoldsOnePart) {
+TEST_F(TableFileTest, NpyHoldsOnePart) {
   EXPECT_EQ(
       WriteTensorFile(SixFloats(2), Path("out.npy")),
       absl::InvalidArgumentError("--out: .npy holds one part and the tensor has part0, part1; "
@@ -323,7 +323,7 @@ TEST_F(TableFileTest, AnNpyHoldsOnePart) {
   EXPECT_EQ(Read(Path("out.npy")), NpyF32("(1, 3)", kSixFloats.substr(12)));
 }
 
-TEST(CheckOutput, KnowsWhatAFileCanHold) {
+TEST(CheckOutput, RejectsTypesTheFormatCannotHold) {
   EXPECT_EQ(CheckOutput("a.npy", v1::DATA_TYPE_F16), absl::OkStatus());
   EXPECT_EQ(CheckOutput("-", v1::DATA_TYPE_BF16), absl::OkStatus());
   EXPECT_EQ(CheckOutput("a.safetensors", v1::DATA_TYPE_BF16), absl::OkStatus());

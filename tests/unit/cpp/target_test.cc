@@ -16,7 +16,9 @@ struct Good {
 
 class GoodTarget : public testing::TestWithParam<Good> {};
 
-TEST_P(GoodTarget, HasAPort) { EXPECT_EQ(TargetFrom(GetParam().given).value(), GetParam().target); }
+TEST_P(GoodTarget, DefaultsToServicePort) {
+  EXPECT_EQ(TargetFrom(GetParam().given).value(), GetParam().target);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Target, GoodTarget,
@@ -35,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class BadTarget : public testing::TestWithParam<const char*> {};
 
-TEST_P(BadTarget, IsRefusedAndQuoted) {
+TEST_P(BadTarget, IsRejectedAndQuoted) {
   const absl::Status status = TargetFrom(GetParam()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), absl::StrCat("target: got \"", GetParam(),
@@ -49,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Target, BadTarget,
                                          "[host]", "http://host", "https://host:1",
                                          "unix:", "ipv4:", "ipv4:1.2.3.4,", "dns:///", "host:1:2"));
 
-TEST(Target, KnowsWhatIsOnThisMachine) {
+TEST(Target, RecognizesLocalTargets) {
   for (const char* target :
        {"localhost", "localhost:1", "127.0.0.1", "127.1.2.3:4", "::1", "[::1]:1", "dns:localhost",
         "dns:///localhost", "ipv4:127.0.0.1,127.0.0.2:7", "ipv6:::1", "unix:/run/a.sock",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the command line's words to a TensorSpec.
+// Converts command line arguments to a TensorSpec.
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(BuildSpec, SetsFieldsOfEveryType) {
 }
 
 // A default that is set is not the same message as one that is not.
-TEST(BuildSpec, KeepsWhatIsSetToZero) {
+TEST(BuildSpec, KeepsFieldsSetToZero) {
   const auto spec = BuildSpec(OptionsOf("t5 num_buckets=0 bidirectional=false"));
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_TRUE(spec->t5().has_num_buckets());
@@ -77,7 +77,7 @@ TEST(BuildSpec, KeepsWhatIsSetToZero) {
   EXPECT_FALSE(spec->t5().has_max_distance());
 }
 
-TEST(BuildSpec, ReadsFieldsOfParts) {
+TEST(BuildSpec, ReadsFieldsOfNestedMessages) {
   ExpectSpec(
       "dynamic_position_bias num_heads=2 layers.0.weight=name:a "
       "layers.1.weight=name:b layers.0.bias=name:c "
@@ -87,7 +87,7 @@ TEST(BuildSpec, ReadsFieldsOfParts) {
       "name: 'b' layout: TABLE_LAYOUT_HEADS_BUCKETS } } }");
 }
 
-TEST(EncodingText, NamesTheLayoutOfATableInAMessage) {
+TEST(EncodingText, NamesLayoutOfNestedTable) {
   const std::string line = "mlp_bias layers.0.weight=name:a layers.0.weight_layout=heads_buckets";
   EXPECT_EQ(EncodingText(BuildSpec(OptionsOf(line)).value()), line);
 }
@@ -126,7 +126,7 @@ TEST(BuildSpec, ReadsQueriesAndKeys) {
              "key_positions { positions: 2 } }");
 }
 
-TEST(BuildSpec, AGridNeedsNoLengths) {
+TEST(BuildSpec, GridNeedsNoLengths) {
   ExpectSpec("swin window=2,3 table=name:w table_layout=heads_buckets",
              "grid_relative { window: [2, 3] "
              "table { name: 'w' layout: TABLE_LAYOUT_HEADS_BUCKETS } }");
@@ -146,7 +146,7 @@ TEST(BuildSpec, ReadsTheOutput) {
              "fill_lowest: true } }");
 }
 
-TEST(BuildSpec, TakesPresets) {
+TEST(BuildSpec, ExpandsPresets) {
   const auto built = [](const std::string& line) {
     return EncodingText(BuildSpec(OptionsOf(line)).value());
   };
@@ -186,15 +186,15 @@ std::string EncodingNames() {
   return names;
 }
 
-class Mistakes : public ::testing::TestWithParam<Mistake> {};
+class InvalidOptions : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(Mistakes, AreNamed) {
+TEST_P(InvalidOptions, AreNamed) {
   EXPECT_EQ(BuildSpec(OptionsOf(GetParam().line)).status(),
             absl::InvalidArgumentError(GetParam().message));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    BuildSpec, Mistakes,
+    BuildSpec, InvalidOptions,
     ::testing::Values(
         Mistake{"Encoding", "alibaba",
                 absl::StrCat("encoding: got \"alibaba\", want one of ", EncodingNames())},

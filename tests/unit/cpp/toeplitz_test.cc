@@ -59,7 +59,7 @@ Tensor Counting(const v1::TensorHeader& header) {
   return {header, bytes};
 }
 
-TEST(Toeplitz, EveryElementIsThatOfItsDiagonal) {
+TEST(Toeplitz, ElementsMatchTheirDiagonal) {
   const auto bias =
       Toeplitz<float>::Of(Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
   ASSERT_TRUE(bias.ok()) << bias.status();
@@ -93,7 +93,7 @@ TEST(Toeplitz, VectorsHaveColumns) {
   }
 }
 
-TEST(Toeplitz, AWindowSharesTheBytes) {
+TEST(Toeplitz, WindowSharesMemory) {
   const auto whole =
       Toeplitz<int32_t>::Of(Counting<int32_t>(Header(Alibi(), v1::DATA_TYPE_I32, {2, kDiagonals})));
   ASSERT_TRUE(whole.ok()) << whole.status();
@@ -107,7 +107,7 @@ TEST(Toeplitz, AWindowSharesTheBytes) {
   EXPECT_EQ((*twice)(0, 0, 1), (*whole)(1, 2, 4));
 }
 
-TEST(Toeplitz, AWindowOutsideIsRefused) {
+TEST(Toeplitz, RejectsWindowOutOfRange) {
   const auto whole =
       Toeplitz<float>::Of(Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
   ASSERT_TRUE(whole.ok()) << whole.status();
@@ -119,7 +119,7 @@ TEST(Toeplitz, AWindowOutsideIsRefused) {
             "heads: got [-1, 2), want a part of [0, 2) that is not empty");
 }
 
-TEST(Toeplitz, ElementsAreOfTheTypeAsked) {
+TEST(Toeplitz, RejectsOtherElementTypes) {
   const auto message = [](const v1::DataType type, auto zero) {
     const auto header = Header(Alibi(), type, {2, kDiagonals});
     return std::string(Toeplitz<decltype(zero)>::Of(Counting<char>(header)).status().message());
@@ -134,7 +134,7 @@ TEST(Toeplitz, ElementsAreOfTheTypeAsked) {
             "tensor: got elements of DATA_TYPE_F32, want integers of 4 bytes");
 }
 
-TEST(Toeplitz, WhatIsNoneIsRefused) {
+TEST(Toeplitz, RejectsOtherForms) {
   auto dense = Header(Alibi(), v1::DATA_TYPE_F32, {2, kQueries, kKeys});
   dense.mutable_parts(0)->set_form(v1::FORM_DENSE);
   dense.mutable_parts(0)->set_name("dense");

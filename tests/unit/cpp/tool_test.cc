@@ -94,7 +94,7 @@ class ToolTest : public ::testing::Test {
   std::ostringstream err_;
 };
 
-TEST_F(ToolTest, HealthIsTheExitCode) {
+TEST_F(ToolTest, HealthSetsExitCode) {
   using Response = grpc::health::v1::HealthCheckResponse;
   EXPECT_EQ(Run("health"), 0);
   EXPECT_EQ(out_.str(), "SERVING\n");
@@ -107,7 +107,7 @@ TEST_F(ToolTest, HealthIsTheExitCode) {
   EXPECT_EQ(err_.str(), "attnbias: NOT_FOUND: no service other\n");
 }
 
-TEST_F(ToolTest, NobodyThereIsNotHealthy) {
+TEST_F(ToolTest, UnreachableServerIsNotHealthy) {
   EXPECT_EQ(RunAlone("health --server 127.0.0.1:1"), 1);
   EXPECT_THAT(err_.str(), StartsWith("attnbias: UNAVAILABLE: nothing answers at "
                                      "127.0.0.1:1: is the server running? attnbias-server "
@@ -115,7 +115,7 @@ TEST_F(ToolTest, NobodyThereIsNotHealthy) {
   EXPECT_EQ(err_.str().find('\n'), err_.str().size() - 1) << "one line";
 }
 
-TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
+TEST_F(ToolTest, WaitForServerIsReportedOnce) {
   EXPECT_EQ(RunAlone("info --server 127.0.0.1:1 --connect-timeout 3"), 1);
   EXPECT_THAT(err_.str(), StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
   const std::string notice = "trying 127.0.0.1:1 again\n";
@@ -124,20 +124,20 @@ TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
   EXPECT_THAT(err_.str(), HasSubstr("attnbias: UNAVAILABLE: "));
 }
 
-TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
+TEST_F(ToolTest, InvalidTargetIsExitCode2) {
   EXPECT_EQ(RunAlone("health --server localhost:x"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: target: got \"localhost:x\", want host, host:port, "
             "[IPv6]:port, unix:/path or another target of gRPC\n");
 }
 
-TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {
+TEST_F(ToolTest, UnwritableStandardOutputIsExitCode1) {
   std::ofstream full("/dev/full");
   EXPECT_EQ(RunTool({"list"}, {.out = full, .err = err_, .interactive = false}), 1);
   EXPECT_EQ(err_.str(), "attnbias: standard output: cannot write\n");
 }
 
-TEST_F(ToolTest, TakesTheServerFromTheEnvironment) {
+TEST_F(ToolTest, ReadsServerFromEnvironment) {
   ::setenv("ATTNBIAS_SERVER", server_.target().c_str(), 1);
   EXPECT_EQ(RunAlone("health"), 0);
   ::unsetenv("ATTNBIAS_SERVER");
@@ -169,7 +169,7 @@ class SecureToolTest : public ToolTest, protected SecurityFolder {
   FakeServer secure_{Credentials(authority_.Sign("server"))};
 };
 
-TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
+TEST_F(SecureToolTest, ReadsCertificatesAndTokenFromFlags) {
   EXPECT_EQ(RunSecurely(absl::StrCat("health --tls-ca ", Path("ca"), " --tls-cert ", Path("cert"),
                                      " --tls-key ", Path("key"), " --token-file ", Path("token"))),
             0)
@@ -178,7 +178,7 @@ TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
   EXPECT_EQ(secure_.callers().back().certificate_name, "me");
 }
 
-TEST_F(SecureToolTest, AFlagGoesBeforeTheEnvironment) {
+TEST_F(SecureToolTest, FlagOverridesEnvironment) {
   FakeServer server(Credentials(authority_.Sign("server", "DNS:attnbias.example")));
   const std::string line = "health --server " + server.target();
   ::setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca").c_str(), 1);
@@ -188,19 +188,19 @@ TEST_F(SecureToolTest, AFlagGoesBeforeTheEnvironment) {
   EXPECT_EQ(Run("--tls=false health"), 0) << err_.str();
 }
 
-// Alone it is TLS, with the authorities that the system trusts.
-TEST_F(SecureToolTest, AServersNameIsNotAskedForInPlaintext) {
+// The flag alone enables TLS, with the authorities that the system trusts.
+TEST_F(SecureToolTest, ServerNameImpliesTls) {
   EXPECT_EQ(Run("health --tls-server-name localhost"), 1);
   EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
 }
 
-TEST_F(SecureToolTest, AFileThatIsWrongIsAMistakeOfTheCommandLine) {
+TEST_F(SecureToolTest, UnusableFileIsExitCode2) {
   EXPECT_EQ(RunSecurely("health --tls-ca " + Path("token")), 2);
   EXPECT_EQ(err_.str(), "attnbias: tls.ca_file: got \"" + Path("token") +
                             "\", want a PEM file with certificates\n");
 }
 
-TEST_F(ToolTest, InfoIsTheServersAnswer) {
+TEST_F(ToolTest, InfoPrintsServerInfo) {
   EXPECT_EQ(Run("info"), 0);
   EXPECT_THAT(out_.str(), StartsWith("version    1.2.3\nbackends   "));
   EXPECT_THAT(out_.str(), HasSubstr("\nmax_tensor_bytes  0\n"));
@@ -208,7 +208,7 @@ TEST_F(ToolTest, InfoIsTheServersAnswer) {
   EXPECT_THAT(out_.str(), HasSubstr("\"version\": \"1.2.3\""));
 }
 
-TEST_F(ToolTest, TablesAreListedWithTheirUse) {
+TEST_F(ToolTest, TablesListsUsableOptions) {
   EXPECT_EQ(Run("tables"), 0);
   EXPECT_THAT(out_.str(), StartsWith("table 0\n  bf16 [32, 8] of f.safetensors:w\n"
                                      "  sha256:ab12\n"
@@ -218,7 +218,7 @@ TEST_F(ToolTest, TablesAreListedWithTheirUse) {
 }
 
 // Scripts that read the standard output get no table.
-TEST_F(ToolTest, WhereThereAreNoTablesItIsSaid) {
+TEST_F(ToolTest, TablesReportsThatThereAreNone) {
   server_.set_has_tables(false);
   EXPECT_EQ(Run("tables"), 0);
   EXPECT_EQ(out_.str(), "");
@@ -227,7 +227,7 @@ TEST_F(ToolTest, WhereThereAreNoTablesItIsSaid) {
             "hides them\n");
 }
 
-TEST_F(ToolTest, ListComesFromTheContract) {
+TEST_F(ToolTest, ListFollowsTheContract) {
   EXPECT_EQ(RunAlone("list"), 0);
   for (const char* line : {"sinusoidal\n",
                            "int32 in [1, 65536]\n",
@@ -263,13 +263,13 @@ TEST_F(ToolTest, ListComesFromTheContract) {
   }
 }
 
-TEST_F(ToolTest, ListSaysWhatAMessageThatMayBeLeftOutNeeds) {
+TEST_F(ToolTest, ListShowsRequiredFieldsOfOptionalMessages) {
   EXPECT_EQ(RunAlone("list rotary"), 0);
   EXPECT_THAT(out_.str(), testing::ContainsRegex("\n  yarn.factor +required with yarn +double"));
   EXPECT_THAT(out_.str(), testing::ContainsRegex("\n  longrope.factor +optional +double"));
 }
 
-TEST_F(ToolTest, ListShowsWhatPresetsStandFor) {
+TEST_F(ToolTest, ListShowsExpansionOfPresets) {
   EXPECT_EQ(RunAlone("list transformer_xl"), 0);
   EXPECT_EQ(out_.str(),
             "transformer_xl\n"
@@ -283,7 +283,7 @@ TEST_F(ToolTest, ListShowsWhatPresetsStandFor) {
   EXPECT_EQ(list[0]["preset_of"], "relative_sinusoidal columns=interleaved");
 }
 
-TEST_F(ToolTest, ListShowsTheEncodingsNamed) {
+TEST_F(ToolTest, ListShowsOnlyNamedEncodings) {
   EXPECT_EQ(RunAlone("list sandwich t5"), 0);
   EXPECT_THAT(out_.str(), StartsWith("t5\n  num_heads "));
   EXPECT_THAT(out_.str(), HasSubstr("\nsandwich\n  num_heads "));
@@ -332,7 +332,7 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
   EXPECT_THAT(out_.str(), HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
 }
 
-// Every command that prints data prints JSON, and nothing but one value of it.
+// Every command that prints data can print JSON, as a single value.
 TEST_F(ToolTest, PrintsJsonForScripts) {
   const auto parsed = [this] {
     return nlohmann::json::parse(out_.str(), nullptr,
@@ -378,11 +378,11 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: got it together with --out -"));
 }
 
-// Renames a terminal's window, begins a line of its own, and turns it around.
+// Renames a terminal's window, starts a new line, and reverses the text direction.
 constexpr char kEscapes[] = "\x1b]0;owned\x07\n\u202e\u009b";
 constexpr char kEscaped[] = "\\x1b]0;owned\\x07\\x0a\\xe2\\x80\\xae\\xc2\\x9b";
 
-TEST_F(ToolTest, EscapesWhatAServerSends) {
+TEST_F(ToolTest, EscapesServerText) {
   server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
     v1::TensorSpec resolved;
     resolved.mutable_t5()->set_num_heads(8);
@@ -402,7 +402,7 @@ TEST_F(ToolTest, EscapesWhatAServerSends) {
   EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("name:", kEscaped, "0")));
 }
 
-TEST_F(ToolTest, GetSendsWhatWasTyped) {
+TEST_F(ToolTest, GetSendsTheRequest) {
   server_.Then(Answers({"dense"}, v1::FORM_DENSE, {1, 1, 2}));
   EXPECT_EQ(Run("get alibi num_heads=1 slopes=-1,2 --query-length 4096 "
                 "--queries 4095:4096 --query-offset -5 --key-positions -3,4 "
@@ -422,14 +422,14 @@ TEST_F(ToolTest, GetSendsWhatWasTyped) {
                                      Fingerprint("abc"), "\n"));
 }
 
-TEST_F(ToolTest, HeadsHaveTheirNumbers) {
+TEST_F(ToolTest, HeadsAreLabelledWithTheirIndices) {
   server_.Then(AnswersOfHeads(2));
   EXPECT_EQ(Get("--heads 5:7"), 0) << err_.str();
   EXPECT_THAT(out_.str(), StartsWith("head 5                0            0            0\n"
                                      "head 6                0            0            0\n"));
 }
 
-TEST_F(ToolTest, GetWritesBareBytes) {
+TEST_F(ToolTest, GetWritesRawBytesToStandardOutput) {
   const std::string payload = MakePayload(4000);
   for (int i = 0; i < 3; ++i) {
     server_.Then([=](const FakeStream& stream) {
@@ -448,7 +448,7 @@ TEST_F(ToolTest, GetWritesBareBytes) {
   EXPECT_EQ(err_.str(), "attnbias: --part: got row, want one of cos, sin\n");
 }
 
-TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
+TEST_F(ToolTest, UnwritableFileErrorHasNoStatusCode) {
   server_.Then(AnswersOfHeads(8));
   EXPECT_EQ(Get("--out /no/such/folder/t.npy"), 1);
   EXPECT_EQ(err_.str(),
@@ -456,7 +456,7 @@ TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
             "directory\n");
 }
 
-TEST_F(ToolTest, AServersErrorIsExitCode1) {
+TEST_F(ToolTest, ServerErrorIsExitCode1) {
   google::rpc::BadRequest bad;
   auto* violation = bad.add_field_violations();
   violation->set_field("spec.alibi.num_heads");
@@ -477,7 +477,7 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
 }
 
 // A wrong command line is exit code 2, and nothing is asked of the server.
-TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
+TEST_F(ToolTest, InvalidCommandLineIsExitCode2) {
   for (const char* line : {"",
                            "fetch",
                            "get",
@@ -504,7 +504,7 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
-TEST_F(ToolTest, AMistakeLeadsToTheHelp) {
+TEST_F(ToolTest, UsageErrorsPointToHelp) {
   EXPECT_EQ(Run("get alibi num_heads=8 --query-len 4"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: --query-len: no such argument (did you mean "
@@ -518,7 +518,7 @@ TEST_F(ToolTest, AMistakeLeadsToTheHelp) {
   EXPECT_EQ(err_.str(), "attnbias: encoding is required; see --help\n");
 }
 
-TEST_F(ToolTest, SuggestsWhatWasMeant) {
+TEST_F(ToolTest, SuggestsSimilarNames) {
   EXPECT_EQ(Run("tabels --json"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: tabels --json: no such argument (did you mean tables?); "
@@ -576,7 +576,7 @@ TEST_F(ToolTest, CompletesCommandsFlagsAndEncodingsInBash) {
   EXPECT_EQ(complete("info --serv", 2), "--server ");
 }
 
-TEST_F(ToolTest, CompletesInTheShellsThatItKnows) {
+TEST_F(ToolTest, CompletesInZshAndFish) {
   EXPECT_EQ(RunAlone("completion zsh"), 0);
   EXPECT_THAT(out_.str(), HasSubstr("bashcompinit"));
   EXPECT_EQ(RunAlone("completion fish"), 0);
@@ -595,9 +595,9 @@ TEST_F(ToolTest, ListsAllCommandsInTheHelp) {
   }
 }
 
-TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {
+TEST_F(ToolTest, HelpDescribesTablesAndWindows) {
   EXPECT_EQ(RunAlone("get --help"), 0);
-  // Some versions of CLI11 break lines, others do not.
+  // Some versions of CLI11 wrap lines, others do not.
   const std::string words =
       absl::StrJoin(absl::StrSplit(out_.str(), absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
   EXPECT_THAT(words, HasSubstr("--queries A:B Window inside the length, or of a "
@@ -606,7 +606,7 @@ TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {
                                "@FILE.npy, name:NAME or sha256:DIGEST"));
 }
 
-TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
+TEST_F(ToolTest, HelpAndVersionAreExitCode0) {
   EXPECT_EQ(RunAlone("--help"), 0);
   EXPECT_THAT(out_.str(), HasSubstr("health"));
   EXPECT_THAT(out_.str(), HasSubstr("python -m attnbias export"));
@@ -643,7 +643,7 @@ class ShowTest : public ToolTest {
 };
 
 // The server answers with key - query.
-TEST_F(ShowTest, AsksForWhatIsDrawn) {
+TEST_F(ShowTest, RequestsOnlyDrawnPositions) {
   server_.Then([](const FakeStream& stream) {
     const v1::PairExtent& pair = stream.request.spec().pair();
     const auto& queries = pair.query_positions().positions();
@@ -686,7 +686,7 @@ TEST_F(ShowTest, AnAnswerOfAnotherShapeIsRefused) {
   EXPECT_EQ(err_.str(), "attnbias: DATA_LOSS: header: got the shape of something else\n");
 }
 
-TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
+TEST_F(ShowTest, RejectsUnknownHeadAndPart) {
   EXPECT_EQ(Show("--head 8"), 2);
   EXPECT_EQ(err_.str(), "attnbias: --head: got 8, want an integer in [0, 8)\n");
   EXPECT_EQ(Show("--part cos"), 2);
@@ -699,8 +699,8 @@ TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
-// As on a serial line: the terminal has no size.
-TEST(ScreenOf, HasASizeWhereTheTerminalReportsNone) {
+// The terminal has no size, as on a serial line.
+TEST(ScreenOf, DefaultsIfTerminalReportsNoSize) {
   int terminal = -1;
   int other_end = -1;
   const winsize none = {};
@@ -712,7 +712,7 @@ TEST(ScreenOf, HasASizeWhereTheTerminalReportsNone) {
   close(other_end);
 }
 
-TEST(ProgressLine, AppearsOnlyWhenAFetchIsLong) {
+TEST(ProgressLine, AppearsOnlyDuringLongFetch) {
   const ProgressLine::Clock::time_point start;
   std::ostringstream out;
   {

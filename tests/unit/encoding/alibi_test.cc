@@ -58,7 +58,7 @@ std::vector<double> Slopes(int num_heads) {
   return Filled(Alibi(num_heads, v1::ALIBI_VARIANT_KEY_FROM_START), {1, 2}, DataType::kF64).numbers;
 }
 
-TEST(AlibiSlopes, AreThePapers) {
+TEST(AlibiSlopes, MatchThePaper) {
   EXPECT_THAT(Slopes(8),
               ::testing::ElementsAre(.5, .25, .125, .0625, .03125, .015625, .0078125, .00390625));
   const std::vector<double> slopes = Slopes(12);
@@ -77,7 +77,7 @@ TEST(AlibiRounding, IsCorrectForEveryVariant) {
   }
 }
 
-// Slopes 2^-k meet the middle between two BF16 or F16 exactly.
+// Slopes 2^-k lie exactly between two BF16 or F16 values.
 TEST(AlibiRounding, DecidesTies) { ExpectRounded(Alibi(8), {-5000, 10}); }
 
 TEST(AlibiRounding, IsCorrectWhenScaled) {
@@ -124,8 +124,8 @@ TEST(ReferenceAlibi, AgreesWithTheEvaluator) {
   }
 }
 
-// The variants agree up to a constant of a row, which softmax removes.
-TEST(AlibiVariants, DifferByAConstantOfTheRow) {
+// The variants differ by a constant per row, which softmax removes.
+TEST(AlibiVariants, DifferByAConstantPerRow) {
   constexpr int64_t kLength = 64;
   const auto filled = [](v1::AlibiVariant variant, Range span) {
     return Filled(Alibi(8, variant), span, DataType::kF64);
@@ -148,8 +148,8 @@ TEST(AlibiVariants, DifferByAConstantOfTheRow) {
   }
 }
 
-// Anchored at the last key, BF16 tells the keys near the query apart.
-TEST(AlibiVariants, AnchorDecidesWhatBf16CanTellApart) {
+// Anchored at the last key, BF16 distinguishes the keys near the query.
+TEST(AlibiVariants, AnchorDeterminesDistinctBf16Values) {
   const auto distinct = [](v1::AlibiVariant variant, Range span) {
     const auto row = Filled(Alibi(8, variant), span, DataType::kBF16).numbers;
     return std::set<double>(row.begin(), row.begin() + span.size()).size();
@@ -158,7 +158,7 @@ TEST(AlibiVariants, AnchorDecidesWhatBf16CanTellApart) {
   EXPECT_EQ(distinct(v1::ALIBI_VARIANT_KEY_FROM_START, {3840, 4096}), 17u);
 }
 
-TEST(Alibi, RefusesANumberOfSlopesOtherThanHeads) {
+TEST(Alibi, RejectsSlopeCountOtherThanHeads) {
   EXPECT_THAT(RefusalOf(Parse<v1::Alibi>("num_heads: 3 slopes: [1, 2]")),
               IsInvalid("alibi.slopes: got 2 numbers, want 3 (num_heads)"));
 }

@@ -74,7 +74,7 @@ std::vector<Case> Cases() {
 
 class Bits : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Bits, DependNeitherOnTheCutNorOnTheKernels) {
+TEST_P(Bits, DoNotDependOnRangesOrKernels) {
   const auto& [spec, span, query] = GetParam();
   SCOPED_TRACE(spec.ShortDebugString());
   for (const DataType type : kFloatTypes) {

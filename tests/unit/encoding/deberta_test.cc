@@ -52,7 +52,7 @@ class Buckets {
   FilledNumbers near_;
 };
 
-TEST(DebertaBuckets, AreThePublishedOnes) {
+TEST(DebertaBuckets, MatchPublishedValues) {
   const Buckets buckets(256, 512, kExact, 512);
   std::vector<double> got;
   for (const int64_t a : {0, 1, 127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511}) {
@@ -77,7 +77,7 @@ int64_t SmallestK(int64_t a, int64_t m, int64_t most) {
   return k;
 }
 
-TEST(DebertaBuckets, AreTheRuleInIntegers) {
+TEST(DebertaBuckets, MatchTheRuleInIntegers) {
   for (const auto& [bucket_size, max_position] :
        {std::tuple(256, 512), std::tuple(64, 512), std::tuple(128, 256), std::tuple(32, 2048),
         std::tuple(128, 2048), std::tuple(8, 33), std::tuple(10, 81), std::tuple(4, 10),
@@ -93,7 +93,7 @@ TEST(DebertaBuckets, AreTheRuleInIntegers) {
 
 // m = 4, M = 32, three buckets beyond: borders at 8, 16, 32, 64, ... exactly,
 // which belong to the buckets before.
-TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
+TEST(DebertaBuckets, BordersBelongToTheLowerBucket) {
   const Buckets buckets(8, 33, kExact, 1);
   for (int64_t k = 1; k < 39; ++k) {
     const int64_t border = 4LL << k;
@@ -103,7 +103,7 @@ TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
   }
 }
 
-TEST(DebertaBuckets, ReachTheFarthestDistances) {
+TEST(DebertaBuckets, CoverTheFarthestDistances) {
   constexpr int64_t kFarthest = int64_t{1} << 42;
   EXPECT_EQ(Buckets(4096, 2050, kExact, 1).BucketOf(kFarthest), 90105402);
   // The result of float32, which transformers has too.
@@ -111,7 +111,7 @@ TEST(DebertaBuckets, ReachTheFarthestDistances) {
 }
 
 // transformers' make_log_bucket_position by torch 2.15, on a CPU.
-TEST(DebertaBuckets, OfFloat32AreTorchs) {
+TEST(DebertaBuckets, Float32RuleMatchesTorch) {
   const Buckets exact(18, 65, kExact, 65);
   const Buckets float32(18, 65, kFloat32Log, 65);
   EXPECT_EQ(exact.BucketOf(24), 13);
@@ -139,7 +139,7 @@ TEST(Deberta, TermsAreShiftedAndClamped) {
   EXPECT_EQ(At(c2p, 0, 200), 256 - 169);
 }
 
-TEST(Deberta, EdgesDiffer) {
+TEST(Deberta, EdgesDifferBeyondMaxPosition) {
   const std::string hf = "edge: DEBERTA_EDGE_HF";
   for (const bool is_c2p : {true, false}) {
     const std::string term = is_c2p ? "CONTENT_TO_POSITION" : "POSITION_TO_CONTENT";
@@ -155,7 +155,7 @@ TEST(Deberta, EdgesDiffer) {
   EXPECT_EQ(At(Spec("BUCKET", hf), 600, 0), 270);
 }
 
-TEST(Deberta, WithoutBucketsDistancesAreTheirOwn) {
+TEST(Deberta, WithoutBucketsIndicesAreDistances) {
   const std::string few = "bucket_size: 0 max_position: 4";
   EXPECT_THAT(Filled(Parse<v1::Deberta>(few), {-6, 7}, DataType::kI32).numbers,
               ElementsAre(7, 7, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0));
@@ -169,7 +169,7 @@ TEST(Deberta, DistancesBeyond32BitsAreOutOfRange) {
               StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("deberta")));
 }
 
-TEST(Deberta, RefusesAMaxPositionWithinTheExactBuckets) {
+TEST(Deberta, RejectsMaxPositionWithinTheExactBuckets) {
   EXPECT_THAT(RefusalOf(Parse<v1::Deberta>("max_position: 129")),
               IsInvalid("deberta.max_position: got 129, want at least 130"));
 }

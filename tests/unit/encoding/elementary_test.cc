@@ -36,7 +36,7 @@ double PartOfBound(const Estimate& estimate, mpfr_ptr exact) {
   return std::fabs(mpfr_get_d(error, MPFR_RNDN)) / estimate.bound;
 }
 
-TEST(LogOf, KeepsItsBound) {
+TEST(LogOf, StaysWithinItsErrorBound) {
   std::mt19937_64 random(1);
   Number exact(256);
   double worst = 0;
@@ -50,11 +50,11 @@ TEST(LogOf, KeepsItsBound) {
     worst = std::max(worst, PartOfBound(LogOf(x), exact));
   }
   EXPECT_LT(worst, 1);
-  // Not so loose a bound that a lost digit would go unnoticed.
+  // The bound is tight enough to notice a lost digit.
   EXPECT_GT(worst, 0x1p-4);
 }
 
-TEST(LogOf, KeepsItsBoundBetweenTheSteps) {
+TEST(LogOf, StaysWithinItsErrorBoundBetweenSteps) {
   Number exact(256);
   for (int i = 0; i <= 4096; ++i) {
     for (const double nudge : {-0x1p-52, 0.0, 0x1p-52}) {
@@ -66,7 +66,7 @@ TEST(LogOf, KeepsItsBoundBetweenTheSteps) {
   }
 }
 
-TEST(ExpOf, KeepsItsBound) {
+TEST(ExpOf, StaysWithinItsErrorBound) {
   std::mt19937_64 random(2);
   Number exact(256);
   double worst = 0;

@@ -76,13 +76,13 @@ void ExpectOracle(const v1::Fire& spec, Range keys, int64_t query, double scale 
       query);
 }
 
-TEST(Fire, InputsAreThePublishedOnes) {
+TEST(Fire, InputsMatchPublishedValues) {
   EXPECT_NEAR(Filled(Identity(), {90, 91}, DataType::kF64, "", 100).At(0, 90), .17525475, 1e-8);
   EXPECT_NEAR(Filled(Identity(), {1013, 1014}, DataType::kF64, "", 1023).At(0, 1013), .14946124,
               1e-8);
 }
 
-TEST(Fire, IsTheNetworkOneNumberAtATime) {
+TEST(Fire, MatchesNetworkPerElement) {
   for (const int64_t query : {0, 3, 64, 65, 500, -20}) {
     ExpectOracle(Network(), {-30, 201}, query);
   }
@@ -98,7 +98,7 @@ TEST(Fire, BiasesAreOptional) {
   ExpectOracle(spec, {0, 100}, 80);
 }
 
-TEST(Fire, ExtremeParametersGiveNoNan) {
+TEST(Fire, ExtremeParametersAreFinite) {
   for (const double c : {1e-30, 1e30}) {
     for (const double threshold : {1e-30, 0x1p40}) {
       v1::Fire spec = Network();
@@ -130,13 +130,13 @@ TEST(Fire, IsDense) {
   engine.ExpectSliceable(spec);
 }
 
-TEST(Fire, HasNoDiagonals) {
+TEST(Fire, RejectsToeplitzForm) {
   EXPECT_THAT(
       EngineHarness().MakePlan(OverPairs(WithOutput(Network(), "form: FORM_TOEPLITZ"), 4, 4)),
       IsInvalid("output.form: got TOEPLITZ, want DENSE"));
 }
 
-TEST(Fire, RefusesTablesThatDoNotFitEachOther) {
+TEST(Fire, RejectsMismatchedTables) {
   const auto refusal = [](const std::string& fields, const auto&... tables) {
     return RefusalOf(Changed(Network(), fields, {tables...}));
   };

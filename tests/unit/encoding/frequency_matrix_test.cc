@@ -39,7 +39,7 @@ void SetExact(const Spec& spec, const Table& matrix, const RealPositions& positi
     mpfr_mul_d(x, x, matrix.At(static_cast<int64_t>(axis), column % pairs), MPFR_RNDN);
     mpfr_add(sum, sum, x, MPFR_RNDN);
   }
-  // Nothing is so small but what the divisions lose.
+  // The tolerance covers only the error of the divisions.
   if (mpfr_zero_p(sum) != 0 || mpfr_get_exp(sum) < -1500) {
     mpfr_set_ui(sum, 0, MPFR_RNDN);
   }
@@ -98,7 +98,7 @@ TEST(FrequencyMatrix, IsCorrectlyRounded) {
 }
 
 // Greater terms cancel: to 0, by the least, and to a fraction of the least.
-TEST(FrequencyMatrix, TellsZeroFromSmallSums) {
+TEST(FrequencyMatrix, DistinguishesZeroFromSmallSums) {
   const std::string axes = "dim: 8 axes {scale: 0.3} axes {scale: 0.1} axes {}";
   const Table matrix = TableOf({3, 4}, {1, 2, 3, 1e-30,   //
                                         -3, -6, -9, 1e6,  //
@@ -120,7 +120,7 @@ TEST(FrequencyMatrix, TellsZeroFromSmallSums) {
                 {ends[0], ends[1], ends[0], ends[1]});
 }
 
-TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
+TEST(FrequencyMatrix, OneAxisEqualsListOfFrequencies) {
   EngineHarness engine;
   const std::vector<double> frequencies = {1, -0.25, 3e-5};
   v1::TensorSpec listed;
@@ -135,8 +135,8 @@ TEST(FrequencyMatrix, OfOneAxisIsAListOfFrequencies) {
             engine.Plan(AtPositions(matrix, {{3, 4}}))->fingerprint());
 }
 
-// A short request may not make much memory.
-TEST(FrequencyMatrix, ARangeIsNoListOfItsPositions) {
+// A short request must not allocate much memory.
+TEST(FrequencyMatrix, RangeIsNotExpandedToAList) {
   EngineHarness engine;
   v1::TensorSpec spec;
   *spec.mutable_sinusoidal() =
@@ -159,7 +159,7 @@ TEST(FrequencyMatrix, ARangeIsNoListOfItsPositions) {
   }
 }
 
-TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
+TEST(FrequencyMatrix, RotaryUsesTheSameSums) {
   EngineHarness engine;
   const Table matrix = RandomTable({2, 3}, 7);
   auto rotary = Parse<v1::TensorSpec>(
@@ -182,7 +182,7 @@ TEST(FrequencyMatrix, OfRotaryHasTheSameSums) {
   }
 }
 
-TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
+TEST(FrequencyMatrix, WideRowYieldsPerPairAndStopsIfCancelled) {
   constexpr int kPairs = 2000;
   constexpr int kYields = 10;
   std::vector<double> weights(2 * kPairs, 1);
@@ -209,7 +209,7 @@ TEST(FrequencyMatrix, AWideRowYieldsAtEachPairAndStopsIfCancelled) {
   EXPECT_EQ(yields, kYields);
 }
 
-TEST(BadFrequencyMatrix, IsRefusedByName) {
+TEST(BadFrequencyMatrix, IsRejectedByName) {
   const Table matrix = RandomTable({2, 3}, 7);
   const std::pair<const char*, const char*> kCases[] = {
       {"dim: 6", "sinusoidal.frequency_matrix: got shape [2, 3], want "},
@@ -241,7 +241,7 @@ TEST(BadFrequencyMatrix, IsRefusedByName) {
   }
 }
 
-TEST(BadFrequencyMatrix, HasNoGridAndNoLongRange) {
+TEST(BadFrequencyMatrix, RejectsGridAndLongRange) {
   EngineHarness engine;
   v1::TensorSpec spec;
   *spec.mutable_sinusoidal() = WithMatrix("dim: 6 axes {} axes {}", RandomTable({2, 3}, 7));

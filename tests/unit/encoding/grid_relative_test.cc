@@ -62,7 +62,7 @@ std::vector<double> Indices(const Encoding& encoding) {
   return EngineHarness().Numbers(WithOutput(Dense(encoding), kBuckets));
 }
 
-TEST(GridRelative, IndexMatricesAreThePublishedOnes) {
+TEST(GridRelative, IndexMatricesMatchPublishedValues) {
   EXPECT_THAT(Indices(Window(2, 2)), ElementsAre(4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4));
   std::vector<double> row = Indices(Window(2, 3));
   row.resize(6);
@@ -81,7 +81,7 @@ TEST(GridRelative, SignReversesBothAxes) {
               ElementsAre(4, 5, 7, 8, 3, 4, 6, 7, 1, 2, 4, 5, 0, 1, 3, 4));
 }
 
-TEST(GridRelative, SymmetricIndicesAreOfMagnitudes) {
+TEST(GridRelative, SymmetricIndicesUseMagnitudes) {
   EXPECT_THAT(Indices(Window(2, 3, "symmetric: true")), ElementsAre(0, 1, 2, 3, 4, 5,  //
                                                                     1, 0, 1, 4, 3, 4,  //
                                                                     2, 1, 0, 5, 4, 3,  //
@@ -106,12 +106,12 @@ TEST(GridRelative, FramesAreTheSlowestAxis) {
   EXPECT_THAT(row, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
 }
 
-TEST(GridRelative, OneSideIsASequence) {
+TEST(GridRelative, OneAxisIsASequence) {
   EXPECT_THAT(Indices(WindowOf({{3}})), ElementsAre(2, 1, 0, 3, 2, 1, 4, 3, 2));
 }
 
 // LeViT's attention_bias_idxs of a resolution of 3 and a stride of 2.
-TEST(GridRelative, QueriesAreEveryNthTokenOfEachAxis) {
+TEST(GridRelative, QueryStrideSelectsEveryNthToken) {
   const v1::TensorSpec strided =
       With(Dense(Window(3, 3, "symmetric: true")), "grid {query_stride: [2, 2]}");
   EXPECT_THAT(Indices(strided), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8,  //
@@ -120,7 +120,7 @@ TEST(GridRelative, QueriesAreEveryNthTokenOfEachAxis) {
                                             8, 7, 6, 5, 4, 3, 2, 1, 0));
 }
 
-TEST(GridRelative, ClassTokenHasThePublishedIndices) {
+TEST(GridRelative, ClassTokenIndicesMatchPublishedValues) {
   EXPECT_THAT(Indices(Window(2, 2, "class_token: true")), ElementsAre(11, 9, 9, 9, 9,  //
                                                                       10, 4, 3, 1, 0,  //
                                                                       10, 5, 4, 2, 1,  //
@@ -128,7 +128,7 @@ TEST(GridRelative, ClassTokenHasThePublishedIndices) {
                                                                       10, 8, 7, 5, 4));
 }
 
-TEST(GridRelative, BiasIsTheTablesRowOfTheIndexRoundedOnce) {
+TEST(GridRelative, BiasIsTableRowRoundedOnce) {
   for (const v1::GridRelative& spec :
        {Swin(3, 4), Beit(3, 2), LeVit({{3, 2}}), Swin({{2, 3, 2}})}) {
     const Table table = TableAt(spec.table());
@@ -178,7 +178,7 @@ double FromCompact(const std::vector<double>& numbers, const Grid& grid,
   return numbers[h * block + at];
 }
 
-// Each kind, small and of more tokens than a slice is worth.
+// Each kind, small and with more tokens than the slice threshold.
 struct GridCase {
   std::string name;
   v1::TensorSpec encoding;
@@ -212,7 +212,7 @@ std::vector<GridCase> GridCases() {
   return cases;
 }
 
-TEST(Grids, DenseIsTheExpandedCompactForm) {
+TEST(Grids, DenseEqualsExpandedCompactForm) {
   EngineHarness engine;
   for (const GridCase& c : GridCases()) {
     SCOPED_TRACE(c.name);
@@ -231,8 +231,8 @@ TEST(Grids, DenseIsTheExpandedCompactForm) {
   }
 }
 
-TEST(Grids, AnyReadIsASliceOfTheWhole) {
-  // Kept in the cache, and computed while it is read.
+TEST(Grids, AnyReadEqualsSliceOfWhole) {
+  // Kept in the cache, and computed while read.
   for (const int64_t budget : {int64_t{1} << 30, int64_t{150000}}) {
     EngineHarness engine({.memory_budget_bytes = budget});
     for (const GridCase& c : GridCases()) {
@@ -262,7 +262,7 @@ TEST(Grids, AbsentExtentAndWindowsMeanAll) {
   EXPECT_EQ(plan("grid {queries {end: 6}}")->form(), v1::FORM_DENSE);
 }
 
-TEST(Grids, StridesAreAnotherTensorOfTheSameBlock) {
+TEST(Grids, StridesShareTheBandButNotTheFingerprint) {
   EngineHarness engine;
   const auto strided = [&](const std::string& strides) {
     return With(Beit(3, 4), "grid {query_stride: [" + strides + "]}");
@@ -275,11 +275,11 @@ TEST(Grids, StridesAreAnotherTensorOfTheSameBlock) {
   EXPECT_NE(rows->fingerprint(), engine.Plan(strided("1, 2"))->fingerprint());
   EXPECT_EQ(rows->resolved_spec().grid().queries().end(), 9);
   EXPECT_EQ(rows->resolved_spec().grid().keys().end(), 13);
-  // A stride longer than the side leaves the first token.
+  // A stride longer than the side keeps the first token.
   EXPECT_EQ(engine.Plan(strided("3, 256"))->window().queries.size(), 2);
 }
 
-TEST(Grids, RefuseTablesOfAnotherWindow) {
+TEST(Grids, RejectTablesOfAnotherWindow) {
   EXPECT_THAT(RefusalOf(Window(2, 2, "num_heads: 3")),
               IsInvalid("grid_relative.table: not set, want a table of [9 rows "
                         "3 x 3 without resample, 3 heads (num_heads)], or "
@@ -297,14 +297,14 @@ TEST(Grids, RefuseTablesOfAnotherWindow) {
   EXPECT_THAT(refusal_of("symmetric: true"), IsInvalid(got + "[6 rows 2 x 3 without resample, "));
 }
 
-TEST(Grids, RefuseToResampleThreeAxes) {
+TEST(Grids, RejectResamplingOfThreeAxes) {
   v1::GridRelative spec = WindowOf({{2, 2, 2}}, "resample {source: [3, 3]}");
   *spec.mutable_table() = RandomRef({27, kHeads}, 5);
   EXPECT_THAT(RefusalOf(spec), IsInvalid("grid_relative.resample: got a window of 3 axes, want "
                                          "at most 2: resample the table before you send it"));
 }
 
-TEST(Grids, RefuseToResampleTheRowsOfAClassTokenAlone) {
+TEST(Grids, RejectResamplingOfClassTokenRowsOnly) {
   for (int64_t rows = 1; rows <= 3; ++rows) {
     v1::GridRelative spec = WindowOf({{2}}, "class_token: true resample {}");
     *spec.mutable_table() = RandomRef({rows, kHeads}, 5);
@@ -314,7 +314,7 @@ TEST(Grids, RefuseToResampleTheRowsOfAClassTokenAlone) {
   }
 }
 
-TEST(Grids, RefuseOtherNumbersOfSides) {
+TEST(Grids, RejectInvalidWindowSides) {
   EXPECT_THAT(RefusalOf(Parse<v1::GridRelative>("num_heads: 3 window: [1, 2, 3, 4]")),
               IsInvalid("grid_relative.window: got 4 numbers, want at most 3"));
   EXPECT_THAT(RefusalOf(v1::GridRelative()),
@@ -325,7 +325,7 @@ TEST(Grids, RefuseOtherNumbersOfSides) {
                         "[1, 256]"));
 }
 
-TEST(Grids, RefuseWhatDoesNotFitAGrid) {
+TEST(Grids, RejectInvalidGridExtents) {
   const std::pair<const char*, const char*> kCases[] = {
       {"pair {query_length: 4 key_length: 4}",
        "extent: got pair, want grid or none, which is what grid_relative "

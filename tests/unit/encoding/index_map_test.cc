@@ -59,7 +59,7 @@ TEST(IndexMap, IsARangeAListOrZeros) {
   ExpectConsistent(zeros);
 }
 
-TEST(IndexMap, OfTokensBeginsAnywhereInTheGrid) {
+TEST(IndexMap, TokensCanStartAnywhereInTheGrid) {
   const std::array<IndexMap::Axis, 2> axes = {{{4, 5}, {3, 1}}};
   EXPECT_THAT(Listed(IndexMap::Tokens(0, 6, axes)), ElementsAre(0, 1, 2, 5, 6, 7));
   EXPECT_THAT(Listed(IndexMap::Tokens(2, 3, axes)), ElementsAre(2, 5, 6));
@@ -68,7 +68,7 @@ TEST(IndexMap, OfTokensBeginsAnywhereInTheGrid) {
   EXPECT_EQ(IndexMap::Tokens(1, 5, axes).RunOf({0, 5}), 2);
 }
 
-TEST(IndexMap, OfTokensCountsByEveryAxis) {
+TEST(IndexMap, TokensCountAlongEveryAxis) {
   for (const int64_t planes : {1, 2}) {
     for (const int64_t rows : {1, 3}) {
       for (const int64_t width : {1, 2, 7}) {

@@ -158,7 +158,7 @@ double ErrorExponent(Number& ab, Number& cd, DoubleDouble actual) {
   return ratio == 0 ? -1000 : std::log2(ratio);
 }
 
-TEST_P(EveryKernelSet, RotatesWithinItsBound) {
+TEST_P(EveryKernelSet, RotatesWithinItsErrorBound) {
   RotorRows rows(3, kPairs);
   Number first;
   Number second;
@@ -259,7 +259,7 @@ void ExpectDecidedAreRounded(FillSinusoid<Element> fill, DataType type) {
   EXPECT_LT(undecided_count, 3);
 }
 
-TEST_P(EveryKernelSet, RoundsWhatItVouchesFor) {
+TEST_P(EveryKernelSet, DecidedResultsAreRoundedCorrectly) {
   ExpectDecidedAreRounded(GetParam()->fill_sinusoid_f32, DataType::kF32);
   ExpectDecidedAreRounded(GetParam()->fill_sinusoid_bf16, DataType::kBF16);
   ExpectDecidedAreRounded(GetParam()->fill_sinusoid_f16, DataType::kF16);
@@ -282,7 +282,7 @@ void ExpectUndecided(FillSinusoid<Element> fill, double middle) {
   EXPECT_THAT(undecided, ::testing::ElementsAre(3 * block.width + 18));
 }
 
-TEST_P(EveryKernelSet, LeavesTheMiddleOfTwoResultsUndecided) {
+TEST_P(EveryKernelSet, LeavesMidpointsUndecided) {
   for (const double away : {0.0, 0x1p-51, -0x1p-51}) {
     ExpectUndecided(GetParam()->fill_sinusoid_f32, 0.75 + 0x1p-25 + away);
     ExpectUndecided(GetParam()->fill_sinusoid_bf16, 0.75 + 0x1p-9 + away);

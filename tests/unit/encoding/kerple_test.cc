@@ -58,7 +58,7 @@ v1::Kerple Random(v1::KerpleKernel kernel, int64_t heads, uint64_t seed) {
   return Spec(kernel, p, a);
 }
 
-TEST(Kerple, LogIsThePapers) {
+TEST(Kerple, LogMatchesThePaper) {
   const FilledNumbers got =
       Filled(Spec(v1::KERPLE_KERNEL_LOG, {1}, {0.5}), {-8, 9}, DataType::kF64);
   EXPECT_TRUE(Same(got.At(0, 0), 0));
@@ -92,7 +92,7 @@ TEST(Kerple, IsRoundedOnceForExtremeParameters) {
   }
 }
 
-// Powers that are integers meet the middle between two elements exactly.
+// Integer powers lie exactly between two elements.
 TEST(Kerple, DecidesTies) {
   for (const double p : {0.25, 0.5, 1.0, 1.5, 2.0}) {
     ExpectRounded(Spec(v1::KERPLE_KERNEL_POWER, {p}, {1, 0.5, 3}), {-5000, 1});
@@ -120,13 +120,13 @@ TEST(Kerple, OneParameterServesAllHeads) {
   EXPECT_EQ(numbers({0.5}), numbers({0.5, 0.5}));
 }
 
-TEST(Kerple, RefusesListsOfAnotherLengthThanHeads) {
+TEST(Kerple, RejectsParameterCountOtherThanHeads) {
   EXPECT_THAT(
       RefusalOf(Parse<v1::Kerple>("kernel: KERPLE_KERNEL_LOG p: 1 a: [1, 2, 3] num_heads: 2")),
       IsInvalid("kerple.a: got 3 numbers, want 2 (num_heads), or one"));
 }
 
-TEST(Kerple, RefusesPowersAboveTwo) {
+TEST(Kerple, RejectsPowersAboveTwo) {
   EXPECT_THAT(RefusalOf(Spec(v1::KERPLE_KERNEL_POWER, {2.5}, {1})),
               IsInvalid("kerple.p[0]: got 2.5, want at most 2 with kernel "
                         "POWER"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned absolute positions: which row stands at a position.
+// Learned absolute positions: the row at each position.
 #include <string>
 #include <vector>
 
@@ -26,7 +26,7 @@ v1::TensorSpec Over(const v1::LearnedAbsolute& spec, int64_t begin, int64_t end,
   return OverPositions(WithOutput(spec, output), begin, end);
 }
 
-TEST(LearnedAbsolute, HasTheTablesRows) {
+TEST(LearnedAbsolute, ReturnsTableRows) {
   EngineHarness engine;
   const std::vector<double> values = Normals(20 * 6);
   const v1::LearnedAbsolute spec = Rows(TableOf({20, 6}, values));
@@ -45,8 +45,8 @@ TEST(LearnedAbsolute, HasTheTablesRows) {
   }
 }
 
-// OPT's embeddings begin at row 2, fairseq's after their padding.
-TEST(LearnedAbsolute, BeginsAtItsOffset) {
+// OPT's embeddings start at row 2, fairseq's after their padding.
+TEST(LearnedAbsolute, StartsAtItsOffset) {
   EngineHarness engine;
   const Table table = TableOf({4, 2}, {0, 1, 10, 11, 20, 21, 30, 31});
   const v1::LearnedAbsolute opt = Rows(table, "offset: 2");
@@ -56,7 +56,7 @@ TEST(LearnedAbsolute, BeginsAtItsOffset) {
   EXPECT_THAT(engine.Numbers(Over(Rows(table, "offset: -1000"), 1003, 1004)), ElementsAre(30, 31));
 }
 
-TEST(LearnedAbsolute, EndsWhereTheTableEnds) {
+TEST(LearnedAbsolute, PositionsBeyondTableAreOutOfRange) {
   EngineHarness engine;
   const v1::LearnedAbsolute spec = Rows(TableOf({4, 1}, {0, 1, 2, 3}), "offset: 2");
   for (const v1::TensorSpec& beyond :
@@ -69,7 +69,7 @@ TEST(LearnedAbsolute, EndsWhereTheTableEnds) {
   }
 }
 
-TEST(LearnedAbsolute, HasZerosAtItsPadding) {
+TEST(LearnedAbsolute, PaddingRowsAreZero) {
   EngineHarness engine;
   const Table table = TableOf({4, 2}, {-1, 1, -2, 2, 3, -3, 4, 4});
   v1::LearnedAbsolute spec = Rows(table, "offset: 1");
@@ -85,7 +85,7 @@ TEST(LearnedAbsolute, HasZerosAtItsPadding) {
   }
 }
 
-TEST(LearnedAbsolute, RefusesTablesThatAreNotMatrices) {
+TEST(LearnedAbsolute, RejectsTablesThatAreNotMatrices) {
   EXPECT_THAT(RefusalOf(Rows(TableOf({2}, {0, 1}))),
               IsInvalid("learned_absolute.table: got shape [2], want [2 "
                         "positions, "));
@@ -93,7 +93,7 @@ TEST(LearnedAbsolute, RefusesTablesThatAreNotMatrices) {
               IsInvalid("learned_absolute.table: got shape [2, 1, 1], want ["));
 }
 
-TEST(LearnedAbsolute, RefusesPaddingThatIsNotARow) {
+TEST(LearnedAbsolute, RejectsPaddingThatIsNotARow) {
   for (const std::string padding : {"-1", "2"}) {
     EXPECT_THAT(RefusalOf(Rows(TableOf({2, 1}, {0, 1}), "padding_idx: " + padding)),
                 IsInvalid("learned_absolute.padding_idx: got " + padding +

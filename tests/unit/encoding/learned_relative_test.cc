@@ -60,14 +60,14 @@ std::vector<double> Head(const FilledNumbers& filled, int64_t head) {
 }
 
 // tensor2tensor's _generate_relative_positions_matrix, and its row of a cache.
-TEST(LearnedRows, AreTensor2Tensors) {
+TEST(LearnedRows, MatchTensor2Tensor) {
   EXPECT_THAT(Indices(Reach(2, 2), 3, 5, 2), ElementsAre(0, 1, 2, 3, 4,  //
                                                          0, 0, 1, 2, 3,  //
                                                          0, 0, 0, 1, 2));
   EXPECT_THAT(Indices(Reach(2, 2), 1, 5, 4), ElementsAre(0, 0, 0, 1, 2));
 }
 
-TEST(LearnedRows, AreWav2Vec2BertsWithUnequalReaches) {
+TEST(LearnedRows, MatchWav2Vec2BertWithUnequalReaches) {
   const std::vector<double> matrix = Indices(Reach(3, 1), 6, 6);
   EXPECT_THAT(std::vector<double>(matrix.begin(), matrix.begin() + 6),
               ElementsAre(3, 4, 4, 4, 4, 4));
@@ -75,7 +75,7 @@ TEST(LearnedRows, AreWav2Vec2BertsWithUnequalReaches) {
 }
 
 // transformers' relative_key counts i - j + max_position_embeddings - 1.
-TEST(LearnedRows, CountTheOtherWayWhenSaidSo) {
+TEST(LearnedRows, FollowQueryMinusKeySign) {
   v1::LearnedRelative spec = Reach(2, 2);
   spec.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
   EXPECT_THAT(Indices(spec, 3, 3), ElementsAre(2, 1, 0,  //
@@ -87,20 +87,20 @@ TEST(LearnedRows, CountTheOtherWayWhenSaidSo) {
               ElementsAre(4, 4, 3, 2, 1, 0, 0, 0));
 }
 
-TEST(LearnedRows, ReachAsFarAsI32) {
+TEST(LearnedRows, CoverTheRangeOfI32) {
   constexpr int64_t kMost = (int64_t{1} << 30) - 1;
   EXPECT_THAT(Filled(Reach(kMost, kMost), {kMost - 1, kMost + 2}, DataType::kI32, kBuckets).numbers,
               ElementsAre(2 * kMost - 1, 2 * kMost, 2 * kMost));
 }
 
-TEST(LearnedRows, DropTheSignIfSymmetric) {
+TEST(LearnedRows, IgnoreDirectionIfSymmetric) {
   EXPECT_THAT(Filled(Parse<v1::LearnedRelative>("right: 2 symmetric: true"), {-4, 4},
                      DataType::kI32, kBuckets)
                   .numbers,
               ElementsAre(2, 2, 2, 1, 0, 1, 2, 2));
 }
 
-TEST(LearnedRows, HaveNothingOfTheTable) {
+TEST(LearnedRows, IdentityDoesNotDependOnTable) {
   const std::string identity = IdentityOf(Reach(3, 1), kBuckets);
   EXPECT_EQ(IdentityOf(Scalars(3, 1), kBuckets), identity);
   EXPECT_EQ(IdentityOf(Vectors(3, 1, {5, 2}), kBuckets), identity);
@@ -147,7 +147,7 @@ int64_t RowOf(const v1::LearnedRelative& spec, int64_t relative_position) {
   return spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY ? -clipped + 1 : clipped + 3;
 }
 
-TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
+TEST(LearnedVectors, AreTableRowsRoundedOnce) {
   EngineHarness engine;
   for (const char* fields : {"left: 3 right: 1", "right: 4 symmetric: true",
                              "left: 3 right: 1 sign: RELATIVE_SIGN_QUERY_MINUS_KEY"}) {
@@ -176,14 +176,14 @@ TEST(LearnedVectors, AreTheTablesRowsRoundedOnce) {
   }
 }
 
-TEST(LearnedRelative, EndsWhereItsTableEndsWhenBeyondIsRefused) {
+TEST(LearnedRelative, BeyondRefuseLimitsDistancesToTheTable) {
   EngineHarness engine;
   for (v1::LearnedRelative spec : {Scalars(3, 1), Vectors(3, 1, {5, 2})}) {
     const std::vector<double> clipped = engine.Numbers(OverPairs(SpecOf(spec), 4, 2));
     spec.set_beyond(v1::BEYOND_REACH_REFUSE);
     EXPECT_EQ(engine.Numbers(OverPairs(SpecOf(spec), 4, 2)), clipped);
     for (const v1::TensorSpec& wide : {OverPairs(SpecOf(spec), 5, 2), OverPairs(SpecOf(spec), 4, 3),
-                                       // Positions picked one by one are inside only together.
+                                       // Positions selected one by one are inside only together.
                                        AtPairs(SpecOf(spec), {0, 100}, {101, 1})}) {
       EXPECT_THAT(engine.MakePlan(wide),
                   StatusIs(absl::StatusCode::kOutOfRange,
@@ -197,7 +197,7 @@ TEST(LearnedRelative, EndsWhereItsTableEndsWhenBeyondIsRefused) {
   }
 }
 
-TEST(LearnedRelative, RefusesTablesOfAnotherShape) {
+TEST(LearnedRelative, RejectsTablesOfAnotherShape) {
   v1::LearnedRelative spec = Scalars(1, 1);
   *spec.mutable_scalars() = Counting(4, 2);
   EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.scalars: got shape [4, 2], want [3 "
@@ -218,7 +218,7 @@ TEST(LearnedRelative, RefusesTablesOfAnotherShape) {
                         "most 65536"));
 }
 
-TEST(LearnedRelative, RequiresOneOfItsTablesAndWhatGoesWithIt) {
+TEST(LearnedRelative, RequiresExactlyOneTable) {
   v1::LearnedRelative spec = Reach(2, 1);
   for (const int heads : {0, 3}) {
     spec.set_num_heads(heads);
@@ -231,7 +231,7 @@ TEST(LearnedRelative, RequiresOneOfItsTablesAndWhatGoesWithIt) {
                                          "vectors is set"));
 }
 
-TEST(LearnedRelative, RefusesAMaskOfVectors) {
+TEST(LearnedRelative, RejectsMaskOfVectors) {
   EXPECT_THAT(EngineHarness().MakePlan(
                   OverPairs(WithOutput(Vectors(0, 0, {1, 1}), "mask {causal: true}"), 3, 3)),
               IsInvalid("output.mask: got a mask, want none: learned_relative"));

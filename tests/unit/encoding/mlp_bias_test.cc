@@ -226,7 +226,7 @@ std::vector<double> Block(const Spec& spec, const std::string& output = "") {
   return EngineHarness().Numbers(WithOutput(spec, output));
 }
 
-TEST(MlpBias, IsTheNetworkOneNumberAtATime) {
+TEST(MlpBias, MatchesNetworkPerElement) {
   for (const int64_t depth : {1, 2, 3}) {
     for (const char* fields : {kDistance, kLogDistance}) {
       for (const bool norm : {false, true}) {
@@ -241,7 +241,7 @@ TEST(MlpBias, IsTheNetworkOneNumberAtATime) {
                {-9, 9}, -0.3);
 }
 
-TEST(MlpBias, InAWindowEveryKernelSetGivesTheStatedProductsAndOneRounding) {
+TEST(MlpBias, WindowMatchesOracleOnEveryKernelSet) {
   ExpectOracleInWindow(RandomSwinV2());
   const std::string window = "window: [3, 4] activation: ACTIVATION_RELU ";
   ExpectOracleInWindow(Network(3, window, true));
@@ -252,16 +252,16 @@ TEST(MlpBias, InAWindowEveryKernelSetGivesTheStatedProductsAndOneRounding) {
   ExpectOracleInWindow(Network(1, relu + "window: 5", true));
 }
 
-// One linear layer alone: minus the relative position, which is i - j.
-TEST(MlpBias, CountsFromKeyToQuery) {
+// A single linear layer: minus the relative position, which is i - j.
+TEST(MlpBias, CountsQueryMinusKey) {
   const Spec spec =
       Of({LayerOf(Ref(TableOf({2, 1}, {1, 10})), Ref(TableOf({2}, {0.5, 0})))}, kDistance);
   EXPECT_THAT(Filled(spec, {-2, 3}, DataType::kF32).numbers,
               ElementsAre(2.5, 1.5, .5, -.5, -1.5, 20, 10, 0, -10, -20));
 }
 
-// One linear layer alone: ten rows and a column.
-TEST(MlpBias, InAWindowCountsFromKeyToQuery) {
+// A single linear layer: ten rows and a column.
+TEST(MlpBias, WindowCountsQueryMinusKey) {
   const Spec spec =
       Of({LayerOf(Ref(TableOf({1, 2}, {10, 1})))}, "window: [2, 2] activation: ACTIVATION_RELU");
   EXPECT_THAT(Block(spec), ElementsAre(11, 10, 9, 1, 0, -1, -9, -10, -11));
@@ -281,12 +281,12 @@ TEST(MlpBias, LayersNeedNoBias) {
 
 // The coordinate of a query `distance` after its key, from the bias.
 double CoordinateAt(const Spec& spec, int64_t distance) {
-  // One row: columns count key - query.
+  // A single row: columns count key - query.
   const double bias = Block(spec, Typed(DataType::kF64))[spec.window(1) - 1 - distance];
   return std::log(bias / (16 - bias));
 }
 
-TEST(MlpBias, NormalisedCoordinatesAreThePublishedOnes) {
+TEST(MlpBias, NormalizedCoordinatesMatchPublishedValues) {
   const Spec own = Coordinate("window: [1, 8]", false);
   EXPECT_NEAR(CoordinateAt(own, 1), 0.366511891, 1e-9);
   EXPECT_NEAR(CoordinateAt(own, 7), 1.056641667, 1e-9);
@@ -315,7 +315,7 @@ TEST(MlpBias, SidesAreNotSwapped) {
   EXPECT_LT(rows.back(), 8);
 }
 
-TEST(MlpBias, AClassTokenHasZeros) {
+TEST(MlpBias, ClassTokenIsZero) {
   EngineHarness engine;
   Spec spec = RandomSwinV2();
   const std::vector<double> without = engine.Numbers(WithOutput(spec, kDense));
@@ -332,7 +332,7 @@ TEST(MlpBias, AClassTokenHasZeros) {
   engine.ExpectSliceable(SpecOf(spec));
 }
 
-TEST(MlpBias, FarFromZeroTheSigmoidIsItsLimitNotNan) {
+TEST(MlpBias, SaturatedSigmoidIsItsLimitNotNan) {
   for (const double factor : {3e38, 5000.0, 900.0, 150.0}) {
     for (const DataType type : kFloatTypes) {
       for (const double scale : {1.0, -3.0}) {
@@ -350,12 +350,12 @@ TEST(MlpBias, FarFromZeroTheSigmoidIsItsLimitNotNan) {
 }
 
 // 16 scale lies halfway between two F32, and the sigmoid just below it.
-TEST(MlpBias, ALimitThatIsATieIsRoundedDown) {
+TEST(MlpBias, SaturatedSigmoidTieRoundsDown) {
   const double scale = 1 + 0x1p-24 + 0x1p-23;
   EXPECT_EQ(Block(Coordinate("window: [1, 2]", false, 5000), Scaled(scale))[0], 16 * (1 + 0x1p-23));
 }
 
-TEST(MlpBias, RefusesLayersThatDoNotFitEachOther) {
+TEST(MlpBias, RejectsMismatchedLayers) {
   const auto refusal = [](Layer first, bool alone = false) {
     Spec spec = Of({std::move(first)}, kDistance);
     if (!alone) *spec.add_layers() = LayerOf(RandomRef({2, 3}, 1));
@@ -381,7 +381,7 @@ TEST(MlpBias, RefusesLayersThatDoNotFitEachOther) {
               IsInvalid(path + "[0].weight: got numbers that may reach 4.398"));
 }
 
-TEST(MlpBias, RefusesWindowsWithoutCoordinates) {
+TEST(MlpBias, RejectsInvalidWindows) {
   const auto refusal = [](void (*change)(Spec&)) {
     Spec spec = RandomSwinV2();
     change(spec);
@@ -410,7 +410,7 @@ TEST(MlpBias, RefusesWindowsWithoutCoordinates) {
                         "[33 outputs, 2 inputs]"));
 }
 
-TEST(MlpBias, IdentityIsTheSameForAPretrainedWindowGivenAsItsOwn) {
+TEST(MlpBias, EqualPretrainedWindowKeepsIdentity) {
   Spec spec = RandomSwinV2();
   spec.clear_pretrained_window();
   const std::string identity = IdentityOf(spec);

@@ -18,7 +18,7 @@ namespace attnbias {
 inline constexpr DataType kFloatTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16,
                                            DataType::kBF16};
 
-// One MPFR number of enough bits for every test.
+// One MPFR number with enough bits for every test.
 class Number {
  public:
   explicit Number(int precision = 600) { mpfr_init2(value_, precision); }

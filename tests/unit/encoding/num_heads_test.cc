@@ -23,7 +23,7 @@ v1::MlpBias Mlp(const std::string& fields) {
   return bias;
 }
 
-TEST(NumHeads, LeftOutIsTheSameRequest) {
+TEST(NumHeads, OmittedKeepsTheFingerprint) {
   for (const v1::TensorSpec& spec :
        {OverPairs(SpecOf(T5Of(RandomRef({32, 3}, 1))), 4, 4), SpecOf(Mlp("window: [2, 2]")),
         OverPairs(SpecOf(Mlp("")), 4, 4),
@@ -40,17 +40,17 @@ TEST(NumHeads, LeftOutIsTheSameRequest) {
   }
 }
 
-TEST(NumHeads, FollowsTheTablesLayout) {
+TEST(NumHeads, FollowsTableLayout) {
   EXPECT_EQ(MakeWith(T5Of(Ref(*RandomTable({3, 32}, 1).In(TableLayout::kHeadsBuckets))))->lanes, 3);
 }
 
-TEST(NumHeads, HintsAtAForgottenLayout) {
+TEST(NumHeads, MismatchHintsAtTableLayout) {
   EXPECT_THAT(RefusalOf(T5Of(RandomRef({3, 32}, 1))),
               IsInvalid("t5.table: got shape [3, 32], want [32 buckets, 32 "
                         "heads (num_heads)]; see the table's layout"));
 }
 
-TEST(NumHeads, IsNeededNextToOneParameterForAllHeads) {
+TEST(NumHeads, IsRequiredWithOneSharedParameter) {
   EXPECT_THAT(RefusalOf(Parse<v1::Kerple>("kernel: KERPLE_KERNEL_LOG p: 1 a: 1")),
               IsInvalid("kerple.num_heads: not set"));
 }

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr auto kSinesCosines = SinusoidLayout::kSinesCosines;
 const SinusoidTable kTable = {.dim = 8, .layout = kSinesCosines};
-// Instead of a distance, where the vector is zero.
+// Marks a vector of zeros instead of a distance.
 constexpr int64_t kZero = std::numeric_limits<int64_t>::max();
 
 // Returns a text of kTable's sinusoids.
@@ -63,7 +63,7 @@ std::vector<int64_t> Distances(const v1::TensorSpec& spec, const SinusoidTable& 
   return distances;
 }
 
-TEST(RelativeSinusoidal, HasTheDistancesOfRelativeShifts) {
+TEST(RelativeSinusoidal, MatchesRelativeShift) {
   EXPECT_THAT(Distances(Dense(EndAligned(Sinusoids(), 3, 5)), kTable),
               ElementsAre(2, 1, 0, -1, -2,  //
                           3, 2, 1, 0, -1,   //
@@ -75,7 +75,7 @@ TEST(RelativeSinusoidal, HasTheDistancesOfRelativeShifts) {
                           -4, -3, -2, -1, 0));
 }
 
-TEST(RelativeSinusoidal, HasZerosToTheRightIfCausal) {
+TEST(RelativeSinusoidal, IsZeroToTheRightIfCausal) {
   EXPECT_THAT(Distances(Dense(EndAligned(Sinusoids("causal: true"), 3, 5)), kTable),
               ElementsAre(2, 1, 0, kZero, kZero,  //
                           3, 2, 1, 0, kZero,      //
@@ -84,7 +84,7 @@ TEST(RelativeSinusoidal, HasZerosToTheRightIfCausal) {
               ElementsAre(2, 2, 2, 1, 0, kZero, kZero));
 }
 
-TEST(RelativeSinusoidal, RepeatsTheFarthestVectorOfEachSide) {
+TEST(RelativeSinusoidal, ClampsDistancesOnEachSide) {
   const auto of = [](const std::string& fields) {
     return Distances(EndAligned(Sinusoids(fields), 4, 5), kTable);
   };
@@ -97,7 +97,7 @@ TEST(RelativeSinusoidal, RepeatsTheFarthestVectorOfEachSide) {
   EXPECT_THAT(of("left: 3 right: 2 symmetric: true"), ElementsAre(3, 3, 2, 1, 0, 1, 2, 2));
 }
 
-TEST(RelativeSinusoidal, DropsTheDirectionIfSymmetric) {
+TEST(RelativeSinusoidal, IgnoresDirectionIfSymmetric) {
   const v1::TensorSpec spec = Dense(Spec(Sinusoids("symmetric: true")));
   EXPECT_THAT(Distances(OverPairs(spec, 3, 5, 2), kTable), ElementsAre(2, 1, 0, 1, 2,  //
                                                                        3, 2, 1, 0, 1,  //
@@ -108,7 +108,7 @@ TEST(RelativeSinusoidal, DropsTheDirectionIfSymmetric) {
 }
 
 // Numbers of the papers' formulas at 50 digits, from mpmath.
-TEST(RelativeSinusoidal, HasLiteralNumbers) {
+TEST(RelativeSinusoidal, MatchesPublishedFormulas) {
   EngineHarness engine;
   const auto at_distance = [&](const char* encoding, int64_t distance) {
     return engine.Numbers(
@@ -135,7 +135,7 @@ TEST(RelativeSinusoidal, HasLiteralNumbers) {
               ElementsAre(near(-s[0]), near(-.012499674482), near(c[0]), near(.999921876017), 0));
 }
 
-TEST(RelativeSinusoidal, HasTheTablesRowsToTheBit) {
+TEST(RelativeSinusoidal, MatchesTableRowsBitForBit) {
   EngineHarness engine;
   constexpr int64_t kLength = 150;
   for (const DataType type : kFloatTypes) {
@@ -199,7 +199,7 @@ TEST(RelativeSinusoidal, IsRoundedOnceFarAwayClampedAndScaled) {
   }
 }
 
-TEST(RelativeSinusoidal, EndsWherePositionsEnd) {
+TEST(RelativeSinusoidal, DistancesBeyondPositionsAreOutOfRange) {
   EngineHarness engine;
   constexpr int64_t kMost = int64_t{1} << 40;
   const auto over = [](const std::string& fields, int64_t queries, int64_t keys, int64_t offset) {
@@ -238,7 +238,7 @@ TEST(RelativeSinusoidal, FrequenciesOfAnySignAreReflected) {
   EXPECT_FALSE(std::signbit(numbers[9]));
 }
 
-TEST(RelativeSinusoidal, IsRefusedByName) {
+TEST(RelativeSinusoidal, RejectsInvalidFieldsByName) {
   const auto refused = [](const std::string& message) { return IsInvalidWith(message); };
   EXPECT_THAT(RefusalOf(Spec("relative_sinusoidal {dim: 4 "
                              "ladder {frequencies {values: 1}}}")),

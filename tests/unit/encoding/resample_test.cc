@@ -51,7 +51,7 @@ std::vector<double> AllOf(const std::vector<double>& values, const std::string& 
   return EngineHarness().Numbers(Over(spec, {0, RowsOf(spec.resample())}, Typed(DataType::kF64)));
 }
 
-TEST(Resample, LinearIsTorchs) {
+TEST(Resample, LinearMatchesTorch) {
   const auto of = [](const std::string& resample) { return AllOf({0, 1, 2, 3}, resample); };
   EXPECT_THAT(of("target: 8"), ElementsAre(0, .25, .75, 1.25, 1.75, 2.25, 2.75, 3));
   EXPECT_THAT(of("target: 4"), ElementsAre(0, 1, 2, 3));
@@ -66,21 +66,21 @@ TEST(Resample, LinearIsTorchs) {
               ElementsAre(0, 3.5, 8.5, 13.5, 18.5, 23.5));
 }
 
-TEST(Resample, CubicIsTorchs) {
+TEST(Resample, CubicMatchesTorch) {
   EXPECT_THAT(AllOf({0, 0, 64, 0, 0}, "target: 10 filter: FILTER_CUBIC"),
               ElementsAre(0, -2.25, -6.75, 16.75, 56.25, 56.25, 16.75, -6.75, -2.25, 0));
   EXPECT_THAT(AllOf({0, 0, 64, 0, 0}, "target: 9 filter: FILTER_CUBIC align_corners: true"),
               ElementsAre(0, -6, 0, 38, 64, 38, 0, -6, 0));
 }
 
-TEST(Resample, AntialiasedIsTorchs) {
+TEST(Resample, AntialiasedMatchesTorch) {
   EXPECT_THAT(AllOf({0, 0, 0, 64, 0, 0, 0, 0}, "target: 4 antialias: true"),
               ElementsAre(0, 24, 8, 0));
   EXPECT_THAT(AllOf({64, 0, 0, 0, 0, 0, 0, 0}, "target: 4 antialias: true"),
               ElementsAre(192 / 7.0, 0, 0, 0));
 }
 
-TEST(Resample, TwoAxesAreTorchs) {
+TEST(Resample, TwoAxesMatchTorch) {
   EXPECT_THAT(AllOf({0, 256, 0, 0}, "source: [2, 2] target: [4, 4]"),
               ElementsAre(0, 64, 192, 256,  //
                           0, 48, 144, 192,  //
@@ -92,7 +92,7 @@ TEST(Resample, TwoAxesAreTorchs) {
                           64.1171875, 2.84765625, -6.1171875, -20.8828125, -29.84765625));
 }
 
-TEST(Resample, PrefixRowsStay) {
+TEST(Resample, PrefixRowsAreKept) {
   EXPECT_THAT(AllOf({7, -0.0, 0, 1}, "prefix_rows: 2 target: 4"),
               ElementsAre(7, 0, 0, .25, .75, 1));
 }
@@ -235,7 +235,7 @@ const char* const kFilters[] = {
     "filter: FILTER_CUBIC cubic_a: -0.6 align_corners: true antialias: true",
 };
 
-// Twenty rows after two of a prefix, as a line and as two grids.
+// Twenty rows after a prefix of two, as a line and as two grids.
 void ExpectRoundedEverywhere(const Table& table, double scale = 1) {
   for (const std::string filter : kFilters) {
     for (const char* sides : {"target: 1", "target: 7", "target: 20", "target: 40", "target: 77",
@@ -261,8 +261,8 @@ TEST(Resample, IsRoundedOnce) {
   ExpectRoundedEverywhere(TableOf({22, 3}, values), 1e-30);
 }
 
-// Small integers meet the middle between two F16 or BF16 again and again, and
-// equal ones between two F32 with any weights.
+// Small integers are often exactly between two F16 or BF16 values, and equal ones between two F32
+// values with any weights.
 TEST(Resample, DecidesTies) {
   std::vector<double> values(22 * 3);
   std::mt19937 random(1);
@@ -332,7 +332,7 @@ TEST(Resample, LongestLinesAreRoundedOnce) {
   }
 }
 
-TEST(Resample, EndsWithItsTarget) {
+TEST(Resample, PositionsBeyondTargetAreOutOfRange) {
   EngineHarness engine;
   v1::LearnedAbsolute spec = Resampled(TableOf({3, 1}, {0, 1, 2}), "target: 8 prefix_rows: 1");
   spec.set_offset(1);
@@ -343,7 +343,7 @@ TEST(Resample, EndsWithItsTarget) {
                                  "want them in [-1, 8)")));
 }
 
-TEST(Resample, RefusesSidesThatDoNotFitAndFieldsWithoutEffect) {
+TEST(Resample, RejectsInvalidSidesAndFieldsWithoutEffect) {
   const std::pair<const char*, const char*> kCases[] = {
       {"", "target: not set, want one or two sides"},
       {"target: [1, 2, 3]", "target: got 3 numbers, want at most 2"},
@@ -371,7 +371,7 @@ TEST(Resample, RefusesSidesThatDoNotFitAndFieldsWithoutEffect) {
                                            "resample is set"));
 }
 
-TEST(Resample, RefusesToAddUpMoreThanTwoToTheTwentieth) {
+TEST(Resample, RejectsMoreThan2To20Summands) {
   const Table table = TableOf<float>({1 << 12, 257}, Normals((1 << 12) * 257));
   EXPECT_THAT(RefusalOf(Resampled(table, "target: 1 antialias: true")),
               IsInvalid("learned_absolute.resample.antialias: got true, want "
@@ -388,12 +388,12 @@ EvaluatorPtr EvaluatorOfRowsOf512(int64_t columns) {
       ->prepare({DataType::kF32}, *SupportedKernelSets().front());
 }
 
-TEST(Resample, RowsOfMoreThanTwoToTheFifteenthSummandsAreNonPreemptible) {
+TEST(Resample, RowsAbove2To15SummandsAreNonPreemptible) {
   EXPECT_EQ(EvaluatorOfRowsOf512(64)->batch(), 1);
   EXPECT_EQ(EvaluatorOfRowsOf512(65)->batch(), kNonPreemptible);
 }
 
-TEST(Resample, StopsWhenTheCallerHasCancelled) {
+TEST(Resample, StopsIfCallerCancels) {
   Caller caller;
   caller.Cancel();
   const ComputeScope scope(&caller, /*executor=*/nullptr);
@@ -403,7 +403,7 @@ TEST(Resample, StopsWhenTheCallerHasCancelled) {
 }
 
 // BEiT's own code resamples the table of every window, with bilinear weights.
-TEST(Resample, WindowsHaveTheTableOfAnother) {
+TEST(Resample, WindowUsesTableOfAnotherWindow) {
   constexpr int64_t kHeads = 2;
   for (const bool symmetric : {false, true}) {
     const std::string more = symmetric ? "symmetric: true " : "";
@@ -414,7 +414,7 @@ TEST(Resample, WindowsHaveTheTableOfAnother) {
     const int64_t old_rows = from[0] * from[1];
     const int64_t rows = to[0] * to[1];
     const std::vector<double> values = Normals((old_rows + 3) * kHeads);
-    // The rows that the window takes, by learned_absolute.
+    // The rows that the window uses, by learned_absolute.
     std::vector<double> stretched = EngineHarness().Numbers(
         Over(Resampled(TableOf({old_rows, kHeads}, {values.begin(), values.end() - 3 * kHeads}),
                        absl::StrCat("source: [", from[0], ", ", from[1], "] target: [", to[0], ", ",
@@ -430,7 +430,7 @@ TEST(Resample, WindowsHaveTheTableOfAnother) {
     const std::string doubles = Typed(DataType::kF64);
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, doubles)),
               EngineHarness().Numbers(WithOutput(want, doubles)));
-    // Indices are those of the window's own table, whatever the table is.
+    // Indices are those of the window's own table, for any table.
     EXPECT_EQ(IdentityOf(spec, kBuckets), IdentityOf(want, kBuckets));
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, kBuckets)),
               EngineHarness().Numbers(WithOutput(want, kBuckets)));
@@ -440,7 +440,7 @@ TEST(Resample, WindowsHaveTheTableOfAnother) {
   }
 }
 
-TEST(Resample, WindowsRefuseWhatTheyGiveThemselves) {
+TEST(Resample, WindowRejectsFieldsItDetermines) {
   const auto refusal = [](const std::string& resample) {
     auto spec = Parse<v1::GridRelative>("window: [2, 2]");
     *spec.mutable_table() = RandomRef({25, 2}, 5);

@@ -43,7 +43,7 @@ double WorstError(const SinCos& value, mpfr_ptr radians) {
   return std::max(ErrorExponent(value.sin, sine), ErrorExponent(value.cos, cosine));
 }
 
-TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
+TEST(SinCosOf, StaysWithinItsBoundAtAnyPosition) {
   std::mt19937_64 random(3);
   Number radians_per_position;
   Number angle;
@@ -64,7 +64,7 @@ TEST(SinCosOf, KeepsItsBoundAtAnyPosition) {
     ASSERT_LE(error, std::log2(value.error)) << "position " << position;
     worst = std::max(worst, error);
   }
-  // Not so loose a bound that a lost digit would go unnoticed.
+  // The bound is tight enough to notice a lost digit.
   EXPECT_GT(worst, std::log2(kSinCosBound) - 8);
 }
 
@@ -88,7 +88,7 @@ TEST(SinCosOf, CoversEveryOctant) {
 
 // Frequencies of either sign from the least to the greatest, at positions from
 // the finest to the farthest.
-TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
+TEST(SinCosOf, StaysWithinItsBoundAtFractionalPositions) {
   std::mt19937_64 random(4);
   TwoPi two_pi;
   Number angle;
@@ -116,7 +116,7 @@ TEST(SinCosOf, KeepsItsBoundAtAPositionThatIsNoInteger) {
 }
 
 // Covers all signs and sizes, also such that the greater ones cancel.
-TEST(SinCosOf, KeepsItsBoundAtASum) {
+TEST(SinCosOf, StaysWithinItsBoundAtSums) {
   std::mt19937_64 random(6);
   TwoPi two_pi;
   Number sum;
@@ -146,7 +146,7 @@ TEST(SinCosOf, KeepsItsBoundAtASum) {
           .exponent = -static_cast<int>(random() % 60)};
       add(weight, position);
       if (i % 4 == 0 && terms.size() + 1 < kMostAngleTerms) {
-        // All but 2^-40 of it, the other way.
+        // All but 2^-40 of it, in the other direction.
         add(weight * (0x1p-40 - 1), position);
         --n;
         if (n == 0) break;
@@ -160,7 +160,7 @@ TEST(SinCosOf, KeepsItsBoundAtASum) {
   EXPECT_GT(told, 19000);
 }
 
-TEST(BinarySum, IsExactOrNone) {
+TEST(BinarySum, IsExactOrEmpty) {
   const auto expect = [](double a, double b, int64_t count, int exponent) {
     const std::optional<BinaryPosition> sum = BinarySum(a, b);
     ASSERT_TRUE(sum.has_value()) << a << " " << b;
@@ -181,7 +181,7 @@ TEST(BinarySum, IsExactOrNone) {
   EXPECT_FALSE(BinarySum(1, 5e-324).has_value());
 }
 
-TEST(AngleOf, SaysThatItCannotTellAnExactQuarter) {
+TEST(AngleOf, ReportsUnboundedErrorAtExactQuarter) {
   Real revolutions(300);
   mpfr_set_d(revolutions.get(), 0.25, MPFR_RNDN);
   EXPECT_GT(AngleAt(revolutions, 1).error, 1);

@@ -14,12 +14,12 @@ constexpr int64_t kCos = 0;
 constexpr int64_t kSin = 1;
 constexpr int64_t kScale = 2;
 
-// Has its defaults filled in.
+// Returns the spec with its defaults filled in.
 v1::Rotary Decaying(int head_dim, const std::string& decay) {
   return Completed(Parse<v1::Rotary>(absl::StrCat("head_dim: ", head_dim, " decay {", decay, "}")));
 }
 
-// One lane's rows as doubles.
+// Returns one lane's rows as doubles.
 std::vector<double> Rows(const v1::Rotary& spec, DataType type, Range rows, int64_t lane,
                          double scale = 1) {
   const EncodingPtr encoding = MakeWith(spec, Scaled(scale));
@@ -65,7 +65,7 @@ void ExpectRounded(const v1::Rotary& spec, Range rows, double scale = 1) {
 }
 
 // torchscale at length 8.
-TEST(DecayRows, AreThePublishedOnes) {
+TEST(DecayRows, MatchPublishedValues) {
   const v1::Rotary spec = Decaying(64, "center: 4");
   const std::vector<double> scale = Rows(spec, DataType::kF64, {0, 8}, kScale);
   EXPECT_NEAR(scale[0], 1.009835262, 1e-9);
@@ -73,7 +73,7 @@ TEST(DecayRows, AreThePublishedOnes) {
   EXPECT_EQ(scale[4 * 64 + 5], 1);
 }
 
-TEST(DecayRows, LeaveCosinesAndSinesAlone) {
+TEST(DecayRows, DoNotChangeCosinesAndSines) {
   const v1::Rotary spec = Decaying(64, "center: 4");
   v1::Rotary plain = spec;
   plain.clear_decay();
@@ -82,8 +82,8 @@ TEST(DecayRows, LeaveCosinesAndSinesAlone) {
   }
 }
 
-// Neither an attention factor nor a pair that does not rotate concerns it.
-TEST(DecayRows, DependOnThePairAlone) {
+// It does not depend on an attention factor or on a pair that does not rotate.
+TEST(DecayRows, DependOnlyOnThePair) {
   v1::Rotary spec = Decaying(8, "");
   const std::vector<double> plain = Rows(spec, DataType::kF64, {-9, 9}, kScale);
   spec.mutable_yarn()->set_factor(4);
@@ -98,7 +98,7 @@ TEST(DecayRows, DependOnThePairAlone) {
 }
 
 // Pairs of the part that rotates.
-TEST(DecayRows, CountThePairsThatRotate) {
+TEST(DecayRows, CountOnlyRotatedPairs) {
   v1::Rotary spec = Decaying(16, "");
   spec.set_partial_rotary_factor(0.5);
   EXPECT_EQ(Rows(spec, DataType::kF64, {-9, 9}, kScale),
@@ -117,7 +117,7 @@ TEST(DecayRounding, IsCorrect) {
 }
 
 // Decays that are dyadic, at a scale that makes them ties.
-TEST(DecayRounding, EndsOnTies) {
+TEST(DecayRounding, DecidesTies) {
   const v1::Rotary spec = Decaying(2, "scale_base: 3 gamma: 1");
   const double tie = 1 + 0x1p-24;
   const std::vector<double> rows = Rows(spec, DataType::kF32, {0, 7}, kScale, tie);
@@ -126,7 +126,7 @@ TEST(DecayRounding, EndsOnTies) {
   EXPECT_EQ(rows[2 * 6], 0.25);
 }
 
-TEST(DecayRows, HaveALayout) {
+TEST(DecayRows, FollowTheLayout) {
   v1::Rotary spec = Decaying(6, "center: 250");
   spec.set_layout(v1::ROTARY_LAYOUT_COMPACT);
   const std::vector<double> once = Rows(spec, DataType::kF32, {9, 10}, kScale);
@@ -136,7 +136,7 @@ TEST(DecayRows, HaveALayout) {
               testing::ElementsAre(once[0], once[0], once[1], once[1], once[2], once[2]));
 }
 
-TEST(Decay, ReachesAsFarAsDoubleDoubles) {
+TEST(Decay, DomainIsLimitedByDoubleDoubleRange) {
   const Range domain = MakeWith(Decaying(4, "scale_base: 1 center: 5"))->domain;
   // log2(1.4 / 0.4) = 1.807...: 512 / 1.807 = 283.
   EXPECT_EQ(domain.begin, 5 - 283);
@@ -145,7 +145,7 @@ TEST(Decay, ReachesAsFarAsDoubleDoubles) {
             (int64_t{1} << 41) + 1);
 }
 
-TEST(DecayIdentity, DistinguishesADecayOfDefaultsFromNone) {
+TEST(DecayIdentity, DistinguishesDefaultDecayFromNone) {
   v1::Rotary none = Decaying(4, "");
   none.clear_decay();
   EXPECT_NE(IdentityOf(Decaying(4, "")), IdentityOf(none));

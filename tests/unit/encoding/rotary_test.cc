@@ -104,7 +104,7 @@ v1::Rotary GptOss() {
       "original_max_position_embeddings: 4096 truncate: false}");
 }
 
-// Its correction range is a point.
+// Its correction range is a single point.
 v1::Rotary SteepYarn() {
   return Rotary(
       "head_dim: 64 yarn {factor: 8 original_max_position_embeddings: 64 "
@@ -255,7 +255,7 @@ std::vector<Golden> Goldens() {
 
 double ToDouble(const char* digits) { return std::strtod(digits, nullptr); }
 
-TEST(RotaryParameters, AreThePublishedOnes) {
+TEST(RotaryParameters, MatchPublishedValues) {
   for (const Golden& golden : Goldens()) {
     const auto frequencies = DerivedOf(golden.spec, "inverse_frequencies");
     ASSERT_EQ(frequencies.size(), RotaryPairs(Completed(golden.spec))) << golden.name;
@@ -272,7 +272,7 @@ TEST(RotaryParameters, AreThePublishedOnes) {
   }
 }
 
-TEST(RotaryParameters, MscalesGiveARatio) {
+TEST(RotaryParameters, MscaleRatioSetsAttentionFactor) {
   EXPECT_THAT(DerivedOf(Changed(DeepseekV3(), "yarn {mscale: 0.707}"), "attention_factor"),
               testing::ElementsAre(0.921042355316339880780));
   EXPECT_THAT(
@@ -292,7 +292,7 @@ TEST(RotaryParameters, LongropeSwitchesBeyondTheOriginalLength) {
   EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(0.75));
 }
 
-TEST(RotaryParameters, AllAreTheSameAsOneByOne) {
+TEST(RotaryParameters, AllAtOnceEqualOneByOne) {
   for (const Golden& golden : Goldens()) {
     Rotation rotation;
     rotation.spec = Completed(golden.spec);
@@ -362,7 +362,7 @@ TEST(RotaryRounding, IsCorrectWhenScaled) {
 }
 
 // 2^-23 below and above a rounding border no estimate decides.
-TEST(RotaryRounding, EndsOnAFactorThatIsATie) {
+TEST(RotaryRounding, DecidesTiesOfTheFactor) {
   // sqrt(1 + ln 8 / ln 2) = 2.
   const v1::Rotary spec = Changed(Longrope(1),
                                   "longrope {original_max_position_embeddings: 2 "
@@ -374,7 +374,7 @@ TEST(RotaryRounding, EndsOnAFactorThatIsATie) {
   }
 }
 
-TEST(RotaryRounding, ProportionalPairsRest) {
+TEST(RotaryRounding, ProportionalLeavesPairsUnrotated) {
   for (const DataType type : kFloatTypes) {
     const Parts table(Proportional(), type, 0.3);
     const std::vector<double> cosines = table.Row(12345, kCos);
@@ -395,7 +395,7 @@ TEST(RotaryRounding, ProportionalPairsRest) {
 // ---------------------------------------------------------------------------
 // Given frequencies and angles of frameworks
 
-TEST(RotaryGiven, FrequenciesReplaceTheComputed) {
+TEST(RotaryGiven, FrequenciesReplaceComputedOnes) {
   const v1::Rotary given = Rotary("head_dim: 8 inverse_frequencies: [1, 0.1, 0, 0.001]");
   const Golden golden = {"Given",
                          given,
@@ -443,7 +443,7 @@ TEST(RotaryFloat32, RoundsAnglesAsFrameworksDo) {
   }
 }
 
-TEST(RotaryFloat32, DiffersFromExactWhereFloatsAreCoarse) {
+TEST(RotaryFloat32, DiffersFromExactAtLargePositions) {
   v1::Rotary spec = Rotary("head_dim: 64");
   const double exact = Parts(spec, DataType::kF32).Row(1048575, kCos)[1];
   spec.set_angle(v1::ANGLE_PRECISION_FLOAT32);
@@ -510,7 +510,7 @@ TEST(RotaryAxes, HaveOneIdentityForTheSamePairs) {
   EXPECT_NE(identity(" pair_axis: [0, 1, 0, 1]"), identity(""));
 }
 
-TEST(RotaryAxes, HaveThePairsOfPairAxis) {
+TEST(RotaryAxes, FollowPairAxis) {
   const std::string dealt =
       "head_dim: 16 axes {} axes {} axes {} "
       "pair_axis: [0, 0, 0, 0, 1, 1, 2, 2] ";
@@ -524,7 +524,7 @@ TEST(RotaryAxes, HaveThePairsOfPairAxis) {
   EXPECT_EQ(AxesOf("head_dim: 16"), "0000000000000000");
 }
 
-TEST(RotaryAxes, HaveAsManyPairsUnlessTheyAreDealtOut) {
+TEST(RotaryAxes, HaveEqualPairCountsByDefault) {
   const std::string halves = "axes {} axes {} ";
   EXPECT_EQ(AxesOf(halves + "head_dim: 20"), "00000111110000011111");
   EXPECT_EQ(AxesOf(halves + "head_dim: 20 partial_rotary_factor: 0.4"), "00110011");
@@ -536,7 +536,7 @@ TEST(RotaryAxes, WithoutALadderShareOneProgression) {
             DerivedOf(Rotary(plain), "inverse_frequencies"));
 }
 
-TEST(RotaryAxes, OfALadderBeginAnew) {
+TEST(RotaryAxes, LaddersRestartPerAxis) {
   const std::vector<double> wanted = {1, 0.1584893192461113485202, 0.02511886431509580111085,
                                       0.003981071705534972507703, 0.000630957344480193249434};
   const std::vector<double> chunked = DerivedOf(
@@ -551,7 +551,7 @@ TEST(RotaryAxes, OfALadderBeginAnew) {
   }
 }
 
-TEST(RotaryAxes, HaveEveryKindOfLadder) {
+TEST(RotaryAxes, SupportEveryKindOfLadder) {
   // 3 (12 / 3)^(-k / 2), and those that are given.
   const std::vector<double> frequencies =
       DerivedOf(Rotary("head_dim: 14 pair_axis: [0, 1, 0, 2, 0, 2, 1] "
@@ -570,7 +570,7 @@ TEST(RotaryAxes, HaveEveryKindOfLadder) {
 }
 
 // The numbers of a ladder at x, where they are those of other requests.
-TEST(RotaryAxes, HaveTheirOwnPositions) {
+TEST(RotaryAxes, TransformPositions) {
   const auto parts = [](const std::string& axis, DataType type) {
     return Parts(
         Rotary("head_dim: 6 axes {" + axis + " ladder {frequencies {values: [1, 0.375, -0.01]}}}"),
@@ -609,7 +609,7 @@ TEST(RotaryAxes, MayHaveDifferentOffsets) {
 }
 
 // The list has the rows of consecutive positions, whatever the frequencies.
-TEST(RotaryAtReals, HasTheNumbersOfIntegers) {
+TEST(RotaryAtReals, MatchesIntegerPositions) {
   std::vector<double> list;
   for (int64_t p = -30; p < 100; ++p) list.push_back(static_cast<double>(p));
   for (const v1::Rotary& spec : {Dynamic(5000), QuadrupleYarn(), DeepseekV3(), GptOss(),
@@ -631,7 +631,7 @@ TEST(RotaryAtReals, HasTheNumbersOfIntegers) {
 }
 
 // A scale makes integers of fractions.
-TEST(RotaryAtReals, HasThePositionOfEachAxis) {
+TEST(RotaryAtReals, UsesPositionOfEachAxis) {
   const std::string frequencies = " ladder {frequencies {values: [1, 0.375, -0.01]}}";
   const auto spec = Rotary("head_dim: 12 axes {scale: 4" + frequencies +
                            "} axes {offset: -0.5 scale: 2" + frequencies + "}");
@@ -657,7 +657,7 @@ TEST(RotaryAtReals, HasThePositionOfEachAxis) {
   }
 }
 
-TEST(RotaryAxes, DeriveTheThetaThatIsUsed) {
+TEST(RotaryAxes, DeriveThetaOnlyIfUsed) {
   EXPECT_EQ(DerivedOf(Rotary("head_dim: 8 axes {ladder {}} axes {}"), "rope_theta"),
             std::vector<double>{10000});
   EXPECT_TRUE(DerivedOf(Rotary("head_dim: 8 axes {ladder {}}"), "rope_theta").empty());
@@ -666,7 +666,7 @@ TEST(RotaryAxes, DeriveTheThetaThatIsUsed) {
 // ---------------------------------------------------------------------------
 // Fields that must fit each other, and tables that are the same
 
-TEST(BadRotary, IsRefusedByName) {
+TEST(BadRotary, IsRejectedByName) {
   v1::Rotary no_factor = Longrope(1);
   no_factor.mutable_longrope()->clear_max_position_embeddings();
   v1::Rotary short_list = Longrope(1);
@@ -746,7 +746,7 @@ TEST(BadRotary, IsRefusedByName) {
   EXPECT_THAT(RefusalOf(Rotary("head_dim: 4"), kBuckets), IsInvalidWith("rotary has no indices"));
 }
 
-TEST(RotaryIdentity, IsThatOfTheNumbers) {
+TEST(RotaryIdentity, FollowsTheNumbers) {
   EXPECT_EQ(IdentityOf(Rotary("head_dim: 8 axes {ladder {}} axes {scale: 1}")),
             IdentityOf(Rotary("head_dim: 8 axes {ladder {base: 10000}} axes {}")));
   EXPECT_EQ(IdentityOf(Proportional()),
@@ -759,7 +759,7 @@ TEST(RotaryIdentity, IsThatOfTheNumbers) {
                       IdentityOf(Longrope(4096)), IdentityOf(Longrope(4097))});
 }
 
-TEST(RotaryIdentity, OfLongropeFollowsTheFactorsInForce) {
+TEST(RotaryIdentity, LongropeFollowsActiveFactors) {
   for (const int length : {4096, 4097}) {
     v1::Rotary other_short = Longrope(length);
     other_short.mutable_longrope()->set_short_factor(1, 7);

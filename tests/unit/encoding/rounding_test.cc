@@ -96,7 +96,7 @@ TEST(RoundProduct, DecidesTies) {
   }
 }
 
-TEST(RoundSum, SeesWhatLiesBelowTheLastBit) {
+TEST(RoundSum, UsesBitsBelowTheLastPlace) {
   std::byte out[8];
   // 1 + 2^-9 + 2^-100 lies above the middle of two BF16, 1 + 2^-8 - 2^-100 ...
   RoundSum({1 + 0x1p-8, 0x1p-100}, DataType::kBF16, out);
@@ -110,7 +110,7 @@ TEST(RoundSum, SeesWhatLiesBelowTheLastBit) {
 }
 
 // Both ends of the interval round to every result of TryRound.
-TEST(TryRound, VouchesOnlyForWhatBothEndsRoundTo) {
+TEST(TryRound, SucceedsOnlyIfBothEndsRoundEqually) {
   std::mt19937_64 random(2);
   Number end;
   int64_t decided = 0;
@@ -148,7 +148,7 @@ TEST(TryRound, IsExactWithoutABound) {
 
 // 1 + lo + bound lies above the middle of two doubles by less than the sum
 // lo + bound can hold.
-TEST(TryRound, DoesNotLoseTheEndOfItsInterval) {
+TEST(TryRound, IntervalEndIsNotRoundedAway) {
   const DoubleDouble value = {1, 0x1p-53 - 0x1p-106};
   const double bound = 0x1p-106 + 0x1p-158;
   std::byte out[8];
@@ -160,7 +160,7 @@ TEST(TryRound, DoesNotLoseTheEndOfItsInterval) {
   EXPECT_EQ(rounded, 1);
 }
 
-TEST(TryRound, OfRealsAsksForBothEnds) {
+TEST(TryRound, RealsRoundBothEnds) {
   Real value(300);
   Real bound(300);
   mpfr_set_d(value.get(), 1 + 0x1p-8, MPFR_RNDN);

@@ -97,7 +97,7 @@ TEST(SinusoidalAtReals, AddsOffsets) {
 }
 
 // Positions that are integers have the bits of consecutive ones.
-TEST(SinusoidalAtReals, HasTheNumbersOfIntegers) {
+TEST(SinusoidalAtReals, MatchesIntegerPositions) {
   for (const char* text : {"dim: 64", "dim: 9 axes {offset: 0.5 scale: 6.28 length: 37}",
                            "dim: 12 axes {ladder {timescales {min: 2 max: 50}}} axes {}"}) {
     const Spec spec = Parse<Spec>(text);
@@ -117,7 +117,7 @@ TEST(SinusoidalAtReals, HasTheNumbersOfIntegers) {
   }
 }
 
-TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
+TEST(SinusoidalAxes, SupportEveryColumnOrder) {
   for (const std::string columns : {"INTERLEAVED", "SINES_COSINES", "COSINES_SINES"}) {
     for (const std::string odd : {"SINE", "ZERO"}) {
       const std::string order = " columns: COLUMNS_" + columns + " odd: ODD_COLUMN_" + odd;
@@ -140,7 +140,7 @@ TEST(SinusoidalAxes, HaveTheirColumnsInEveryOrder) {
   ExpectRounded("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}", {0, 100});
 }
 
-TEST(SinusoidalAxes, HaveFrequenciesOfEveryLadder) {
+TEST(SinusoidalAxes, SupportEveryLadder) {
   for (const char* ladder :
        {"base: 1", "base: 20", "base: 1e18", "timescales {}", "timescales {min: 2 max: 50}",
         "timescales {min: 1e6 max: 1}", "timescales {min: 1e-6 max: 1e18}",
@@ -160,7 +160,7 @@ TEST(SinusoidalAxes, HaveFrequenciesOfEveryLadder) {
   }
 }
 
-TEST(SinusoidalAxes, StretchPositions) {
+TEST(SinusoidalAxes, TransformPositions) {
   const std::string pi = "scale: 6.283185307179586 eps: 1e-6 ladder {}";
   for (const char* offset : {"0", "-0.5", "3", "1000.5", "0.1", "-0.3", "1e-30", "-1e-12",
                              "1099511627776", "-1099511627775.5", "549755813888.0625"}) {
@@ -182,7 +182,7 @@ TEST(SinusoidalAxes, StretchPositions) {
 }
 
 // Frequencies too low for the farthest position to turn, and the highest.
-TEST(SinusoidalAxes, ReachTheirExtremes) {
+TEST(SinusoidalAxes, RoundCorrectlyAtExtremes) {
   for (const char* axis :
        {"scale: 1e-12 length: 1e12 eps: 1 offset: -0.5", "scale: -1e-12 length: 1e12 offset: 1e-30",
         "scale: 1e6 length: 1e-6", "scale: -1e6 length: 1e-6 offset: 999999.25"}) {
@@ -206,7 +206,7 @@ std::string ColumnsOf(const std::string& text) {
   return columns;
 }
 
-TEST(SinusoidalAxes, DealColumnsOut) {
+TEST(SinusoidalAxes, DistributeColumns) {
   EXPECT_EQ(ColumnsOf("dim: 24 axes {}"), "");
   EXPECT_EQ(ColumnsOf("dim: 23 odd: ODD_COLUMN_ZERO axes {} axes {} axes {}"),
             " 0:0-6 1:6-12 2:12-23");
@@ -216,7 +216,7 @@ TEST(SinusoidalAxes, DealColumnsOut) {
             " 0:0-2 1:2-6 0:6-7 1:7-10");
 }
 
-TEST(BadSinusoidalAxes, AreRefusedByName) {
+TEST(BadSinusoidalAxes, AreRejectedByName) {
   const std::pair<const char*, const char*> kCases[] = {
       {"dim: 5 axes {} axes {} axes {}", "sinusoidal.dim: got 5, want at least 6"},
       {"dim: 9 axes {} axes {}", "sinusoidal.dim: got 9, want a multiple of 2, the number of axes"},

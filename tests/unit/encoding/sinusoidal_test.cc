@@ -28,7 +28,7 @@ EvaluatorPtr Prepared(const SinusoidTable& spec, DataType type, double scale = 1
   return MakeWith(MessageOf(spec), Scaled(scale))->prepare({type, scale}, kernels);
 }
 
-// A spec's rows [begin, end) from one evaluator, cut wherever asked.
+// A spec's rows [begin, end) from one evaluator, split at any point.
 class Table {
  public:
   Table(const SinusoidTable& spec, DataType type, double scale = 1,
@@ -77,7 +77,7 @@ std::vector<double> V(std::initializer_list<double> values) { return values; }
 // ---------------------------------------------------------------------------
 // Published rows
 
-TEST(SinusoidalRows, InterleavedAsInThePaper) {
+TEST(SinusoidalRows, InterleavedMatchesThePaper) {
   EXPECT_THAT(F64Row({.dim = 4}, 2),
               Prints(V({0.909297426826, -0.416146836547, 0.0199986666933, 0.999800006667})));
   EXPECT_THAT(F64Row({.dim = 6}, 5), Prints(V({-.958924274663, .283662185463, .230001711665,
@@ -111,7 +111,7 @@ TEST(SinusoidalRows, Tensor2TensorOfTwoColumns) {
               Prints(V({0.141120008060, -0.989992496600})));
 }
 
-TEST(SinusoidalRows, AnOddDimHasOneSineMore) {
+TEST(SinusoidalRows, OddDimHasOneExtraSine) {
   EXPECT_THAT(
       F64Row({.dim = 5, .layout = kSinesCosines}, 1),
       Prints(V({.841470984808, .0251162229098, .000630957302615, .540302305868, .999684537915})));
@@ -140,7 +140,7 @@ TEST(SinusoidalRows, RotateIntoEachOther) {
   }
 }
 
-TEST(SinusoidalRows, HaveTheKnownInnerProducts) {
+TEST(SinusoidalRows, HaveKnownInnerProducts) {
   const Table table({.dim = 512}, DataType::kF64);
   const std::pair<int, double> cases[] = {{0, 256}, {1, 249.1020978}, {5, 189.5966677}};
   for (const auto& [distance, expected] : cases) {
@@ -229,7 +229,7 @@ TEST(SinusoidalRounding, IsCorrectAtKnownWorstCases) {
   const SinusoidTable spec = {.dim = 128};
   ExpectRounded(spec, {4524508, 4524509}, {10, 11});
   ExpectRounded(spec, {7086789, 7086790}, {32, 33});
-  // Inside blocks, which kernels compute and not anchors.
+  // Inside blocks, which kernels compute instead of anchors.
   ExpectRounded(spec, {4524508 - 45, 4524508 + 60}, {11});
   ExpectRounded(spec, {7086789 - 45, 7086789 + 60}, {33});
 }
@@ -332,7 +332,7 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
 // ---------------------------------------------------------------------------
 // The same bits by every way
 
-TEST(SinusoidalBits, AreThoseOfManyThreadsAtOnce) {
+TEST(SinusoidalBits, DoNotDependOnConcurrency) {
   const Table table({.dim = 48}, DataType::kF32);
   const Bytes expected = table.Rows({0, 3000});
   std::vector<Bytes> results(4);

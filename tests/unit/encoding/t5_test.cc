@@ -35,7 +35,7 @@ std::vector<int64_t> Starts(const T5BucketRule& rule) {
   return starts;
 }
 
-TEST(T5Buckets, StartWhereThePublishedConfigurationsStart) {
+TEST(T5Buckets, StartsMatchPublishedConfigurations) {
   EXPECT_THAT(Starts({32, 128, true}),
               ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91));
   EXPECT_THAT(Starts({32, 128, false}),
@@ -50,7 +50,7 @@ TEST(T5Buckets, StartWhereThePublishedConfigurationsStart) {
   EXPECT_THAT(std::vector<int64_t>(wavlm.end() - 2, wavlm.end()), ElementsAre(756, 778));
 }
 
-TEST(T5Buckets, KeysToTheRightTakeTheSecondHalfOrBucketZero) {
+TEST(T5Buckets, KeysToTheRightUseSecondHalfOrBucketZero) {
   const T5BucketRule encoder = {32, 128, true};
   for (int64_t n = 1; n < 300; ++n) {
     EXPECT_EQ(Bucket(encoder, n), Bucket(encoder, -n) + 16) << n;
@@ -102,7 +102,7 @@ bool Reaches(int64_t n, int64_t m, int64_t s, int64_t max_distance, int64_t k) {
   return reaches;
 }
 
-TEST(T5Buckets, ExactRuleIsTheAlgebraicOneForEveryDistance) {
+TEST(T5Buckets, ExactRuleMatchesAlgebraForEveryDistance) {
   for (int64_t per_side : {2, 3, 5, 8, 11, 16, 24, 33}) {
     for (int64_t max_distance : {17, 20, 64, 100, 128, 333}) {
       const int64_t m = per_side / 2;
@@ -121,7 +121,7 @@ TEST(T5Buckets, ExactRuleIsTheAlgebraicOneForEveryDistance) {
   }
 }
 
-TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
+TEST(T5Buckets, StayWithinTableAndSkipUnusedBucket) {
   for (int64_t num_buckets = 4; num_buckets <= 64; num_buckets += 2) {
     for (int64_t max_distance : {33, 128, 1000}) {
       for (const auto rounding : {v1::BUCKET_RULE_EXACT, v1::BUCKET_RULE_FLOAT32_LOG}) {
@@ -137,7 +137,7 @@ TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
   }
 }
 
-TEST(T5Buckets, SpansAreWhereTheBucketStaysTheSame) {
+TEST(T5Buckets, SpansHaveOneBucket) {
   for (bool bidirectional : {true, false}) {
     const T5Buckets buckets({32, 128, bidirectional});
     for (int64_t r = -300; r < 300;) {
@@ -165,7 +165,7 @@ v1::T5 BiasSpec(bool bidirectional) {
   return spec;
 }
 
-// One head's numbers.
+// Returns one head's numbers.
 std::vector<double> Diagonals(bool bidirectional, int64_t head, Range span,
                               const std::string& output = "") {
   const std::vector<double> all =
@@ -206,7 +206,7 @@ TEST(T5Bias, ChecksumsOfWholeMatrices) {
   EXPECT_THAT(sums(false, 1024), ElementsAre(15341065, 15603209, 15865353, 16127497));
 }
 
-TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
+TEST(T5Bias, ScaleIsAppliedBeforeRounding) {
   // 3 x 0.1 in doubles would round twice: 0.30000000000000004 is not the float
   // nearest to the exact product's neighbour in every case, so compare with
   // exact long arithmetic of the product of a float and a double.
@@ -218,7 +218,7 @@ TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
   }
 }
 
-TEST(T5, RefusesBucketsThatDoNotFitEachOther) {
+TEST(T5, RejectsInconsistentBuckets) {
   const auto refusal = [](const std::string& fields) {
     v1::T5 spec = BiasSpec(true);
     spec.MergeFrom(Parse<v1::T5>(fields));

@@ -49,7 +49,7 @@ v1::Tupe Both(bool reset) {
   return Completed(spec);
 }
 
-TEST(Tupe, IndexMatrixIsThePublishedOne) {
+TEST(Tupe, IndexMatrixMatchesPublishedValues) {
   const auto spec = Parse<v1::Tupe>("reset_class_token: true");
   EXPECT_THAT(EngineHarness().Numbers(Over(spec, 5, 5, 0, absl::StrCat(kDense, kBuckets))),
               ElementsAre(16, 16, 16, 16, 16,  //
@@ -60,7 +60,7 @@ TEST(Tupe, IndexMatrixIsThePublishedOne) {
 }
 
 // Products of rows i and j that are 6 i + j: the numbers 0 to 35 in a square.
-TEST(Tupe, AbsoluteResetIsThePublishedOne) {
+TEST(Tupe, AbsoluteResetMatchesPublishedValues) {
   std::vector<double> positions;
   for (int p = 0; p < 6; ++p) {
     positions.push_back(p);
@@ -81,7 +81,7 @@ TEST(Tupe, AbsoluteResetIsThePublishedOne) {
 }
 
 // The relative term alone, from its matrix of indices.
-TEST(Tupe, RelativeBiasIsTheTablesRowOfTheIndex) {
+TEST(Tupe, RelativeBiasIsTableRowOfIndex) {
   for (const bool reset : {false, true}) {
     for (const int64_t offset : {-7, -2, 0, 3}) {
       const v1::Tupe spec = Relative(reset);
@@ -108,7 +108,7 @@ TEST(Tupe, RelativeBiasIsTheTablesRowOfTheIndex) {
   EngineHarness().ExpectSliceable(Over(Relative(true), 9, 5, -3));
 }
 
-TEST(Tupe, ABorderHoldsNoMaskButARowWithoutHiddenKeysNeedsNone) {
+TEST(Tupe, BorderRejectsMaskThatHidesKeys) {
   EngineHarness engine;
   const v1::TensorSpec masked = WithOutput(Over(Relative(true), 6, 6), "mask {causal: true}");
   EXPECT_THAT(engine.MakePlan(masked),
@@ -235,7 +235,7 @@ TEST(Tupe, PositionsBeyondTheTableAreOutOfRange) {
   }
 }
 
-TEST(Tupe, ConstantPositionsAreNormalisedToTheBiasNotNan) {
+TEST(Tupe, ConstantPositionsAreFinite) {
   v1::Tupe spec = Both(false);
   *spec.mutable_position_table() =
       Ref(TableOf({kRows, kDim}, std::vector<double>(kRows * kDim, 2)));
@@ -244,7 +244,7 @@ TEST(Tupe, ConstantPositionsAreNormalisedToTheBiasNotNan) {
   }
 }
 
-TEST(Tupe, RefusesTermsThatDoNotFitEachOther) {
+TEST(Tupe, RejectsMismatchedTerms) {
   const auto refusal = [](const std::string& fields, const auto&... tables) {
     return RefusalOf(Changed(Both(true), fields, {tables...}));
   };
@@ -281,7 +281,7 @@ TEST(Tupe, RefusesTermsThatDoNotFitEachOther) {
   EXPECT_THAT(RefusalOf(Both(true), kBuckets), IsInvalid("output.values: got BUCKETS, want BIAS"));
 }
 
-TEST(Tupe, RefusesBucketsNextToAnAbsoluteTermAlone) {
+TEST(Tupe, RejectsBucketsWithoutRelativeTerm) {
   v1::Tupe spec = Both(false);
   spec.clear_relative_table();
   spec.set_num_buckets(64);

@@ -44,7 +44,7 @@ std::vector<Vectors> AllVectors() {
           {Learned({3, 8, 7}), 3, 7}};
 }
 
-// Lengths on both sides of where rows become slices.
+// Lengths on both sides of the threshold at which rows become slices.
 const std::tuple<int64_t, int64_t, int64_t> kLengths[] = {
     {5, 9, 4}, {9, 5, -3}, {1, 7, 6}, {7, 1, 0}, {40, 300, 260}};
 
@@ -62,7 +62,7 @@ std::vector<double> Expand(const std::vector<double>& diagonals, const Vectors& 
   return dense;
 }
 
-TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
+TEST(Vectors, DenseEqualsExpandedDiagonals) {
   EngineHarness engine;
   for (const Vectors& vectors : AllVectors()) {
     for (const auto& [queries, keys, offset] : kLengths) {
@@ -76,8 +76,8 @@ TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
   }
 }
 
-// Reads begin and end inside numbers, vectors and rows.
-TEST(Vectors, AreTheSameHoweverTheyAreRead) {
+// Reads start and end inside numbers, vectors and rows.
+TEST(Vectors, DoNotDependOnReadRanges) {
   EngineHarness engine;
   // Room for what sinusoids keep, not for eight bands.
   EngineHarness tiny({.memory_budget_bytes = 1000000});
@@ -123,7 +123,7 @@ TEST(Vectors, MayBeWiderThanAChunk) {
   EXPECT_EQ(read, whole);
 }
 
-TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
+TEST(Vectors, RejectHeadSelectionIfShared) {
   EngineHarness engine;
   const auto first_head = [](const v1::TensorSpec& spec) {
     return With(OverPairs(spec, 3, 3), "pair {heads {end: 1}}");
@@ -134,7 +134,7 @@ TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
 }
 
 // Sizes are products of four lengths.
-TEST(Vectors, ThatWouldOverflowAreRefused) {
+TEST(Vectors, RejectSizesThatWouldOverflow) {
   constexpr int64_t kMost = int64_t{1} << 40;
   EXPECT_THAT(
       EngineHarness().MakePlan(With(OverPairs(WithOutput(Sinusoids(65536), kDense), kMost, kMost),

@@ -254,7 +254,7 @@ int64_t PeakOf(const Encoding& encoding, DataType type) {
   const int64_t first = is_dense ? 0 : domain.begin;
   const int64_t count = std::clamp<int64_t>(kMostNumbers / (encoding.lanes * encoding.width), 1,
                                             std::min<int64_t>(domain.end - first, 64));
-  // FIRE keeps the logarithms of nearer keys than that.
+  // FIRE keeps the logarithms of nearer keys only.
   const int64_t query = is_dense ? std::min<int64_t>(domain.end, 1 << 18) - 1 : 0;
   const int64_t lane_bytes = count * encoding.width * SizeOf(type);
   AlignedBuffer out(encoding.lanes * lane_bytes);
@@ -315,7 +315,7 @@ std::vector<v1::TensorSpec> Others() {
 
 class ExtremeEvaluators : public ::testing::TestWithParam<Extremes> {};
 
-TEST_P(ExtremeEvaluators, TakeNoMoreThanSaidNorMuchLess) {
+TEST_P(ExtremeEvaluators, UseAtMostAndNearlyTheStatedMemory) {
   for (const v1::TensorSpec& spec : GetParam().make()) {
     const EncodingPtr encoding = MakeWith(spec);
     const int64_t said = encoding->evaluator_bytes;
@@ -337,7 +337,7 @@ INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
                          ::testing::Values(Extremes{"Others", Others}), kNameOf);
 
 // Covers those that take longest; their memory shows that they end early.
-TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
+TEST(EvaluatorMemory, CancelledPreparationStopsEarly) {
   Caller caller;
   caller.Cancel();
   const ComputeScope scope(&caller, /*executor=*/nullptr);
@@ -352,7 +352,7 @@ TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   }
 }
 
-TEST(EvaluatorMemory, BeyondTheWholeBudgetNothingIsPrepared) {
+TEST(EvaluatorMemory, NothingIsPreparedBeyondTheBudget) {
   EngineHarness engine({.memory_budget_bytes = int64_t{32} << 20});
   const PlanPtr plan =
       engine.Plan(Parse<v1::TensorSpec>("rotary {head_dim: 65536 decay {}} "

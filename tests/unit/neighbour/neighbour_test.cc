@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client in a program that has google.rpc and grpc.health.v1 already.
+// The client in a program that already has google.rpc and grpc.health.v1.
 #include "tests/unit/neighbour/neighbour.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 namespace attnbias {
 namespace {
 
-TEST(Neighbour, AndTheClientUnderstandEachOther) {
+TEST(Neighbour, ClientTalksToServerInOneProcess) {
   int port = 0;
   const std::unique_ptr<grpc::Server> server = StartNeighbour(&port);
   const auto client = Client::Create({.target = "127.0.0.1:" + std::to_string(port)});

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::seconds;
 using Clock = Pacer::Clock;
 
-TEST(OnlyValue, IsThatOfAKeyThatIsGivenOnce) {
+TEST(OnlyValue, IgnoresRepeatedKeys) {
   const ClientMetadata metadata = {{"once", "1"}, {"twice", "1"}, {"twice", "1"}, {"zero", ""}};
   EXPECT_EQ(OnlyValue(metadata, "once"), "1");
   EXPECT_EQ(OnlyValue(metadata, "twice"), "");
@@ -24,7 +24,7 @@ TEST(OnlyValue, IsThatOfAKeyThatIsGivenOnce) {
   EXPECT_EQ(OnlyValue(metadata, "absent"), "");
 }
 
-TEST(Pacer, WhatComesNextComesAfterWhatWasTaken) {
+TEST(Pacer, DelaysByBytesAlreadyTaken) {
   Pacer pacer;
   const Clock::time_point begin = Clock::now();
   const Clock::time_point first = pacer.Take(1000, 100);
@@ -34,7 +34,7 @@ TEST(Pacer, WhatComesNextComesAfterWhatWasTaken) {
   EXPECT_GT(pacer.Backlog(), seconds(15) - (Clock::now() - begin));
 }
 
-TEST(Pacer, WithoutALimitAllComesAtOnce) {
+TEST(Pacer, DoesNotDelayWithoutLimit) {
   Pacer pacer;
   for (int i = 0; i < 3; ++i) {
     const Clock::time_point at =
@@ -44,7 +44,7 @@ TEST(Pacer, WithoutALimitAllComesAtOnce) {
   EXPECT_EQ(pacer.Backlog(), seconds(0));
 }
 
-TEST(Pacer, LetsOneOfManyThatTryAtOnceSend) {
+TEST(Pacer, OneOfManyConcurrentTriesSucceeds) {
   Pacer pacer;
   std::atomic<int> sent = 0;
   std::latch begin(8);
@@ -61,7 +61,7 @@ TEST(Pacer, LetsOneOfManyThatTryAtOnceSend) {
   EXPECT_GT(pacer.Backlog(), seconds(900));
 }
 
-TEST(Pacer, KnowsNoTimeBeyondTheClocks) {
+TEST(Pacer, BacklogIsCapped) {
   Pacer pacer;
   pacer.Take(std::numeric_limits<int64_t>::max(), 1);
   EXPECT_LE(pacer.Backlog(), std::chrono::hours(24));

@@ -9,7 +9,7 @@
 namespace attnbias::call_test {
 namespace {
 
-TEST(RequestId, IsTheClientsWhereThatIsSane) {
+TEST(RequestId, UsesValidClientId) {
   for (const std::string& id :
        {std::string("7"), std::string("f058ebd6-02f7-4d3f-942e-904344e8cde5"),
         std::string("Root=1-67891233-abcdef012345678912345678"), std::string("a/b+c:d_e.f"),
@@ -18,7 +18,7 @@ TEST(RequestId, IsTheClientsWhereThatIsSane) {
   }
 }
 
-TEST(RequestId, IsMadeWhereThereIsNoneOrItIsNotSane) {
+TEST(RequestId, ReplacesMissingOrInvalidClientId) {
   std::set<std::string> made;
   const std::string insane[] = {"",
                                 "a b",

@@ -54,7 +54,7 @@ TEST(Config, ReadsSizesAndDurations) {
   EXPECT_EQ(config.shutdown_delay, absl::ZeroDuration());
 }
 
-TEST(Config, FlagGoesBeforeEnvironmentBeforeDefault) {
+TEST(Config, FlagOverridesEnvironmentOverridesDefault) {
   setenv("ATTNBIAS_MAX_CONCURRENT_STREAMS", "7", 1);
   setenv("ATTNBIAS_DRAIN_GRACE", "9s", 1);
   EXPECT_EQ(Parsed({}).transport.max_concurrent_streams, 7);
@@ -89,7 +89,7 @@ TEST(Config, FlagAndEnvironmentOverrideTheFile) {
   EXPECT_THAT(config.effective, HasSubstr("\ndrain-grace=9s\n"));
 }
 
-TEST(Config, RefusesAFileThatIsWrong) {
+TEST(Config, RejectsInvalidFile) {
   const auto refused = [](const std::string& flag) {
     const auto [code, text] = Refused({flag.c_str()});
     EXPECT_EQ(code, 2);
@@ -105,7 +105,7 @@ TEST(Config, RefusesAFileThatIsWrong) {
   EXPECT_THAT(refused(FileOf("threads = many\n")), HasSubstr("--threads"));
 }
 
-TEST(Config, TheLastOfARepeatedFlagCounts) {
+TEST(Config, LastRepeatedFlagWins) {
   const ServerConfig config =
       Parsed({"--threads=2", "--drain-grace=1s", "--threads=5", "--drain-grace=3s"});
   EXPECT_EQ(config.threads, 5);
@@ -113,7 +113,7 @@ TEST(Config, TheLastOfARepeatedFlagCounts) {
   EXPECT_THAT(config.effective, HasSubstr("threads=5\n"));
 }
 
-TEST(Config, TablesAddUp) {
+TEST(Config, TableFlagsAccumulate) {
   setenv("ATTNBIAS_CHECKPOINT", "m=/m,n=/n", 1);
   const ServerConfig config = Parsed(
       {"--table=a=x.safetensors:w", "--table", "b=y,c=z", "--tables=/t", "--tables-poll=0s"});
@@ -132,7 +132,7 @@ TEST(Config, ListensOnEveryAddressGiven) {
   EXPECT_THAT(config.effective, HasSubstr("listen=:1,unix:/run/a.sock,[::1]:2\n"));
 }
 
-TEST(Config, RefusesAPathThatNoSocketCanHave) {
+TEST(Config, RejectsSocketPathThatIsTooLong) {
   const std::string longest = "--listen=unix:/" + std::string(106, 'a');
   EXPECT_EQ(Parsed({longest.c_str()}).listen.front().size(), 5u + 107);
   const auto [code, text] = Refused({(longest + "a").c_str()});
@@ -140,12 +140,12 @@ TEST(Config, RefusesAPathThatNoSocketCanHave) {
   EXPECT_THAT(text, HasSubstr("a path of 108 bytes, want at most 107"));
 }
 
-TEST(Config, TellsWhichKernelsAreUsed) {
+TEST(Config, ReportsKernelSetInUse) {
   EXPECT_THAT(Parsed({}).effective,
               HasSubstr("\ncpu-isa=" + std::string(SupportedKernelSets().front()->name) + "\n"));
 }
 
-TEST(Config, WarnsOfVariablesThatNoFlagHas) {
+TEST(Config, WarnsAboutUnknownVariables) {
   setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB", 1);
   setenv("ATTNBIAS_THREADS", "2", 1);
   const char* const of_clients[] = {"ATTNBIAS_SERVER",         "ATTNBIAS_CLIENT_TLS",
@@ -163,13 +163,13 @@ TEST(Config, WarnsOfVariablesThatNoFlagHas) {
                             HasSubstr("ATTNBIAS_THREADS")))));
 }
 
-TEST(Config, WarnsOfABudgetBeyondTheMemory) {
+TEST(Config, WarnsAboutBudgetAboveMemory) {
   const auto of_budget = testing::Contains(HasSubstr("--memory-budget: got"));
   EXPECT_THAT(Parsed({"--memory-budget=1EiB"}).warnings, of_budget);
   EXPECT_THAT(Parsed({}).warnings, testing::Not(of_budget));
 }
 
-TEST(Config, WarnsOfTokensInPlaintext) {
+TEST(Config, WarnsAboutTokensInPlaintext) {
   const auto of_tokens = testing::Contains(HasSubstr("--tokens: without"));
   EXPECT_THAT(Parsed({"--tokens=t"}).warnings, of_tokens);
   EXPECT_THAT(Parsed({"--tokens=t", "--listen=unix:/s,localhost:1"}).warnings, of_tokens);
@@ -185,7 +185,7 @@ struct Bad {
 
 class BadFlag : public testing::TestWithParam<Bad> {};
 
-TEST_P(BadFlag, EndsWithTwoAndIsNamed) {
+TEST_P(BadFlag, IsNamedAndExitsWith2) {
   const auto [code, text] = Refused({GetParam().flag});
   EXPECT_EQ(code, 2);
   EXPECT_THAT(text, HasSubstr(GetParam().mention));
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"--log-format=xml", "--log-format"}, Bad{"--log-level=loud", "--log-level"},
         Bad{"--access-log=some", "--access-log"}, Bad{"--no-such-flag", "--no-such-flag"}));
 
-TEST(Config, HelpEndsWithZero) {
+TEST(Config, HelpExitsWith0) {
   testing::internal::CaptureStdout();
   auto result = Parse({"--help"});
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("ATTNBIAS_MEMORY_BUDGET"));

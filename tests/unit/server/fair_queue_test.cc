@@ -26,7 +26,7 @@ TEST(FairQueue, SharesTimeNotItems) {
   EXPECT_NEAR(slow, 20, 1);
 }
 
-TEST(FairQueue, GivesNoOwnerTheTimeOfItsAbsence) {
+TEST(FairQueue, DoesNotCreditIdleTime) {
   FairQueue<std::string> queue;
   for (int i = 0; i < 20; ++i) queue.Push("present", "present");
   for (int i = 0; i < 10; ++i) queue.Charge(queue.Pop(), 1ms);
@@ -40,7 +40,7 @@ TEST(FairQueue, GivesNoOwnerTheTimeOfItsAbsence) {
   EXPECT_NEAR(back, 4, 1);
 }
 
-TEST(FairQueue, RemembersTheDebtOfAnOwnerThatLeaves) {
+TEST(FairQueue, RemembersDebtOfDepartedOwner) {
   FairQueue<std::string> queue;
   for (const char* owner : {"debtor", "other", "other"}) {
     queue.Push(owner, owner);
@@ -53,7 +53,7 @@ TEST(FairQueue, RemembersTheDebtOfAnOwnerThatLeaves) {
   }
 }
 
-TEST(FairQueue, NewcomersWithoutEndAreNotAlwaysFirst) {
+TEST(FairQueue, NewOwnersDoNotStarveOldOnes) {
   FairQueue<std::string> queue;
   queue.Push("old", "old");
   queue.Charge(queue.Pop(), 10ms);
@@ -68,7 +68,7 @@ TEST(FairQueue, NewcomersWithoutEndAreNotAlwaysFirst) {
   EXPECT_LT(turns, 10);
 }
 
-TEST(FairQueue, ShortItemsOfAnOwnerComeFirstButNotForEver) {
+TEST(FairQueue, ShortItemsComeFirstWithoutStarvingLongOnes) {
   FairQueue<char> queue;
   queue.Push("a", 'l', FairQueue<char>::kLong);
   queue.Push("a", 'l', FairQueue<char>::kLong);
@@ -78,7 +78,7 @@ TEST(FairQueue, ShortItemsOfAnOwnerComeFirstButNotForEver) {
   EXPECT_EQ(order, "sssssssslssl");
 }
 
-TEST(FairQueue, ForgetsOwnersWhoAreLevel) {
+TEST(FairQueue, ForgetsOwnersWithoutDebt) {
   FairQueue<std::string> queue;
   for (int i = 0; i < 100000; ++i) {
     const std::string owner = std::to_string(i);

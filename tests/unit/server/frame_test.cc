@@ -94,7 +94,7 @@ TEST(Frame, HeaderCarriesItsChecksum) {
   EXPECT_EQ(message.header().width(), 7);
 }
 
-// Its length is on both sides of every one that takes another byte of varint.
+// The lengths are on both sides of each varint size boundary.
 TEST(Frame, HeaderOfAnyLengthIsParsed) {
   for (const size_t size : {0, 120, 127, 128, 16380, 16384, 1 << 21}) {
     v1::TensorHeader header;
@@ -107,7 +107,7 @@ TEST(Frame, HeaderOfAnyLengthIsParsed) {
   }
 }
 
-TEST(Frame, HeaderStandsAloneBesideAnEmptyChunk) {
+TEST(Frame, EmptyChunkHasOnlyTheHeader) {
   const auto message = Parse<v1::StreamTensorResponse>(
       FrameChunk(v1::StreamTensorResponse(), Chunk(),
                  SerializeHeader<v1::StreamTensorResponse>(SomeHeader(), 7)));
@@ -139,7 +139,7 @@ TEST_P(ChunkSizes, StreamChunkIsParsed) {
   }
 }
 
-TEST_P(ChunkSizes, ChunkBesideAHeaderIsParsed) {
+TEST_P(ChunkSizes, ChunkWithHeaderIsParsed) {
   std::weak_ptr<const void> owner;
   const Chunk chunk = MakeChunk(GetParam(), 2, &owner);
   v1::StreamTensorResponse response;
@@ -153,7 +153,7 @@ TEST_P(ChunkSizes, ChunkBesideAHeaderIsParsed) {
   EXPECT_EQ(message.data(), Payload(chunk));
 }
 
-TEST(Frame, ReferencesTheMemoryAndKeepsItAlive) {
+TEST(Frame, ReferencesMemoryAndKeepsItAlive) {
   std::weak_ptr<const void> owner;
   const std::byte* memory = nullptr;
   grpc::ByteBuffer frame;

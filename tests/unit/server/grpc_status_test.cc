@@ -25,13 +25,13 @@ std::optional<Detail> DetailOf(const grpc::Status& status) {
   return std::nullopt;
 }
 
-TEST(RejectionOf, TellsWhoseLimitItIs) {
+TEST(RejectionOf, DistinguishesServerAndCallerLimits) {
   EXPECT_EQ(RejectionOf(absl::ResourceExhaustedError("")), Rejection::kOverload);
   EXPECT_EQ(RejectionOf(CallerLimit("")), Rejection::kCallerLimit);
   EXPECT_EQ(RejectionOf(absl::InvalidArgumentError("")), std::nullopt);
 }
 
-TEST(ToGrpcStatus, EveryCodeHasItsRow) {
+TEST(ToGrpcStatus, MapsCodesToReasons) {
   const auto reason = [](const absl::Status& error) {
     return DetailOf<google::rpc::ErrorInfo>(ToGrpcStatus(error))->reason();
   };

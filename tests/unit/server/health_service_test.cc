@@ -77,8 +77,8 @@ TEST_F(HealthTest, BeforeReadinessOnlyLivenessServes) {
   EXPECT_FALSE(health_.ready());
 }
 
-// gRPC keeps it for as long as the watch lives.
-TEST_F(HealthTest, WatchOfALongNameEnds) {
+// gRPC keeps the name for the lifetime of the watch.
+TEST_F(HealthTest, RejectsWatchOfLongName) {
   Watch watch(stub_.get(), std::string(300, 'x'));
   const grpc::Status end = watch.End();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -86,7 +86,7 @@ TEST_F(HealthTest, WatchOfALongNameEnds) {
   health_.SetServing(true);
 }
 
-TEST_F(HealthTest, WatchersComeAndGoWhileTheStateChanges) {
+TEST_F(HealthTest, WatchesStartAndEndWhileStateChanges) {
   std::atomic<bool> stop{false};
   std::thread changes([&] {
     for (bool serving = true; !stop; serving = !serving) {
@@ -102,7 +102,7 @@ TEST_F(HealthTest, WatchersComeAndGoWhileTheStateChanges) {
   }
   stop = true;
   changes.join();
-  // The last news of each is the last change.
+  // The last update of each is the last change.
   for (auto& [watch, status] : watches) {
     while (status != HealthCheckResponse::SERVING) status = watch->Next();
   }

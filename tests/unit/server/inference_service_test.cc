@@ -36,8 +36,8 @@ class InferenceServiceTest : public ServiceHarness {
   const std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
 };
 
-// Rows that are partly masked are made in memory of the budget.
-TEST_F(InferenceServiceTest, ARequestWithoutMemoryDoesNotEndItsStream) {
+// Partly masked rows are made in budgeted memory.
+TEST_F(InferenceServiceTest, RequestWithoutMemoryDoesNotEndItsStream) {
   auto masked = DenseAlibi("large", 2, 1200);
   (*masked.mutable_parameters())["output.mask.window_left"].set_int64_param(9);
   (*masked.mutable_parameters())["output.mask.causal"].set_bool_param(true);
@@ -61,7 +61,7 @@ TEST_F(InferenceServiceTest, ARequestWithoutMemoryDoesNotEndItsStream) {
   EXPECT_TRUE(call->Finish().ok());
 }
 
-TEST_F(InferenceServiceTest, ARequestThatCannotBeHeldDoesNotEndItsStream) {
+TEST_F(InferenceServiceTest, OversizedRequestDoesNotEndItsStream) {
   auto large = DenseAlibi("large", 1, 2);
   large.add_raw_input_contents(std::string(2 << 20, '\0'));
   const ByteBudget::Reservation all =
@@ -85,14 +85,14 @@ TEST_F(InferenceServiceTest, ARequestThatCannotBeHeldDoesNotEndItsStream) {
   EXPECT_TRUE(call->Finish().ok());
 }
 
-TEST_F(InferenceServiceTest, CancelledAnywhereNothingIsHeld) {
+TEST_F(InferenceServiceTest, CancellationReleasesAllMemory) {
   CancelAnywhere(30, [this](std::minstd_rand& random) {
     grpc::ClientContext context;
     const auto call = stub_->ModelStreamInfer(&context);
     for (int sent = 0; sent < 2; ++sent) {
       if (!call->Write(DenseAlibi("", 3, 600))) break;
     }
-    // There are as many pieces as heads.
+    // The number of chunks equals the number of heads.
     return CancelAfter<inference::ModelStreamInferResponse>(context, *call, random, 6);
   });
   EXPECT_EQ(engine_.budget().used(), engine_.cached_bytes());

@@ -42,7 +42,7 @@ class ListTablesTest : public testing::Test {
   }
 };
 
-TEST_F(ListTablesTest, PagesFollowOneAnother) {
+TEST_F(ListTablesTest, ReturnsConsecutivePages) {
   const TableSetPtr tables = Mount({"c", "a", "b", "d"});
   const v1::ListTablesResponse first = Page(*tables, 2, "");
   EXPECT_THAT(Names(first), ElementsAre("a", "b"));
@@ -55,7 +55,7 @@ TEST_F(ListTablesTest, PagesFollowOneAnother) {
   EXPECT_THAT(Names(Page(TableSet(), 0, first.next_page_token())), ElementsAre());
 }
 
-TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
+TEST_F(ListTablesTest, EqualTablesKeepTheirOwnNames) {
   const std::filesystem::path folder = FreshFolder();
   WriteFile(folder / "config.json", R"({"model_type":"swinv2","num_heads":[1]})");
   // Networks of two blocks that differ only in their outputs.

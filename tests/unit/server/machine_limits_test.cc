@@ -31,7 +31,7 @@ void PrintTo(const Tree& tree, std::ostream* out) { *out << tree.name; }
 
 class MachineLimits : public testing::TestWithParam<Tree> {};
 
-TEST_P(MachineLimits, AreTheLeastOfMachineAndGroups) {
+TEST_P(MachineLimits, AreMinimumOfMachineAndControlGroups) {
   const Tree& tree = GetParam();
   const std::filesystem::path root =
       std::filesystem::path(testing::TempDir()) / ("cgroup" + std::to_string(getpid()));
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
                          5000000,
                          1}));
 
-TEST(ProcessorLimit, IsThatOfTheAffinity) {
+TEST(ProcessorLimit, FollowsCpuAffinity) {
   std::thread([] {
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -31,7 +31,7 @@ void ExpectBound(const v1::GetTensorRequest& request) {
       << request.ByteSizeLong() << " bytes";
 }
 
-TEST(DecodedSize, BoundsWhatAMessageTakes) {
+TEST(DecodedSize, BoundsMemoryOfMessage) {
   ExpectBound({});
   v1::GetTensorRequest kerple;
   for (int i = 0; i < 10000; ++i) {
@@ -48,7 +48,7 @@ TEST(DecodedSize, BoundsWhatAMessageTakes) {
   ExpectBound(table);
 }
 
-TEST(DecodedSize, EmptyElementsAreObjects) {
+TEST(DecodedSize, CountsEmptyElements) {
   v1::GetTensorRequest layers;
   for (int i = 0; i < 1000; ++i) {
     layers.mutable_spec()->mutable_mlp_bias()->add_layers();
@@ -62,14 +62,14 @@ TEST(DecodedSize, EmptyElementsAreObjects) {
   ExpectBound(lists);
 }
 
-TEST(DecodedSize, IsNotManyTimesTheSizeOfNumbers) {
+TEST(DecodedSize, StaysCloseToSizeOfNumbers) {
   v1::GetTensorRequest request;
   auto& kerple = *request.mutable_spec()->mutable_kerple();
   for (int i = 0; i < 10000; ++i) kerple.add_p(i);
   EXPECT_LT(SizeOfMessage(request), 3 * 8 * 10000);
 }
 
-TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
+TEST(DecodedSize, StopsAtInvalidBytes) {
   v1::GetTensorRequest request;
   request.mutable_spec()->mutable_alibi()->set_num_heads(8);
   const std::string bytes = request.SerializeAsString();
@@ -95,7 +95,7 @@ TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
 }
 
 // A spec, or a text in it, that claims more bytes than the request has.
-TEST(FieldsEndInside, WhateverALengthClaims) {
+TEST(FieldsEndInside, RejectsLengthsBeyondTheRequest) {
   const auto inside = [](const std::string& bytes) {
     const grpc::Slice slice(bytes);
     return Measure(grpc::ByteBuffer(&slice, 1), *v1::GetTensorRequest::descriptor()).is_whole;
@@ -125,7 +125,7 @@ void ExpectUnknown(const google::protobuf::Message& message, const std::string& 
   EXPECT_THAT(std::string(status.message()), HasSubstr(ATTNBIAS_VERSION));
 }
 
-TEST(CheckKnown, SeesFieldsAtEveryDepth) {
+TEST(CheckKnown, FindsUnknownFieldsAtEveryDepth) {
   v1::GetTensorRequest top;
   AddUnknown(&top, 99);
   ExpectUnknown(top, "request: field number 99 ");
@@ -140,7 +140,7 @@ TEST(CheckKnown, SeesFieldsAtEveryDepth) {
   ExpectUnknown(listed, "spec.table.position_ids[1]: field number 5 ");
 }
 
-TEST(CheckKnown, SeesValuesInPackedLists) {
+TEST(CheckKnown, FindsUnknownValuesInPackedLists) {
   v1::GetServerInfoResponse info;
   for (const int type : {1, 2, 99}) {
     info.add_data_types(static_cast<v1::DataType>(type));
@@ -150,13 +150,13 @@ TEST(CheckKnown, SeesValuesInPackedLists) {
   EXPECT_TRUE(CheckKnown(info).ok());
 }
 
-TEST(CheckKnown, TakesAFieldOfAnotherTypeForUnknown) {
+TEST(CheckKnown, TreatsFieldOfWrongTypeAsUnknown) {
   v1::GetTensorRequest request;
   AddUnknown(&request, v1::GetTensorRequest::kSpecFieldNumber);
   ExpectUnknown(request, "request: field number 1 ");
 }
 
-TEST(Headers, DescribeEveryPartAndWhatIsDerived) {
+TEST(Headers, DescribePartsAndDerivedValues) {
   const EngineHarness engine;
   const PlanPtr plan = engine.Plan(
       Parse<v1::TensorSpec>("rotary {head_dim: 4 rope_theta: 4} table {positions {end: 5}}"));

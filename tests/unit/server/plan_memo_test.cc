@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much the memo of plans may keep. Its answers are those of
-// tensor_service_test.cc.
+// Limits of the plan memo. tensor_service_test.cc tests its answers.
 #include "server/service/plan_memo.h"
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +12,7 @@ PlannedRequestPtr Planned(const std::string& header) {
   return std::make_shared<const PlannedRequest>(PlannedRequest{nullptr, header});
 }
 
-TEST(PlanMemo, StaysBounded) {
+TEST(PlanMemo, LimitsEntryCount) {
   PlanMemo memo;
   const TableSetPtr tables = std::make_shared<const TableSet>();
   for (size_t i = 0; i <= PlanMemo::kMaxRequests; ++i) {
@@ -23,7 +22,7 @@ TEST(PlanMemo, StaysBounded) {
   EXPECT_NE(memo.Find(std::to_string(PlanMemo::kMaxRequests), tables), nullptr);
 }
 
-TEST(PlanMemo, StaysBoundedInBytes) {
+TEST(PlanMemo, LimitsBytes) {
   PlanMemo memo;
   const TableSetPtr tables = std::make_shared<const TableSet>();
   const std::string largest(PlanMemo::kMaxRememberedBytes, 'x');

@@ -52,7 +52,7 @@ class ServerTest : public testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
 };
 
-TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
+TEST_F(ServerTest, BecomesReadyServesAndDrainsOpenStream) {
   Start(SmallConfig());
   EXPECT_EQ(Readiness(), HealthCheckResponse::NOT_SERVING);
   ASSERT_THAT(server_->BecomeReady(std::make_shared<Caller>()), IsOk());
@@ -77,7 +77,7 @@ TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
   drain.join();
 }
 
-TEST_F(ServerTest, GoesWithoutADrain) {
+TEST_F(ServerTest, StopsWithoutDrain) {
   Start(SmallConfig());
   Readiness();
 }

@@ -67,7 +67,7 @@ TEST_F(TableMountsTest, NamesTablesByTheirFlag) {
   EXPECT_EQ(FirstOf("u"), 7);
 }
 
-TEST_F(TableMountsTest, WhatIsWrongNamesFlagAndFile) {
+TEST_F(TableMountsTest, ErrorsNameFlagAndFile) {
   const std::string file = Write("a.safetensors", 1);
   EXPECT_THAT(Load({.folder = "/nonexistent"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -96,7 +96,7 @@ TEST_F(TableMountsTest, WhatIsWrongNamesFlagAndFile) {
 }
 
 // A ConfigMap is mounted so: files are links to links inside the folder.
-TEST_F(TableMountsTest, LinksInsideTheFolderAreFollowedOthersAreNot) {
+TEST_F(TableMountsTest, FollowsOnlyLinksInsideTheFolder) {
   std::filesystem::create_directories(folder_ / "outside");
   std::filesystem::create_directories(folder_ / "mount" / "..2026");
   const std::filesystem::path mount = folder_ / "mount";

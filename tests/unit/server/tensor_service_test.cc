@@ -42,7 +42,7 @@ class TensorServiceTest : public ServiceHarness {
     return status;
   }
 
-  // Reads `most` messages at most and then cancels.
+  // Reads up to `most` messages, and then cancels.
   grpc::Status Stream(const v1::TensorSpec& spec, int most, std::string* data) {
     grpc::ClientContext context;
     v1::StreamTensorRequest request;
@@ -70,7 +70,7 @@ class TensorServiceTest : public ServiceHarness {
     const size_t value = begin + name.size();
     return text.substr(value, text.find('\n', value) - value);
   }
-  // Calls are counted a moment after their clients know.
+  // Calls are counted shortly after their clients know.
   void AwaitEnd() {
     while (watchdog_.open_calls() > 0) std::this_thread::yield();
   }
@@ -83,7 +83,7 @@ class TensorServiceTest : public ServiceHarness {
 constexpr int kAll = 1 << 30;
 
 // Go's longest timeout is later than a clock in nanoseconds can hold.
-TEST_F(TensorServiceTest, DeadlinesCenturiesAheadHaveNotPassed) {
+TEST_F(TensorServiceTest, VeryDistantDeadlinesAreNotExpired) {
   for (const int64_t hours : {int64_t{1}, int64_t{2'100'000}}) {
     grpc::ClientContext context;
     context.set_deadline(
@@ -108,7 +108,7 @@ TEST_F(TensorServiceTest, StreamOfOneChunkIsOneMessage) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-TEST_F(TensorServiceTest, WhatIsKeptWaitsForNoThread) {
+TEST_F(TensorServiceTest, CachedAnswerWaitsForNoThread) {
   const v1::TensorSpec spec = Alibi(8, 4, v1::FORM_DENSE);
   for (const char* method : {"GetTensor", "StreamTensor"}) {
     const bool streams = method == std::string("StreamTensor");
@@ -125,7 +125,7 @@ TEST_F(TensorServiceTest, WhatIsKeptWaitsForNoThread) {
   }
 }
 
-TEST_F(TensorServiceTest, ARememberedStreamIsNoGetOfTheSameBytes) {
+TEST_F(TensorServiceTest, MemoDistinguishesStreamFromGet) {
   grpc::ClientContext context;
   v1::StreamTensorRequest request;
   *request.mutable_spec() = Alibi(8, 4, v1::FORM_DENSE);
@@ -143,7 +143,7 @@ TEST_F(TensorServiceTest, ARememberedStreamIsNoGetOfTheSameBytes) {
             grpc::StatusCode::UNIMPLEMENTED);
 }
 
-TEST_F(TensorServiceTest, ARefusedCallIsInThePhasesThatItCameTo) {
+TEST_F(TensorServiceTest, RejectedCallCountsOnlyReachedPhases) {
   std::string data;
   ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
   AwaitEnd();
@@ -153,7 +153,7 @@ TEST_F(TensorServiceTest, ARefusedCallIsInThePhasesThatItCameTo) {
   EXPECT_EQ(PhaseCount("GetTensor", "write"), "0");
 }
 
-TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
+TEST_F(TensorServiceTest, DrainingErrorHasNoRetryDelay) {
   server_state_.draining = true;
   std::string data;
   const grpc::Status status = Get(Alibi(1, 4, v1::FORM_DENSE), &data);
@@ -163,7 +163,7 @@ TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
   google::rpc::ErrorInfo info;
   ASSERT_TRUE(details.details(0).UnpackTo(&info));
   EXPECT_EQ(info.reason(), "DRAINING");
-  // Another replica may answer at once.
+  // Another replica may answer immediately.
   for (const auto& detail : details.details()) {
     EXPECT_FALSE(detail.Is<google::rpc::RetryInfo>());
   }
@@ -172,7 +172,7 @@ TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TensorServiceTest, ACallIsOneTaskAndNoneIfItsAnswerIsKept) {
+TEST_F(TensorServiceTest, CallIsOneTaskOrNoneIfCached) {
   const v1::TensorSpec spec = Alibi(8, 4, v1::FORM_DENSE);
   std::string first;
   ASSERT_TRUE(Get(spec, &first).ok());
@@ -219,11 +219,11 @@ v1::ComputeLogitsRequest ZeroRows(int rows) {
   return request;
 }
 
-TEST_F(TensorServiceTest, LogitsCancelledAnywhereNothingIsHeld) {
+TEST_F(TensorServiceTest, CancelledLogitsReleaseAllMemory) {
   CancelAnywhere(50, [this](std::minstd_rand& random) {
     grpc::ClientContext context;
     const auto call = stub_->ComputeLogits(&context);
-    // More would wait for answers to be read.
+    // More calls would wait for answers to be read.
     bool going = call->Write(ShawSpec(100, 3000));
     for (int sent = 0; going && sent < 2; ++sent) {
       going = call->Write(ZeroRows(100));
@@ -233,7 +233,7 @@ TEST_F(TensorServiceTest, LogitsCancelledAnywhereNothingIsHeld) {
   EXPECT_EQ(engine_.budget().used(), 0);
 }
 
-TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
+TEST_F(TensorServiceTest, DrainClosesIdleLogits) {
   grpc::ClientContext context;
   const auto call = stub_->ComputeLogits(&context);
   v1::ComputeLogitsResponse response;
@@ -245,7 +245,7 @@ TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TensorServiceTest, CancelledAnywhereNothingIsHeld) {
+TEST_F(TensorServiceTest, CancelledStreamReleasesAllMemory) {
   CancelAnywhere(50, [this](std::minstd_rand& random) {
     std::string data;
     const int length = 100 + static_cast<int>(random() % 300);

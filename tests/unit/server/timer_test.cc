@@ -19,7 +19,7 @@ void Await(const std::atomic<int>& count, int least) {
   while (count < least) std::this_thread::sleep_for(milliseconds(1));
 }
 
-TEST(Timer, CallsEachTaskAgainAndAgain) {
+TEST(Timer, CallsEachTaskRepeatedly) {
   Timer timer;
   std::atomic<int> first = 0;
   std::atomic<int> second = 0;
@@ -30,7 +30,7 @@ TEST(Timer, CallsEachTaskAgainAndAgain) {
   Await(second, 5);
 }
 
-TEST(Timer, CallsATaskSoonerOnlyWhenAsked) {
+TEST(Timer, CallsTaskEarlyOnlyWhenRequested) {
   Timer timer;
   std::atomic<int> count = 0;
   Timer::Task task(&timer, hours(1), [&] { ++count; });
@@ -42,7 +42,7 @@ TEST(Timer, CallsATaskSoonerOnlyWhenAsked) {
   Await(count, 2);
 }
 
-TEST(Timer, ALongBodyHoldsUpNoOtherTask) {
+TEST(Timer, LongBodyDoesNotDelayOtherTasks) {
   Timer timer;
   std::latch end(1);
   std::atomic<int> long_runs = 0;
@@ -57,7 +57,7 @@ TEST(Timer, ALongBodyHoldsUpNoOtherTask) {
   Await(long_runs, 1);
   const Timer::Task task(&timer, milliseconds(1), [&] { ++short_runs; });
   Await(short_runs, 5);
-  // It is not called a second time meanwhile, but once more afterwards.
+  // It is not called a second time while it runs, but once more afterwards.
   waiting.RunSoon();
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_EQ(long_runs, 1);
@@ -65,7 +65,7 @@ TEST(Timer, ALongBodyHoldsUpNoOtherTask) {
   Await(long_runs, 2);
 }
 
-TEST(Timer, ABodyThatTakesLongerThanItsPeriodHasPauses) {
+TEST(Timer, OverrunningBodyStillPauses) {
   using Clock = std::chrono::steady_clock;
   Timer timer;
   std::atomic<int> count = 0;
@@ -86,7 +86,7 @@ TEST(Timer, ABodyThatTakesLongerThanItsPeriodHasPauses) {
   EXPECT_GE(shortest, milliseconds(20));
 }
 
-TEST(Timer, NoBodyRunsAfterItsTask) {
+TEST(Timer, NoBodyRunsAfterTaskIsDestroyed) {
   Timer timer;
   for (const Timer::Body kind : {Timer::Body::kShort, Timer::Body::kLong}) {
     for (int i = 0; i < 50; ++i) {

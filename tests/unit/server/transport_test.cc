@@ -18,7 +18,7 @@ struct Good {
 
 class GoodAddress : public testing::TestWithParam<Good> {};
 
-TEST_P(GoodAddress, IsSplitAndJoinedAgain) {
+TEST_P(GoodAddress, RoundTrips) {
   const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(GetParam().text);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->host, GetParam().host);
@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(ListenAddress, GoodAddress,
 
 class BadAddress : public testing::TestWithParam<const char*> {};
 
-TEST_P(BadAddress, IsRefusedAndQuoted) {
+TEST_P(BadAddress, IsRejectedAndQuoted) {
   EXPECT_THAT(ParseListenAddress(GetParam()), IsInvalidWith(GetParam()));
 }
 
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(ListenAddress, BadAddress,
                                          "localhost:-1", "localhost:80x", "::1:80",
                                          "unix:", "unix://a/b"));
 
-TEST(ListenAddress, APathFitsASocketsAddress) {
+TEST(ListenAddress, RejectsSocketPathThatIsTooLong) {
   EXPECT_THAT(ParseListenAddress("unix:" + std::string(107, 'a')), IsOk());
   EXPECT_THAT(ParseListenAddress("unix:" + std::string(108, 'a')),
               IsInvalidWith("a path of 108 bytes, want at most 107"));

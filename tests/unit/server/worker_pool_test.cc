@@ -51,18 +51,18 @@ class OneThread : public ::testing::Test {
   Busy busy_{&pool_};
 };
 
-TEST_F(OneThread, RunsTheTasksOfAClientInOrder) {
+TEST_F(OneThread, RunsTasksOfOneClientInOrder) {
   for (char name : {'a', 'b', 'c'}) Add(Of("x"), name);
   EXPECT_EQ(Order(), "abc");
 }
 
-TEST_F(OneThread, ClientsTakeTurns) {
+TEST_F(OneThread, ClientsShareTheThread) {
   for (char name : {'a', 'b', 'c'}) Add(Of("x"), name);
   Add(Of("y"), 'd');
   EXPECT_EQ(Order().find('d'), 1);
 }
 
-TEST_F(OneThread, CallersOfAClientThatHaveUsedLittleComeFirst) {
+TEST_F(OneThread, CallersOfOneClientWithLessUseComeFirst) {
   const CallerPtr heavy = Of("x");
   heavy->Use(std::chrono::seconds(1));
   Add(heavy, 'a');
@@ -70,7 +70,7 @@ TEST_F(OneThread, CallersOfAClientThatHaveUsedLittleComeFirst) {
   EXPECT_EQ(Order(), "bcda");
 }
 
-TEST_F(OneThread, ACallerThatHasUsedMuchIsNotKeptWaitingForEver) {
+TEST_F(OneThread, HeavyCallerIsNotStarved) {
   const CallerPtr heavy = Of("x");
   heavy->Use(std::chrono::seconds(1));
   Add(heavy, 'a');
@@ -80,7 +80,7 @@ TEST_F(OneThread, ACallerThatHasUsedMuchIsNotKeptWaitingForEver) {
   EXPECT_LT(place, 50);
 }
 
-TEST_F(OneThread, TheOldestWaitIsThatOfTheOldestTask) {
+TEST_F(OneThread, OldestWaitIsThatOfOldestTask) {
   EXPECT_EQ(pool_.oldest_wait(), WorkerPool::Clock::duration(0));
   Add(Of("x"), 'a');
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -89,7 +89,7 @@ TEST_F(OneThread, TheOldestWaitIsThatOfTheOldestTask) {
   EXPECT_EQ(Order(), "ab");
 }
 
-TEST(WorkerPool, CancelledBlockingTasksWaitForNoOther) {
+TEST(WorkerPool, CancelledBlockingTasksRunImmediately) {
   WorkerPool pool(1);
   std::promise<void> begun;
   std::promise<void> go;
@@ -110,7 +110,7 @@ TEST(WorkerPool, CancelledBlockingTasksWaitForNoOther) {
   pool.Shutdown();
 }
 
-TEST(WorkerPool, WhatCannotBeCutHoldsUpNobody) {
+TEST(WorkerPool, BlockingTasksDoNotDelayOthers) {
   WorkerPool pool(1);
   std::promise<void> ran;
   // Waits for a task that is scheduled after it.
@@ -134,7 +134,7 @@ TEST(WorkerPool, BlockingTasksShareTimeWhenTheyYield) {
   EXPECT_TRUE(ran_before_the_first_ended);
 }
 
-TEST(WorkerPool, RunsMoreBlockingTasksThanMayBegin) {
+TEST(WorkerPool, RunsMoreBlockingTasksThanMayStart) {
   WorkerPool pool(5);
   std::atomic<int> ended = 0;
   for (int i = 0; i < 200; ++i) {
@@ -170,10 +170,10 @@ TEST(WorkerPool, ShutdownRunsBlockingTasksThatTasksSchedule) {
   EXPECT_TRUE(ran);
 }
 
-TEST(WorkerPool, RunsOnAsManyThreadsAsItSays) {
+TEST(WorkerPool, RunsOnStatedNumberOfThreads) {
   WorkerPool pool(3);
   EXPECT_EQ(pool.num_threads(), 3);
-  // Each waits for all three.
+  // Each task waits for all three.
   std::atomic<int> arrived = 0;
   for (int i = 0; i < 3; ++i) {
     pool.Schedule(Of("a"), [&arrived] {
@@ -185,7 +185,7 @@ TEST(WorkerPool, RunsOnAsManyThreadsAsItSays) {
   EXPECT_EQ(arrived, 3);
 }
 
-TEST(WorkerPool, ShutdownRunsWhatWaits) {
+TEST(WorkerPool, ShutdownRunsQueuedTasks) {
   std::atomic<int> ran = 0;
   WorkerPool pool(2);
   for (int i = 0; i < 50; ++i) pool.Schedule(Of("a"), [&ran] { ++ran; });

@@ -71,7 +71,7 @@ class EngineHarness {
     return Bytes(Read(*Get(plan), 0, plan->total_bytes()));
   }
 
-  // All parts, one after the other.
+  // Returns all parts, one after the other.
   std::vector<double> Numbers(v1::TensorSpec spec) {
     const PlanPtr plan = Plan(std::move(spec));
     const std::string bytes = Bytes(Read(*Get(plan), 0, plan->total_bytes()));
@@ -84,7 +84,7 @@ class EngineHarness {
     return numbers;
   }
 
-  // Reads at random offsets are slices of the whole.
+  // Checks that reads at random offsets are slices of the whole.
   void ExpectSliceable(const v1::TensorSpec& spec) {
     const PlanPtr plan = Plan(spec);
     const PayloadPtr payload = Get(plan);

@@ -40,7 +40,7 @@ absl::Status RefusalOf(const Encoding& encoding, const std::string& output = "")
   return MakeEncoding(TestTables(), spec).status();
 }
 
-// All lanes over `span`, which is cut into pieces of at most `most`.
+// Returns all lanes over `span`, which is split into pieces of at most `most`.
 template <typename Encoding>
 FilledNumbers Filled(const Encoding& encoding, Range span, DataType type,
                      const std::string& output = "", int64_t query = 0, int64_t most = 1000,

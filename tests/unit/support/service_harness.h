@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A service of the server in the process of the test.
+// Runs a service of the server in the test's process.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,7 @@ class ServiceHarness : public testing::Test {
     executor_.Shutdown();
   }
 
-  // Makes calls that end somewhere, on four threads, and then stops the server.
+  // Makes calls that end at random points, on four threads, and then stops the server.
   void CancelAnywhere(int calls, absl::FunctionRef<grpc::Status(std::minstd_rand&)> call) {
     std::vector<std::thread> clients;
     clients.reserve(4);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loads of tests/load/attack, which runs seldom, are requests of the contract as it is."""
+"""The loads of tests/load/attack, which rarely runs, are valid requests of the current contract."""
 
 import pytest
 
@@ -15,9 +15,9 @@ LOADS = {
 
 
 @pytest.mark.parametrize("name", LOADS)
-def test_a_load_s_bodies_can_be_made(name: str) -> None:
+def test_load_bodies_can_be_built(name: str) -> None:
     assert LOADS[name].body(0)
 
 
-def test_the_calls_beside_a_load_can_be_made() -> None:
+def test_probe_calls_can_be_built() -> None:
     assert small_table(0)

@@ -25,19 +25,19 @@ def effective(group: pathlib.Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_memory(version: int) -> None:
+def test_memory_limit_of_control_group_sets_budget(version: int) -> None:
     files = control_groups.memory_files(version, LIMIT)
     with control_groups.limited("memory", version, files) as group:
         assert effective(group)["memory-budget"] == str(LIMIT // 4)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_processors(version: int) -> None:
+def test_cpu_limit_of_control_group_sets_threads(version: int) -> None:
     with control_groups.limited("cpu", version, PROCESSORS[version]) as group:
         assert effective(group)["threads"] == "1"
 
 
-def test_affinity() -> None:
+def test_cpu_affinity_sets_threads() -> None:
     some = min(os.sched_getaffinity(0))
     command = ["taskset", "--cpu-list", str(some), os.environ["ATTNBIAS_SERVER_BINARY"]]
     done = subprocess.run([*command, "--check-config"], capture_output=True, text=True, check=True)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every encoding with random hyperparameters, extents and outputs, by every way there is: Python,
-a unary call, a stream, the tool into files of both formats, and both of the Open Inference
-Protocol. All have to be the same bits.
+"""Every encoding with random hyperparameters, extents and outputs, over every access path: Python,
+a unary call, a stream, the tool with files of both formats, and both calls of the Open Inference
+Protocol. All must return the same bits.
 
-Python's spec, the tool's words, the plain stub's message and that protocol's request are made out
-of the same case, each by code of its own.
+Python's spec, the tool's arguments, the stub's message and that protocol's request are built from
+the same case, each by separate code.
 """
 
 import pathlib
@@ -51,7 +51,7 @@ def python_encoding(case: Case) -> attnbias.Encoding:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_way_gives_the_same_bits(
+def test_every_access_path_returns_the_same_bits(
     served: Served, tmp_path: pathlib.Path, encoding: str, seed: int
 ) -> None:
     case = case_of(encoding, seed)
@@ -81,7 +81,7 @@ def test_every_way_gives_the_same_bits(
 
 @pytest.mark.parametrize("seed", SEEDS[:4])
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_files_of_both_clients_say_the_same(
+def test_python_and_tool_files_are_equivalent(
     served: Served, tmp_path: pathlib.Path, encoding: str, seed: int
 ) -> None:
     case = case_of(encoding, seed)
@@ -116,7 +116,7 @@ def test_files_of_both_clients_say_the_same(
         assert np.array_equal(again.dense(), got.dense())
 
 
-def test_the_tool_shows_an_axis_of_a_grid(served: Served) -> None:
+def test_tool_shows_one_axis_of_a_grid(served: Served) -> None:
     rotary = ["rotary", "head_dim=8", "axes.0={}", "axes.1={}"]
     grid = ["--grid=3,30", "--grid-offset=5,-7", "--part=cos.axis1"]
     shown = ways.run_tool(served.address, "show", *rotary, *grid)
@@ -154,7 +154,7 @@ FOLLOW = {"grid_relative": {"attnbias.v1.Resample.target", "attnbias.v1.Resample
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_cases_reach_every_field(encoding: str) -> None:
+def test_generated_cases_reach_every_field(encoding: str) -> None:
     reached: set[str] = set()
     for seed in range(200):
         reached |= fields_reached(getattr(case_of(encoding, seed).spec(), encoding))
