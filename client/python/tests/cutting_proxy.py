@@ -57,8 +57,7 @@ class CuttingProxy:
         passed = 0
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                if limit is None or passed < limit:
-                    sink.sendall(data)
+                sink.sendall(data if limit is None else data[: max(0, limit - passed)])
                 passed += len(data)
                 if limit is not None and passed >= limit and not self._swallows:
                     break
