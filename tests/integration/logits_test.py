@@ -353,7 +353,7 @@ def test_slow_sender_within_idle_timeout_is_kept(start_server: Any) -> None:
 
 
 def test_unread_answers_apply_backpressure(start_server: Any) -> None:
-    """In flight are one computation, one read request, one message, and the sockets' buffers."""
+    """The stream holds one computation, one read request, one message, and socket buffers."""
     server = start_server()
     sent = 0
 
