@@ -9,7 +9,7 @@ make_site() {
   folder=$(venv_of docs)
   need_once "$folder" make_venv "$folder" docs
   rm -rf build/pages
-  python -m tests.tools.site.gallery build/pages
+  PATH=$root/build/dev/bin:$PATH python -m tests.tools.site.gallery build/pages
   python -m tests.tools.site.reference build/pages/reference
   PYTHONPATH=$root "$folder/bin/mkdocs" "$@"
 }
