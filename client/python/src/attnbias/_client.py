@@ -456,8 +456,8 @@ class Client(BaseClient):
         cache: a folder that caches fetched tensors, as "~/.cache/attnbias". Processes that request
             a cached tensor map it from there, without a call; arrays are then read-only. None means
             the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
-        cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors. None
-        means no limit.
+        cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors.
+            None means no limit.
         offline: True never calls a server: a tensor that is not cached is a NotFoundError, and a
             call that needs a server an UnavailableError.
 

@@ -54,7 +54,7 @@ class Error(Exception):
     Attributes:
         code: the gRPC status code.
         message: text of the server (or, for local failures, of this package), with control
-        characters escaped.
+            characters escaped.
         details: the status's ``google.rpc`` detail messages, decoded, with control characters
             escaped.
     """

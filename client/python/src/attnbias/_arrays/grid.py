@@ -199,7 +199,7 @@ class BorderedToeplitz(GatheredStructure):
 
         Raises:
             ValueError: the border does not fit the diagonals, the class token is neither a query
-            nor a key of them, or they are of vectors.
+                nor a key of them, or they are of vectors.
         """
         if toeplitz.vectors:
             raise ValueError("toeplitz: got one of vectors, want one of numbers")

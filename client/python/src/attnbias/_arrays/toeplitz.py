@@ -39,8 +39,7 @@ class Toeplitz(Structure):
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
         mask: what was hidden, by numbers that are among the diagonals; None if nothing was
-        requested
-            to be.
+            requested.
     """
 
     _is_strided: ClassVar[bool] = True
