@@ -284,6 +284,7 @@ def test_metrics_port_answers_any_http_request(
     start_server: Any, method: str, path: str, status: int
 ) -> None:
     server = start_server()
+    eventually(lambda: server.metrics()["attnbias_ready"] == 1, "ready")
     for _ in range(3):
         connection = http.client.HTTPConnection(server.metrics_address, timeout=PATIENCE)
         connection.request(method, path, headers={"Cookie": "c" * 3000})

@@ -26,7 +26,7 @@ from tests.support.inference import (
     set_parameter,
     stream_infer,
 )
-from tests.support.server import Details, Server, Stub, refused, settled
+from tests.support.server import Details, Server, Stub, eventually, refused, settled
 
 Parameters = dict[str, Any]
 HEADS_AND_LENGTHS: Parameters = {
@@ -78,7 +78,7 @@ def oip_type(number: int) -> str:
 
 def test_server_metadata_and_readiness(channel: grpc.Channel, stub: Stub) -> None:
     assert call(channel, "ServerLive").live
-    assert call(channel, "ServerReady").ready
+    eventually(lambda: call(channel, "ServerReady").ready, "ready")
     metadata = call(channel, "ServerMetadata")
     info = stub.info(message("GetServerInfoRequest")())
     assert (metadata.name, metadata.version) == ("attnbias", info.version)

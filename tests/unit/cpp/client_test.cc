@@ -180,7 +180,7 @@ TEST_F(ClientTest, RefusesTheAnswerToAnotherRequest) {
   v1::DescribeTensorRequest request;
   *request.mutable_spec() = spec_;
   const uint32_t want = Crc32cOf(request);
-  server_.ThenDescribe([&](v1::DescribeTensorResponse* response) {
+  server_.ThenDescribe([this, want](v1::DescribeTensorResponse* response) {
     *response->mutable_header() = header_;
     response->set_request_crc32c(want ^ 1);
     return grpc::Status::OK;
@@ -194,7 +194,7 @@ TEST_F(ClientTest, RefusesTheAnswerToAnotherRequest) {
 // The client uses a header's description without further checks.
 TEST_F(ClientTest, RefusesAHeaderThatContradictsItself) {
   const auto refusal = [this](auto change) {
-    server_.ThenDescribe([&](v1::DescribeTensorResponse* response) {
+    server_.ThenDescribe([this, change](v1::DescribeTensorResponse* response) {
       v1::TensorHeader& header = *response->mutable_header();
       header = header_;
       header.mutable_resolved_spec()->mutable_pair()->mutable_queries()->set_end(3);
@@ -210,7 +210,7 @@ TEST_F(ClientTest, RefusesAHeaderThatContradictsItself) {
             }),
             "");
   for (const auto& [begin, end] : {std::pair(2, 4), std::pair(-1, 1), std::pair(1, 1)}) {
-    EXPECT_THAT(refusal([&](v1::TensorHeader& header, v1::TensorSpec&) {
+    EXPECT_THAT(refusal([begin, end](v1::TensorHeader& header, v1::TensorSpec&) {
                   v1::Range& rows = *header.add_fully_masked_rows();
                   rows.set_begin(begin);
                   rows.set_end(end);
