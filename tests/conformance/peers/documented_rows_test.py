@@ -215,7 +215,6 @@ BITS: dict[str, list[Any]] = {
 CONTENTS = {
     "Encodings",
     "Presets",
-    "Windows, masks and types",
 }
 
 
