@@ -238,8 +238,7 @@ def test_rotary_layouts_are_permutations(client: attnbias.Client) -> None:
         for layout in ("HALF", "INTERLEAVED")
     )
     assert_same_bits(
-        np.ascontiguousarray(half.cos.reshape(-1, 2, 64).swapaxes(1, 2)).reshape(-1, 128),
-        pairs.cos,
+        np.ascontiguousarray(half.cos.reshape(-1, 2, 64).swapaxes(1, 2)).reshape(-1, 128), pairs.cos
     )
     assert np.abs(half.cos**2 + half.sin**2 - 1).max() <= 2**-51
     # A product of two rows depends only on their distance.

@@ -31,12 +31,7 @@ INTERLEAVED_6_AT_5 = [
 @pytest.mark.parametrize(
     ("layout", "dim", "position", "want"),
     [
-        (
-            "INTERLEAVED",
-            4,
-            2,
-            [0.909297426826, -0.416146836547, 0.0199986666933, 0.999800006667],
-        ),
+        ("INTERLEAVED", 4, 2, [0.909297426826, -0.416146836547, 0.0199986666933, 0.999800006667]),
         ("INTERLEAVED", 6, 5, INTERLEAVED_6_AT_5),
         ("SINES_COSINES", 6, 5, [INTERLEAVED_6_AT_5[i] for i in (0, 2, 4, 1, 3, 5)]),
         (
