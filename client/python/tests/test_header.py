@@ -114,21 +114,11 @@ def test_checksum_of_zero_is_verified() -> None:
         read_header(message.SerializeToString(), service_pb2.TensorHeader, REQUEST)
 
 
-def swapped() -> service_pb2.TensorHeader:
-    """Another shape of as many bytes: nothing but a checksum tells."""
-    header = service_pb2.TensorHeader()
-    header.CopyFrom(PAYLOAD.header)
-    header.parts[0].shape[:] = [2500, 2]
-    return header
-
-
-def damaged_header(kind: Any) -> Any:
-    checksum = signed(kind, PAYLOAD.header).header_crc32c
-    return kind(header=swapped(), header_crc32c=checksum)
-
-
 def test_damaged_description_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
-    damaged = damaged_header(service_pb2.DescribeTensorResponse)
+    """Another shape of as many bytes: nothing but a checksum tells."""
+    damaged = signed(service_pb2.DescribeTensorResponse, PAYLOAD.header)
+    damaged.header.parts[0].shape[:] = [2500, 2]
+    damaged.ClearField("request_crc32c")
     server.describe = [lambda _request, _context: damaged]
     with pytest.raises(attnbias.DataLossError, match="header: got CRC-32C"):
         client.describe(SINUSOIDAL, positions=5000)
