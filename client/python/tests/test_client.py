@@ -62,6 +62,13 @@ def test_toeplitz_over_position_lists(server: FakeServer, client: attnbias.Clien
     assert got.shape == (2, 4, 6)
 
 
+def test_toeplitz_of_another_size_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [TOEPLITZ.serve]
+    says = r"header: diagonals: got shape \(2, 9\), want 10"
+    with pytest.raises(attnbias.DataLossError, match=says):
+        client.get(ALIBI, query_length=4, key_length=7, alignment="end")
+
+
 def test_key_row_has_requested_query_count(server: FakeServer, client: attnbias.Client) -> None:
     row = sequence(10).reshape(2, 5)
     server.script = [Payload(("row", tensor_pb2.FORM_KEY_ROW, row)).serve]

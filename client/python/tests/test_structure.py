@@ -498,15 +498,21 @@ def test_to_torch_equals_dense(kind: str, dtype: Any) -> None:
 
 @pytest.mark.parametrize("bias", [*map(make, KINDS), strided()], ids=str)
 @pytest.mark.parametrize("align", [1, 5, 6, 8])
-def test_to_torch_aligns_rows(bias: attnbias.Structure, align: int) -> None:
+def test_to_torch_aligns_rows(bias: Any, align: int) -> None:
     pytest.importorskip("torch")
-    for part in (bias, bias[0], bias.window(queries=1), bias.window(queries=(1, 4), keys=(2, 4))):
+    for part in parts_of(bias):
         got = part.to_torch("cpu", align=align)
         np.testing.assert_array_equal(got.numpy(), part.dense(), strict=True)
         assert_aligned(got, align)
     if not isinstance(bias, attnbias.KeyRow):  # whose rows are one
         bias.to_torch().zero_()
         assert bias.dense().any()
+
+
+def parts_of(bias: Any) -> list[Any]:
+    """The whole, a head, and windows, down to a single pair."""
+    windows = [((0, 1), (0, 4)), ((1, 4), (2, 4)), ((2, 3), (0, 1))]
+    return [bias, bias[0], *(bias.window(queries=q, keys=k) for q, k in windows)]
 
 
 def assert_aligned(tensor: Any, align: int) -> None:
@@ -519,9 +525,9 @@ WITH_NUMBERS = [*(make(kind) for kind in KINDS if kind != "vectors"), strided()]
 
 
 @pytest.mark.parametrize("bias", WITH_NUMBERS, ids=str)
-def test_attn_mask_broadcasts_over_batch(bias: attnbias.Structure) -> None:
+def test_attn_mask_broadcasts_over_batch(bias: Any) -> None:
     torch = pytest.importorskip("torch")
-    for part in (bias, bias[0], bias.window(queries=1), bias.window(queries=(1, 4), keys=(2, 4))):
+    for part in parts_of(bias):
         want = part.dense().reshape(1, -1, *part.shape[-2:])
         got = part.as_attn_mask()
         np.testing.assert_array_equal(got.numpy(), want, strict=True)
@@ -539,7 +545,7 @@ def test_attn_mask_broadcasts_over_batch(bias: attnbias.Structure) -> None:
 
 
 @pytest.mark.parametrize("bias", WITH_NUMBERS, ids=str)
-def test_score_mod_adds_the_bias(bias: attnbias.Structure) -> None:
+def test_score_mod_adds_the_bias(bias: Any) -> None:
     torch = pytest.importorskip("torch")
     score_mod = bias.score_mod()
     got = np.empty(bias.shape, np.float32)
