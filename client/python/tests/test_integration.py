@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real server against the definitions, written out in integers, numpy and mpmath."""
+"""The real server through the client: structures, masks, windows, files and errors."""
 
 from __future__ import annotations
 
