@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A payload arrives whole and right, or there is an error: against a server that misbehaves."""
+"""A payload arrives whole and right, or there is an error; tests/clients has more faults."""
 
 from __future__ import annotations
 
