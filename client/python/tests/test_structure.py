@@ -504,9 +504,6 @@ def test_to_torch_aligns_rows(bias: Any, align: int) -> None:
         got = part.to_torch("cpu", align=align)
         np.testing.assert_array_equal(got.numpy(), part.dense(), strict=True)
         assert_aligned(got, align)
-    if not isinstance(bias, attnbias.KeyRow):  # whose rows are one
-        bias.to_torch().zero_()
-        assert bias.dense().any()
 
 
 def parts_of(bias: Any) -> list[Any]:
