@@ -494,7 +494,6 @@ TRIALS = (
     | INTERRUPTED
     | CHUNKS
     | HEADERS
-    | CLAIMS
     | TEXTS
     | TABLES
     | RESUMED

@@ -13,25 +13,8 @@ import numpy as np
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from tests.clients.faults import (
-    Fault,
-    Pause,
-    Refusal,
-    Step,
-    header,
-    in_turn,
-    none,
-    part,
-    then,
-)
-from tests.clients.trial import (
-    SMALL,
-    Asked,
-    Fails,
-    Trial,
-    corrupt,
-    spoilt,
-)
+from tests.clients.faults import Fault, Pause, Refusal, Step, header, in_turn, none, part, then
+from tests.clients.trial import SMALL, Asked, Fails, Trial, corrupt, spoilt
 from tests.support.cases import Case
 from tests.support.contract import message
 
@@ -165,9 +148,7 @@ def _refusal() -> Refusal:
 OWNED = "owned"
 TEXTS = {
     "a status with terminal escapes": Trial(
-        SMALL,
-        then(_refusal(), after=0),
-        fails=Fails("INVALID_ARGUMENT", OWNED, reason=None),
+        SMALL, then(_refusal(), after=0), fails=Fails("INVALID_ARGUMENT", OWNED, reason=None)
     ),
     "`UNAVAILABLE` with terminal escapes, at first": Trial(
         SMALL, in_turn(then(Refusal(grpc.StatusCode.UNAVAILABLE, ESCAPES), after=0), none), calls=2

@@ -17,11 +17,7 @@ CLAIM = (
     f"Rotary tables and sinusoids are {OWN}."
 )
 PAGES = ["README.md", "docs/numerics.md"]
-SINES = [
-    attnbias.Sinusoidal,
-    attnbias.RelativeSinusoidal,
-    attnbias.Rotary,
-]
+SINES = [attnbias.Sinusoidal, attnbias.RelativeSinusoidal, attnbias.Rotary]
 
 
 def words_of(text: str) -> str:

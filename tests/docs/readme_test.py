@@ -33,11 +33,7 @@ PROGRAMS = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Variables of the environment that name the caches.
 KEPT = ("HOME", "ATTNBIAS_CACHE", "ATTNBIAS_CLI_BINARY", "GOPROXY", "GOSUMDB")
-PAGES = [
-    README,
-    *sorted(CLIENTS.glob("*/README.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+PAGES = [README, *sorted(CLIENTS.glob("*/README.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^(?P<left_out><!-- not run: [^\n]+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)^```$"
     r"(?:\n\n```text\n(?P<output>.*?)^```$)?",
@@ -161,8 +157,7 @@ def test_torch_blocks_run_unmodified(page: pathlib.Path, tmp_path: pathlib.Path)
 
 
 @pytest.mark.parametrize(
-    ("language", "example"),
-    [("cpp", "cpp/examples/fetch.cc"), ("go", "go/examples/fetch/main.go")],
+    ("language", "example"), [("cpp", "cpp/examples/fetch.cc"), ("go", "go/examples/fetch/main.go")]
 )
 def test_guide_shows_the_built_example(language: str, example: str) -> None:
     built = CLIENTS / example

@@ -19,7 +19,6 @@ EXAMPLES = {
     "tests/docs/recipe_test.py",
     "tests/unit/cpp/tool_test.cc",
     "tests/conformance/peers/documented_rows_test.py",
-    "tests/conformance/peers/golden_test.py",
     "tests/unit/encoding/bits_test.cc",
     "tests/integration/lifecycle_test.py",
 }

@@ -124,10 +124,7 @@ def test_call_has_request_id_and_trace_of_client(start_server: Any) -> None:
         error = refused(lambda: stub.get(_request(0), metadata=metadata))
     assert dict(error.trailing_metadata())["x-request-id"] == "order-7/a"
     found = [(call["request_id"], call["trace"], call["code"]) for call in calls(server)]
-    assert found == [
-        ("order-7/a", TRACE, "OK"),
-        ("order-7/a", TRACE, "INVALID_ARGUMENT"),
-    ]
+    assert found == [("order-7/a", TRACE, "OK"), ("order-7/a", TRACE, "INVALID_ARGUMENT")]
 
 
 def test_missing_request_id_is_generated(start_server: Any) -> None:

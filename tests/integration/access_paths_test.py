@@ -19,11 +19,7 @@ from google.protobuf import json_format
 import attnbias
 from tests.clients.driver import in_classes
 from tests.support import inference, ways
-from tests.support.cases import (
-    ENCODINGS,
-    Case,
-    case_of,
-)
+from tests.support.cases import ENCODINGS, Case, case_of
 from tests.support.contract import message
 from tests.support.options import options_of
 from tests.support.server import Server, Stub

@@ -264,9 +264,7 @@ def test_caller_is_identified_by_uri_and_dns_names_only(
 ) -> None:
     policy = files.write_policy(**{"*": {"methods": ["*"]}})
     server = start_server(
-        *files.tls(f"--tls-client-ca={files.authority.certificate}"),
-        policy,
-        "--log-format=json",
+        *files.tls(f"--tls-client-ca={files.authority.certificate}"), policy, "--log-format=json"
     )
     client = files.authority.sign("team-a", alternatives=alternatives)
     with server.connect(files.credentials(client=client)) as stub:

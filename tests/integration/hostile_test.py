@@ -16,9 +16,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_compressed_requests_are_rejected_uninflated(
-    algorithm: grpc.Compression,
-) -> None:
+def test_compressed_requests_are_rejected_uninflated(algorithm: grpc.Compression) -> None:
     with Server() as server, grpc.insecure_channel(server.address) as channel:
         before = server.resident_bytes()
         call = channel.unary_unary(f"/{SERVICE}/GetTensor")

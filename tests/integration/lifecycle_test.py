@@ -203,8 +203,7 @@ def test_bad_precompute_file_is_a_configuration_error(
 
 
 @pytest.mark.parametrize(
-    ("name", "mention"),
-    [("none.json", "no such file"), (".", "got a folder, want a regular file")],
+    ("name", "mention"), [("none.json", "no such file"), (".", "got a folder, want a regular file")]
 )
 def test_unreadable_precompute_file_is_named(
     tmp_path: pathlib.Path, name: str, mention: str

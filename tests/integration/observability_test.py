@@ -36,11 +36,7 @@ PHASES = ("plan", "wait", "compute", "write")
 
 
 def labels(method: str, **more: str) -> str:
-    names = more | {
-        "grpc_method": method,
-        "grpc_service": SERVICE,
-        "grpc_type": METHODS[method],
-    }
+    names = more | {"grpc_method": method, "grpc_service": SERVICE, "grpc_type": METHODS[method]}
     return "{" + ",".join(f'{name}="{names[name]}"' for name in sorted(names)) + "}"
 
 

@@ -29,11 +29,7 @@ from tests.support.inference import (
 from tests.support.server import Details, Server, Stub, eventually, refused, settled
 
 Parameters = dict[str, Any]
-HEADS_AND_LENGTHS: Parameters = {
-    "alibi.num_heads": 2,
-    "pair.query_length": 3,
-    "pair.key_length": 3,
-}
+HEADS_AND_LENGTHS: Parameters = {"alibi.num_heads": 2, "pair.query_length": 3, "pair.key_length": 3}
 
 
 @pytest.fixture
@@ -135,14 +131,8 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         "alibi.num_heads: got 1099511627776, want int32",
     ),
     "a fraction": ({"alibi.num_heads": 2.5}, "alibi.num_heads: got 2.5, want int32"),
-    "a number as a bool": (
-        {"output.mask.causal": 1},
-        "output.mask.causal: got 1, want bool",
-    ),
-    "no such value": (
-        {"pair.alignment": "LAST"},
-        "pair.alignment: got 'LAST', want START or END",
-    ),
+    "a number as a bool": ({"output.mask.causal": 1}, "output.mask.causal: got 1, want bool"),
+    "no such value": ({"pair.alignment": "LAST"}, "pair.alignment: got 'LAST', want START or END"),
     "no list": ({"alibi.slopes": "1, 2"}, "alibi.slopes: got 1, 2, want a JSON list, each double"),
     "more than a value": (
         {"alibi.slopes": '[1, 2], "num_heads": 3'},
@@ -187,12 +177,7 @@ def test_invalid_parameter_is_named(channel: grpc.Channel, name: str) -> None:
 def t5_request(**tensor: Any) -> Any:
     request = ask(
         "t5",
-        {
-            "t5.num_heads": 2,
-            "t5.bidirectional": True,
-            "pair.query_length": 3,
-            "pair.key_length": 3,
-        },
+        {"t5.num_heads": 2, "t5.bidirectional": True, "pair.query_length": 3, "pair.key_length": 3},
     )
     request.inputs.add(**{"name": "t5.table", "datatype": "FP32", "shape": [32, 2], **tensor})
     return request

@@ -68,10 +68,7 @@ class Stub:
     """
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
-        options = [
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         if credentials is None:
             self.channel = grpc.insecure_channel(address, options)
         else:

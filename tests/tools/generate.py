@@ -434,12 +434,7 @@ def described_values(enum: Any, default: str) -> str:
 
 
 def described(
-    field: Any,
-    name: str = "",
-    doc: str = "",
-    beside: Iterable[str] = (),
-    *,
-    required: bool = False,
+    field: Any, name: str = "", doc: str = "", beside: Iterable[str] = (), *, required: bool = False
 ) -> str:
     """Describes a field in the docstring of its class.
 

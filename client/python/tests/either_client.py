@@ -46,7 +46,4 @@ class _Awaited:
         return run
 
 
-CONNECTS: dict[str, Connect] = {
-    "sync": attnbias.Client,
-    "aio": cast("Connect", _Awaited),
-}
+CONNECTS: dict[str, Connect] = {"sync": attnbias.Client, "aio": cast("Connect", _Awaited)}

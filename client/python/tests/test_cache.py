@@ -552,10 +552,7 @@ def test_visibly_damaged_files_are_not_listed(
 
 
 def test_damaged_file_is_not_found_offline(
-    cached: attnbias.Client,
-    folder: Path,
-    connect: Connect,
-    caplog: pytest.LogCaptureFixture,
+    cached: attnbias.Client, folder: Path, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     get(cached)
     flip(tensor(folder), -1)
@@ -1079,10 +1076,7 @@ def test_symlink_to_own_folder_is_followed(
 
 
 def test_folder_made_world_writable_later_is_not_used(
-    server: FakeServer,
-    cached: attnbias.Client,
-    folder: Path,
-    caplog: pytest.LogCaptureFixture,
+    server: FakeServer, cached: attnbias.Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     get(cached)
     before = files(folder)

@@ -127,10 +127,7 @@ def test_old_and_new_rope_fields_are_equivalent() -> None:
     ("rope", "fields"),
     [
         ({"type": "linear", "factor": 2}, {"factor": 2.0}),
-        (
-            {"rope_type": "dynamic", "factor": 2.5},
-            {"factor": 2.5, "max_position_embeddings": 4096},
-        ),
+        ({"rope_type": "dynamic", "factor": 2.5}, {"factor": 2.5, "max_position_embeddings": 4096}),
         (
             {"rope_type": "yarn", "factor": 4.0, "beta_fast": 0, "mscale": 0.7, "truncate": False},
             {"factor": 4.0, "original_max_position_embeddings": 4096, "truncate": False},
@@ -362,10 +359,7 @@ def test_older_flat_multimodal_configs() -> None:
     places = from_config(flat)
     assert places == from_config({"model_type": "qwen2_5_vl", "text_config": text})
     assert places["text.rotary"] == Rotary(
-        head_dim=128,
-        rope_theta=1e6,
-        axes=[Axis()] * 3,
-        pair_axis=16 * [0] + 24 * [1] + 24 * [2],
+        head_dim=128, rope_theta=1e6, axes=[Axis()] * 3, pair_axis=16 * [0] + 24 * [1] + 24 * [2]
     )
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real server against the definitions, written out in integers, numpy and mpmath."""
+"""The real server through the client: structures, masks, windows, files and errors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
-import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -23,46 +22,7 @@ if TYPE_CHECKING:
 
 ALIBI = attnbias.ALiBi(num_heads=8)
 SQUARE: dict[str, Any] = {"query_length": 4, "key_length": 4}
-FAR = 1 << 41
 DTYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": ml_dtypes.bfloat16}
-
-
-def sine_or_cosine(position: int, column: int, dim: int) -> mpmath.mpf:
-    """PE[p, 2i] = sin(p w_i), PE[p, 2i+1] = cos(p w_i), w_i = 10000^(-2i/dim)."""
-    angle = position * mpmath.mpf(10000) ** (-mpmath.mpf(2 * (column // 2)) / dim)
-    return mpmath.cos(angle) if column % 2 else mpmath.sin(angle)
-
-
-def is_nearest(got: Any, exact: mpmath.mpf) -> bool:
-    """True if no other number of got's type is closer to exact."""
-    error = abs(mpmath.mpf(float(got)) - exact)
-    neighbours = [np.nextafter(got, got.dtype.type(end)) for end in (-np.inf, np.inf)]
-    return all(error <= abs(mpmath.mpf(float(other)) - exact) for other in neighbours)
-
-
-def t5_bucket(relative: int, *, bidirectional: bool, buckets: int, distance: int) -> int:
-    """The bucket of key - query, in integers: the algebraic rule of the paper's formula."""
-    first = 0
-    if bidirectional:
-        buckets //= 2
-        first = buckets if relative > 0 else 0
-        n = abs(relative)
-    else:
-        n = max(-relative, 0)
-    exact = buckets // 2
-    if n < exact:
-        return first + n
-    steps = buckets - exact
-    # ln(n / exact) / ln(distance / exact) * steps >= k, without logarithms
-    passed = [k for k in range(steps) if n**steps * exact**k >= distance**k * exact**steps]
-    return first + exact + max(passed)
-
-
-def t5_buckets(queries: range, keys: range, **rule: Any) -> npt.NDArray[np.int32]:
-    known = {
-        r: t5_bucket(r, **rule) for r in range(keys[0] - queries[-1], keys[-1] - queries[0] + 1)
-    }
-    return np.array([[known[j - i] for j in keys] for i in queries], np.int32)
 
 
 def alibi(heads: int, queries: range, keys: range) -> npt.NDArray[np.float32]:
@@ -81,54 +41,6 @@ def weight() -> npt.NDArray[np.float32]:
 @pytest.fixture
 def t5(weight: npt.NDArray[np.float32]) -> attnbias.T5:
     return attnbias.T5(num_heads=8, bidirectional=True, table=weight)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sinusoids_are_correctly_rounded(real_client: attnbias.Client, dtype: str) -> None:
-    ids = [0, 1, 2, 77, 4095, 131071, 1 << 30, (1 << 40) - 1]
-    got = real_client.get(attnbias.Sinusoidal(dim=24), position_ids=ids, data_type=dtype)
-    assert got.dtype == np.dtype(DTYPES[dtype])
-    assert got.shape == (len(ids), 24)
-    with mpmath.workprec(400):
-        for (row, column), value in np.ndenumerate(got):
-            assert is_nearest(value, sine_or_cosine(ids[row], column, 24)), (ids[row], column)
-
-
-def test_position_window_is_a_slice(real_client: attnbias.Client) -> None:
-    encoding = attnbias.Sinusoidal(dim=64)
-    whole = real_client.get(encoding, positions=3000)
-    part = real_client.get(encoding, positions=(1000, 2000))
-    np.testing.assert_array_equal(part, whole[1000:2000], strict=True)
-
-
-def test_sines_before_cosines_are_interleaved_reordered(real_client: attnbias.Client) -> None:
-    one = real_client.get(attnbias.Sinusoidal(dim=7), positions=100)
-    other = real_client.get(attnbias.Sinusoidal(7, columns="sines_cosines"), positions=100)
-    np.testing.assert_array_equal(other, np.hstack([one[:, 0::2], one[:, 1::2]]), strict=True)
-
-
-@pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (64, 256), (32, 800)])
-def test_t5_buckets(
-    real_client: attnbias.Client, bidirectional: bool, buckets: int, distance: int
-) -> None:
-    encoding = attnbias.T5(bidirectional=bidirectional, num_buckets=buckets, max_distance=distance)
-    got = real_client.get(encoding, query_length=900, key_length=900, values="buckets")
-    rule = {"bidirectional": bidirectional, "buckets": buckets, "distance": distance}
-    want = t5_buckets(range(900), range(900), **rule)
-    np.testing.assert_array_equal(got.view(), want, strict=True)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_t5_bias_is_the_gathered_table(
-    real_client: attnbias.Client, t5: attnbias.T5, weight: Any, dtype: str
-) -> None:
-    buckets = t5_buckets(range(70), range(300), bidirectional=True, buckets=32, distance=128)
-    got = real_client.get(t5, query_length=70, key_length=300, alignment="start", data_type=dtype)
-    assert got.diagonals.shape == (8, 369)
-    assert got.first_relative_position == -69
-    want = np.moveaxis(weight.astype(DTYPES[dtype])[buckets], -1, 0)
-    np.testing.assert_array_equal(got.view(), want, strict=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -156,41 +68,6 @@ def test_vectors_are_the_gathered_table(
     np.testing.assert_array_equal(indices.view(), np.clip(relative, -5, 2) + 5)
 
 
-def test_distance_vectors_are_rows_of_table(real_client: attnbias.Client) -> None:
-    table = real_client.get(attnbias.Sinusoidal(dim=16), positions=(-39, 40))
-    distance = np.arange(40)[:, None] - np.arange(40)
-    extent: Any = {"query_length": 40, "key_length": 40}
-    signed = real_client.get(attnbias.Conformer(dim=16), **extent)
-    np.testing.assert_array_equal(signed.view(), table[distance + 39], strict=True)
-    symmetric = real_client.get(attnbias.SymmetricSinusoidal(dim=16), **extent)
-    np.testing.assert_array_equal(symmetric.view(), table[np.abs(distance) + 39], strict=True)
-    with pytest.raises(attnbias.InvalidArgumentError, match="sinusoidal has no attention scores"):
-        real_client.get(attnbias.XLNet(dim=4), **extent, causal=True)
-
-
-def test_learned_positions_beyond_table_are_rejected(real_client: attnbias.Client) -> None:
-    table = np.random.default_rng(5).standard_normal((514, 8)).astype(np.float32)
-    encoding = attnbias.LearnedAbsolute(table=table, offset=2)
-    np.testing.assert_array_equal(real_client.get(encoding, positions=512), table[2:], strict=True)
-    with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-2, 512\)"):
-        real_client.get(encoding, positions=1024)
-    resample = attnbias.Resample(target=[1027], align_corners=True)
-    stretched = attnbias.LearnedAbsolute(table=table, resample=resample)
-    got = real_client.get(stretched, positions=1027, data_type="f64")
-    np.testing.assert_array_equal(got[::2], table.astype(np.float64), strict=True)
-    doubles = table.astype(np.float64)
-    np.testing.assert_array_equal(got[1::2], (doubles[1:] + doubles[:-1]) / 2, strict=True)
-
-
-def test_learned_grid_positions_are_resampled(real_client: attnbias.Client) -> None:
-    resample = attnbias.Resample(source=[2, 2], target=[4, 4], prefix_rows=1)
-    table = np.array([[7.0], [0], [256], [0], [0]])
-    encoding = attnbias.LearnedAbsolute(table, resample=resample)
-    got = real_client.get(encoding, positions=17, data_type="f64")
-    grid = np.outer([1, 0.75, 0.25, 0], [0, 64, 192, 256])
-    np.testing.assert_array_equal(got.ravel(), [7, *grid.ravel()], strict=True)
-
-
 def test_t5_table_layouts_have_one_fingerprint(
     real_client: attnbias.Client, t5: attnbias.T5, weight: Any
 ) -> None:
@@ -201,37 +78,6 @@ def test_t5_table_layouts_have_one_fingerprint(
         real_client.describe(encoding, query_length=9, key_length=9) for encoding in (t5, turned)
     ]
     assert info[0].fingerprint == info[1].fingerprint
-
-
-def test_alibi_matches_formula(real_client: attnbias.Client) -> None:
-    got = real_client.get(
-        attnbias.ALiBi(num_heads=8), query_length=50, key_length=60, alignment="end"
-    )
-    assert isinstance(got, attnbias.Toeplitz)
-    np.testing.assert_array_equal(got.view(), alibi(8, range(10, 60), range(60)), strict=True)
-
-
-def test_alibi_for_12_heads_matches_formula(real_client: attnbias.Client) -> None:
-    slopes = 2.0 ** -np.arange(1, 9), 2.0 ** (-0.5 * np.arange(1, 8, 2))
-    got = real_client.get(
-        attnbias.ALiBi(num_heads=12), query_length=1, key_length=2, alignment="start"
-    )
-    np.testing.assert_array_max_ulp(
-        -got.view()[:, 0, 1], np.concatenate(slopes).astype(np.float32), maxulp=1
-    )
-
-
-@pytest.mark.parametrize(("variant", "anchor"), [("KEY_FROM_START", 0), ("KEY_FROM_END", 59)])
-def test_alibi_key_row_matches_formula(
-    real_client: attnbias.Client, variant: Any, anchor: int
-) -> None:
-    encoding = attnbias.ALiBi(num_heads=8, variant=variant)
-    got = real_client.get(encoding, query_length=60, key_length=60)
-    assert isinstance(got, attnbias.KeyRow)
-    slopes = 2.0 ** -np.arange(1, 9, dtype=np.float32)
-    want = (slopes[:, None] * (np.arange(60) - anchor)).astype(np.float32)
-    np.testing.assert_array_equal(got.row, want, strict=True)
-    assert got.view().shape == (8, 60, 60)
 
 
 def test_grid_with_a_class_token(real_client: attnbias.Client, tmp_path: Path) -> None:
@@ -306,32 +152,10 @@ def test_num_heads_is_derived_from_table(real_client: attnbias.Client, kind: Any
         real_client.describe(kind(num_heads=3, **fields), **asked)
 
 
-def test_dense_window_in_bf16_into_memory(real_client: attnbias.Client) -> None:
-    out = np.zeros((4, 1, 200), ml_dtypes.bfloat16)
-    got = real_client.get(
-        attnbias.ALiBi(num_heads=8),
-        query_length=200,
-        queries=(199, 200),
-        key_length=200,
-        heads=(0, 4),
-        data_type="bf16",
-        form="dense",
-        causal=True,
-        out=out,
-    )
-    assert got is out
-    want = alibi(8, range(199, 200), range(200))[:4].astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(out, want, strict=True)
-
-
 @pytest.mark.parametrize("form", ["toeplitz", "dense"])
 @pytest.mark.parametrize(
     ("fill", "masked"),
-    [
-        ({}, -np.inf),
-        ({"fill_value": 0.0}, 0.0),
-        ({"fill_lowest": True}, np.finfo(np.float32).min),
-    ],
+    [({}, -np.inf), ({"fill_value": 0.0}, 0.0), ({"fill_lowest": True}, np.finfo(np.float32).min)],
 )
 def test_masks(real_client: attnbias.Client, form: Any, fill: Any, masked: float) -> None:
     got = real_client.get(
@@ -376,13 +200,6 @@ def test_client_window_equals_server_window(real_client: attnbias.Client, t5: at
     assert here.first_relative_position == there.first_relative_position
 
 
-def test_explicit_positions(real_client: attnbias.Client) -> None:
-    rows, columns = [5, 3, 90], [7, 7, 0, 31]
-    got = real_client.get(attnbias.ALiBi(num_heads=8), query_positions=rows, key_positions=columns)
-    want = alibi(8, range(100), range(100))[:, rows][:, :, columns]
-    np.testing.assert_array_equal(got, want, strict=True)
-
-
 def test_large_dense_stream_is_the_expanded_toeplitz(
     real_client: attnbias.Client, t5: attnbias.T5
 ) -> None:
@@ -403,15 +220,6 @@ def test_dropped_connections_are_resumed(
         want = client.get(t5, query_length=700, key_length=700)
     assert proxy.connections >= 3
     np.testing.assert_array_equal(got, want.view(), strict=True)
-
-
-def test_get_many(real_client: attnbias.Client) -> None:
-    requests = [
-        attnbias.Request(attnbias.ALiBi(num_heads=8), query_length=n, key_length=n)
-        for n in range(1, 30)
-    ]
-    for n, got in enumerate(real_client.get_many(requests), start=1):
-        np.testing.assert_array_equal(got.view(), alibi(8, range(n), range(n)), strict=True)
 
 
 def test_describe_matches_get(real_client: attnbias.Client, t5: attnbias.T5) -> None:
@@ -443,30 +251,6 @@ def test_digest_matches_server_digest(real_client: attnbias.Client, dtype: npt.D
     info = real_client.describe(attnbias.LearnedAbsolute(table=table), positions=3)
     assert digest_of(table) == info.resolved_spec.learned_absolute.table.sha256
     assert digest_of(table.T) != digest_of(table)
-
-
-def test_saved_file_equals_tensor(real_client: attnbias.Client, tmp_path: Path) -> None:
-    encoding = attnbias.Sinusoidal(dim=16)
-    real_client.save(tmp_path / "table.npy", encoding, positions=50)
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "table.npy"), real_client.get(encoding, positions=50), strict=True
-    )
-
-
-@pytest.mark.parametrize(
-    ("encoding", "options", "field"),
-    [
-        (attnbias.Sinusoidal(dim=0), {"positions": 4}, "sinusoidal.dim"),
-        (attnbias.ALiBi(num_heads=-1), {"query_length": 4, "key_length": 4}, "alibi.num_heads"),
-    ],
-)
-def test_server_names_invalid_field(
-    real_client: attnbias.Client, encoding: Any, options: Any, field: str
-) -> None:
-    with pytest.raises(attnbias.InvalidArgumentError) as caught:
-        real_client.get(encoding, **options)
-    assert field in caught.value.message
-    assert any(v.field.endswith(field) for v in caught.value.field_violations)
 
 
 @pytest.mark.parametrize(
@@ -506,9 +290,7 @@ def test_errors_repeat_server_message(
     assert caught.value.message == f"{violation.field}: {violation.description}"
 
 
-def test_oversized_table_error_suggests_mounting(
-    real_client: attnbias.Client,
-) -> None:
+def test_oversized_table_error_suggests_mounting(real_client: attnbias.Client) -> None:
     wide = attnbias.MlpLayer(weight=np.ones((512, 1024), "f4"), bias=np.ones(512, "f4"))
     with pytest.raises(
         attnbias.ResourceExhaustedError, match=r"^RESOURCE_EXHAUSTED: too large a message; .*--t"

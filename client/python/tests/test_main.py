@@ -31,11 +31,7 @@ LONGROPE = {
     "hidden_size": 64,
     "num_attention_heads": 4,
     "original_max_position_embeddings": 32,
-    "rope_scaling": {
-        "rope_type": "longrope",
-        "short_factor": [1.0] * 8,
-        "long_factor": [2.0] * 8,
-    },
+    "rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
 }
 OF_A_LENGTH = attnbias.Longrope(
     [1.0] * 8,

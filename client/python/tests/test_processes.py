@@ -216,9 +216,7 @@ assert os.wait()[1] == 0
 
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
-def test_fork_after_closed_aio_client_works(
-    local: attnbias.LocalServer,
-) -> None:
+def test_fork_after_closed_aio_client_works(local: attnbias.LocalServer) -> None:
     subprocess.run([sys.executable, "-c", CLOSED, local.target], timeout=60, check=True)
 
 

@@ -147,11 +147,7 @@ def test_pair_options_are_sent(options: dict[str, Any], want: dict[str, Any]) ->
         ({"queries": 4}, {"queries": {"end": "4"}}),
         (
             {"queries": (0, 1), "keys": (2, 6), "heads": 3},
-            {
-                "queries": {"end": "1"},
-                "keys": {"begin": "2", "end": "6"},
-                "heads": {"end": "3"},
-            },
+            {"queries": {"end": "1"}, "keys": {"begin": "2", "end": "6"}, "heads": {"end": "3"}},
         ),
     ],
 )
@@ -389,10 +385,7 @@ WEIGHTS = np.full((32, 8), 0.125, np.float32)
             "MlpBias(layers=[MlpLayer(weight=float32[32, 8]), MlpLayer(weight=float32[32, 8])], "
             "activation='relu')",
         ),
-        (
-            attnbias.ALiBi(slopes=[0.5] * 112),
-            "ALiBi(slopes=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...])",
-        ),
+        (attnbias.ALiBi(slopes=[0.5] * 112), "ALiBi(slopes=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...])"),
         (
             attnbias.Sinusoidal(4, ladder=attnbias.Ladder(base=np.float64(10))),
             "Sinusoidal(dim=4, ladder=Ladder(base=",

@@ -476,11 +476,7 @@ def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Conne
             ValueError,
             f"token: got '{text}', which does not hold a token; want visible characters of ASCII",
         ),
-        (
-            {"token": Path("/no")},
-            ValueError,
-            "token: cannot read '/no': No such file or directory",
-        ),
+        ({"token": Path("/no")}, ValueError, "token: cannot read '/no': No such file or directory"),
         (
             {"token": "abc", "metadata": [("Authorization", "Bearer abc")]},
             ValueError,

@@ -59,6 +59,12 @@ def make(kind: str, heads: int | None = 3, *, dtype: Any = np.float32) -> attnbi
     return attnbias.BorderedToeplitz(toeplitz, border, class_query=2, class_key=1)
 
 
+def strided() -> attnbias.BlockToeplitz:
+    """One with a border over a grid of 2 x 3 x 4 tokens, of which some are queries."""
+    block, border = numbers(2, 3, 5, 7, dtype=np.float32), numbers(2, 3, dtype=np.float32)
+    return attnbias.BlockToeplitz(block, border=border, query_stride=(1, 2, 2))
+
+
 def border_of(border: Array, *, is_query: bool, is_key: bool) -> Any:
     return border[2 if is_query and is_key else 0 if is_query else 1]
 
@@ -120,7 +126,10 @@ def test_structure_equals_dense_array(kind: str, heads: int | None, dtype: Any) 
     assert len(bias) == len(want)
     assert bias.nbytes == sum(part.nbytes for part in bias.parts().values())
     assert not bias.view().flags.writeable
-    assert bias.dense().flags.writeable
+    dense = bias.dense()
+    assert dense.flags.c_contiguous
+    assert dense.flags.writeable
+    assert not np.shares_memory(dense, next(iter(bias.parts().values())))
     assert np.array(bias).flags.writeable
 
 
@@ -485,6 +494,73 @@ def test_to_torch_equals_dense(kind: str, dtype: Any) -> None:
         np.testing.assert_array_equal(tensor.double().numpy(), want.astype(np.float64))
     flat = make(kind, None, dtype=dtype)
     np.testing.assert_array_equal(flat.to_torch().double().numpy(), dense_of(flat).astype("f8"))
+
+
+@pytest.mark.parametrize("bias", [*map(make, KINDS), strided()], ids=str)
+@pytest.mark.parametrize("align", [1, 5, 6, 8])
+def test_to_torch_aligns_rows(bias: Any, align: int) -> None:
+    pytest.importorskip("torch")
+    for part in parts_of(bias):
+        got = part.to_torch("cpu", align=align)
+        np.testing.assert_array_equal(got.numpy(), part.dense(), strict=True)
+        assert_aligned(got, align)
+
+
+def parts_of(bias: Any) -> list[Any]:
+    """The whole, a head, and windows, down to a single pair."""
+    windows = [((0, 1), (0, 4)), ((1, 4), (2, 4)), ((2, 3), (0, 1))]
+    return [bias, bias[0], *(bias.window(queries=q, keys=k) for q, k in windows)]
+
+
+def assert_aligned(tensor: Any, align: int) -> None:
+    *outer, last = tensor.stride()
+    assert last == 1
+    assert all(stride % align == 0 for stride in outer)
+
+
+WITH_NUMBERS = [*(make(kind) for kind in KINDS if kind != "vectors"), strided()]
+
+
+@pytest.mark.parametrize("bias", WITH_NUMBERS, ids=str)
+def test_attn_mask_broadcasts_over_batch(bias: Any) -> None:
+    torch = pytest.importorskip("torch")
+    for part in parts_of(bias):
+        want = part.dense().reshape(1, -1, *part.shape[-2:])
+        got = part.as_attn_mask()
+        np.testing.assert_array_equal(got.numpy(), want, strict=True)
+        assert_aligned(got, 8)
+    half = bias.as_attn_mask("cpu", torch.float16)
+    assert half.dtype == torch.float16
+    np.testing.assert_array_equal(half.numpy(), bias.dense()[None].astype(np.float16))
+    heads, queries, keys = bias.shape
+    sequence = [torch.randn(5, heads, length, 8) for length in (queries, keys, keys)]
+    attention = torch.nn.functional.scaled_dot_product_attention
+    torch.testing.assert_close(
+        attention(*sequence, attn_mask=bias.as_attn_mask()),
+        attention(*sequence, attn_mask=torch.from_numpy(dense_of(bias))),
+    )
+
+
+@pytest.mark.parametrize("bias", WITH_NUMBERS, ids=str)
+def test_score_mod_adds_the_bias(bias: Any) -> None:
+    torch = pytest.importorskip("torch")
+    score_mod = bias.score_mod()
+    got = np.empty(bias.shape, np.float32)
+    for h, i, j in np.ndindex(bias.shape):
+        indices = [torch.tensor(index) for index in (0, h, i, j)]
+        got[h, i, j] = score_mod(torch.tensor(0.5), *indices)
+    np.testing.assert_array_equal(got, dense_of(bias) + np.float32(0.5))
+
+
+@every_kind
+def test_headless_structure_rejects_head_operations(kind: str) -> None:
+    flat: Any = make(kind, None)
+    with pytest.raises(ValueError, match="head axis"):
+        flat.window(heads=1)
+    for bias in (flat, make(kind)) if kind == "vectors" else (flat,):
+        says = r"vectors: got a tensor of shape .* numbers" if kind == "vectors" else "head axis"
+        with pytest.raises(ValueError, match=says):
+            bias.score_mod()
 
 
 def test_mixing_torch_and_numpy_is_rejected() -> None:

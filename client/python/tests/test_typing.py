@@ -78,8 +78,7 @@ if TYPE_CHECKING:
     def a_file_holds_what_get_gave() -> None:
         loaded = attnbias.load("bias.safetensors")
         assert_type(
-            loaded,
-            Array | attnbias.Structure | attnbias.RotaryTables | attnbias.XposTables,
+            loaded, Array | attnbias.Structure | attnbias.RotaryTables | attnbias.XposTables
         )
         _ = loaded.diagonals  # type: ignore[union-attr]
         if isinstance(loaded, attnbias.Structure):

@@ -160,10 +160,7 @@ def test_out_of_range_numbers_are_rejected(stub: Stub, name: str) -> None:
         if not has_range(field):
             continue
         for spec, owner in bases(
-            name,
-            path,
-            lambda owner, field=field: is_set(owner, field),
-            bias=rule_of(field).of_bias,
+            name, path, lambda owner, field=field: is_set(owner, field), bias=rule_of(field).of_bias
         ):
             for number in forbidden(field):
                 if field.is_repeated:

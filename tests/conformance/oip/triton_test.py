@@ -113,10 +113,7 @@ def test_triton_errors_name_the_triton_parameter(client: Any) -> None:
 
 def test_triton_client_infers_over_unix_socket(tmp_path: pathlib.Path) -> None:
     target = f"unix:{tmp_path}/attnbias.sock"
-    with (
-        running_server(f"--listen={target}"),
-        triton.InferenceServerClient(target) as connected,
-    ):
+    with running_server(f"--listen={target}"), triton.InferenceServerClient(target) as connected:
         result = connected.infer("alibi", [], parameters=dense())
         assert np.array_equal(result.as_numpy("dense"), alibi_bias())
 

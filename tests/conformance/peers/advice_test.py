@@ -38,9 +38,7 @@ from transformers.models.clvp.modeling_clvp import ClvpRotaryPositionalEmbedding
 from transformers.models.codegen.modeling_codegen import (
     create_sinusoidal_positions as codegen_table,
 )
-from transformers.models.cohere_compass.modeling_cohere_compass import (
-    CohereCompassRotaryEmbedding,
-)
+from transformers.models.cohere_compass.modeling_cohere_compass import CohereCompassRotaryEmbedding
 from transformers.models.dinov3_vit.modeling_dinov3_vit import DINOv3ViTRopePositionEmbedding
 from transformers.models.eomt_dinov3.modeling_eomt_dinov3 import EomtDinov3RotaryEmbedding
 from transformers.models.esm.modeling_esm import EsmRotaryEmbedding
@@ -53,9 +51,7 @@ from transformers.models.lightglue.modeling_lightglue import LightGluePositional
 from transformers.models.ministral3.modeling_ministral3 import (
     get_llama_4_attn_scale as ministral3_scale,
 )
-from transformers.models.mistral4.modeling_mistral4 import (
-    get_llama_4_attn_scale as mistral4_scale,
-)
+from transformers.models.mistral4.modeling_mistral4 import get_llama_4_attn_scale as mistral4_scale
 from transformers.models.mlcd.modeling_mlcd import MLCDVisionModel
 from transformers.models.musicflamingo.modeling_musicflamingo import (
     MusicFlamingoModel,
@@ -202,10 +198,7 @@ def hunyuan_vl(client: attnbias.Client) -> None:
     for sections in ([16, 16, 16, 16], [24, 20, 20], [5, 30, 29], [64]):
         words = {**ALPHA, "mrope_section": sections}
         rope, module, _ = made(
-            "HunYuanVLTextConfig",
-            head_dim=128,
-            max_position_embeddings=2048,
-            rope_parameters=words,
+            "HunYuanVLTextConfig", head_dim=128, max_position_embeddings=2048, rope_parameters=words
         )
         axes = AXES[: len(sections)]
         positions = torch.tensor(axes)[:, None]

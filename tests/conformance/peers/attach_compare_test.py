@@ -192,10 +192,7 @@ CHANGES: dict[str, dict[str, Change]] = {
             model.model.encoder.embed_positions, patch
         ),
     },
-    "swin": {
-        "index": other_index,
-        "forward": replaced("forward", "SwinRelativePositionBias"),
-    },
+    "swin": {"index": other_index, "forward": replaced("forward", "SwinRelativePositionBias")},
     "beit": {
         "index": replaced("generate_relative_position_index", "BeitRelativePositionBias"),
         "forward": replaced("forward", "BeitRelativePositionBias"),
@@ -354,8 +351,7 @@ def test_grown_dynamic_frequencies_are_kept(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("bloom", "BloomAttention"), ("mpt", "MptAttention"), ("mpt", "MptModel")],
+    ("name", "kind"), [("bloom", "BloomAttention"), ("mpt", "MptAttention"), ("mpt", "MptModel")]
 )
 def test_overridden_forward_is_rejected(
     client: attnbias.Client, name: str, kind: str, monkeypatch: pytest.MonkeyPatch

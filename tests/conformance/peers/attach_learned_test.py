@@ -81,10 +81,7 @@ TABLES = {
     "clip_text_model": (["text_model.embeddings.position_embedding"], 0),
     "clip_vision_model": (["vision_model.embeddings.position_embedding"], 0),
     "siglip": (
-        [
-            "text_model.embeddings.position_embedding",
-            "vision_model.embeddings.position_embedding",
-        ],
+        ["text_model.embeddings.position_embedding", "vision_model.embeddings.position_embedding"],
         0,
     ),
     **{name: ([f"{name}.embeddings"], 0) for name in ("vit", "deit", "dinov2")},
@@ -404,8 +401,7 @@ def test_whisper_decoder_table_falls_back_to_model(
         assert (encoder.left, decoder.left) == (False, False)
         assert decoder.fetched_bytes == table.nbytes
         assert decoder.encoding == replace(
-            attnbias.from_config(model.config)["decoder.positions"],
-            table=decoder.encoding.table,
+            attnbias.from_config(model.config)["decoder.positions"], table=decoder.encoding.table
         )
         assert table.data_ptr() != memory
         assert_same(outputs(model, "whisper"), without)
@@ -421,10 +417,7 @@ def test_whisper_decoder_table_falls_back_to_model(
     ],
 )
 def test_part_of_a_model(
-    client: attnbias.Client,
-    client_of_tables: attnbias.Client,
-    part: Callable[[], Any],
-    path: str,
+    client: attnbias.Client, client_of_tables: attnbias.Client, part: Callable[[], Any], path: str
 ) -> None:
     model = part()
     with attnbias.attach(model, client_of_tables, max_length=ROWS) as attached:

@@ -296,10 +296,7 @@ class Counting(attnbias.Client):
 
 def test_dynamic_fetches_each_length_once(server: str) -> None:
     model = llama("dynamic")
-    with (
-        Counting(server) as client,
-        attnbias.attach(model, client, max_length=LENGTH),
-    ):
+    with Counting(server) as client, attnbias.attach(model, client, max_length=LENGTH):
         for length, asked in ((ORIGINAL, 0), (40, 1), (40, 1), (39, 1), (41, 2), (ORIGINAL - 1, 2)):
             model(tokens(1, length))
             assert client.asked == asked

@@ -61,8 +61,7 @@ def test_outputs_are_unchanged(client: attnbias.Client, pretrained: list[int]) -
 
 
 @pytest.mark.parametrize(
-    ("dtype", "most_error"),
-    [(torch.float32, 4e-6), (torch.float16, 0.01), (torch.bfloat16, 0.08)],
+    ("dtype", "most_error"), [(torch.float32, 4e-6), (torch.float16, 0.01), (torch.bfloat16, 0.08)]
 )
 def test_biases_are_more_accurate_than_the_module(
     client: attnbias.Client, dtype: torch.dtype, most_error: float

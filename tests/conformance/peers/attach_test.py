@@ -499,11 +499,7 @@ def refusal(client: Any, model: Any, **options: Any) -> str:
             'attention: got \'flash\', want "eager" or "sdpa" or "flex" for '
             "T5ForConditionalGeneration",
         ),
-        (
-            "mpnet",
-            {"attention": "flex"},
-            "attention: got 'flex', want \"eager\" for MPNetModel",
-        ),
+        ("mpnet", {"attention": "flex"}, "attention: got 'flex', want \"eager\" for MPNetModel"),
         (
             "longt5-local",
             {"attention": "sdpa"},

@@ -26,9 +26,7 @@ from safetensors.numpy import save_file
 from swin_v2 import assert_near_transformers
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
-from transformers.models.data2vec.modeling_data2vec_vision import (
-    Data2VecVisionRelativePositionBias,
-)
+from transformers.models.data2vec.modeling_data2vec_vision import Data2VecVisionRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 

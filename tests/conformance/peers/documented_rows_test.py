@@ -212,10 +212,7 @@ BITS: dict[str, list[Any]] = {
     ],
 }
 # Tables of contents and of shapes, which no request follows from.
-CONTENTS = {
-    "Encodings",
-    "Presets",
-}
+CONTENTS = {"Encodings", "Presets"}
 
 
 def rows() -> list[Row]:

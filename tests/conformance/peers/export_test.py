@@ -37,10 +37,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mpt": ("MptForCausalLM", {**TEXT, "d_model": 48, "n_layers": 2, "n_heads": 6}),
     "falcon": ("FalconForCausalLM", {**SMALL, "alibi": True}),
     "falcon-rotary": ("FalconForCausalLM", SMALL),
-    "gptj": (
-        "GPTJForCausalLM",
-        {**TEXT, "n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
-    ),
+    "gptj": ("GPTJForCausalLM", {**TEXT, "n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8}),
     "marian": ("MarianMTModel", {**TEXT, "d_model": 32, "pad_token_id": 0}),
     "llama": ("LlamaForCausalLM", {**SMALL, "pad_token_id": 0}),
     "phi3-longrope": (

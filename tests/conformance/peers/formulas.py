@@ -654,16 +654,7 @@ def rotary(e: Any) -> Any:
 TABLES: dict[str, Any] = {f.__name__: f for f in (sinusoidal, learned_absolute, rotary)}
 PAIRS: dict[str, Any] = {
     f.__name__: f
-    for f in (
-        t5,
-        learned_relative,
-        kerple,
-        sandwich,
-        fire,
-        mlp_bias,
-        deberta,
-        relative_sinusoidal,
-    )
+    for f in (t5, learned_relative, kerple, sandwich, fire, mlp_bias, deberta, relative_sinusoidal)
 }
 
 

@@ -162,12 +162,7 @@ def test_levit_subsample_bias(client: attnbias.Client, side: int, stride: int) -
     assert_same_bits(client.get(encoding, query_stride=[stride, stride]).dense(), want)
 
 
-SIGNS: Any = [
-    {},
-    {"sign": "query_minus_key"},
-    {"sign": "key_minus_query"},
-    {"symmetric": True},
-]
+SIGNS: Any = [{}, {"sign": "query_minus_key"}, {"sign": "key_minus_query"}, {"symmetric": True}]
 
 
 def of_pairs(window: tuple[int, ...], table: Array, fields: Any, stride: list[int]) -> Array:

@@ -89,11 +89,7 @@ ROTARIES: dict[str, tuple[Fields, Fields]] = {
         {
             "rope_theta": 150000,
             "yarn": attnbias.Yarn(
-                4,
-                original_max_position_embeddings=2048,
-                truncate=False,
-                beta_fast=16,
-                beta_slow=2,
+                4, original_max_position_embeddings=2048, truncate=False, beta_fast=16, beta_slow=2
             ),
         },
     ),

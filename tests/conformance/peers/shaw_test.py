@@ -77,11 +77,7 @@ def test_bert_counts_query_minus_key(client: attnbias.Client) -> None:
     longest, dim = 12, 5
     table = np.random.default_rng(1).standard_normal((2 * longest - 1, dim), np.float32)
     encoding = attnbias.Shaw(
-        left=longest - 1,
-        right=longest - 1,
-        table=table,
-        sign="QUERY_MINUS_KEY",
-        beyond="REFUSE",
+        left=longest - 1, right=longest - 1, table=table, sign="QUERY_MINUS_KEY", beyond="REFUSE"
     )
     positions = np.arange(longest)
     want = table[positions[:, None] - positions + longest - 1]

@@ -428,8 +428,7 @@ def of_ltx_text(module: Any, dim: int, pos: int) -> Peer:
 
 
 @case(
-    ltx2_diffusion_decoder.LTX2VideoVaeRotaryPosEmbed3D,
-    sizes=[(16, [3, 4, 5]), (64, [2, 30, 52])],
+    ltx2_diffusion_decoder.LTX2VideoVaeRotaryPosEmbed3D, sizes=[(16, [3, 4, 5]), (64, [2, 30, 52])]
 )
 def of_ltx_decoder(module: Any, head_dim: int, lengths: list[int]) -> Peer:
     rope = module(head_dim)
@@ -711,10 +710,7 @@ def of_mochi(module: Any, heads: int, pairs: int, lengths: list[int]) -> Peer:
     return sines(tables, reach, **names)
 
 
-@case(
-    pos_embed_sincos.RotaryEmbeddingMixed,
-    sizes=[(64, 2, 4, [5, 7]), (384, 12, 6, [14, 14])],
-)
+@case(pos_embed_sincos.RotaryEmbeddingMixed, sizes=[(64, 2, 4, [5, 7]), (384, 12, 6, [14, 14])])
 def of_mixed(module: Any, dim: int, depth: int, heads: int, lengths: list[int]) -> Peer:
     torch.manual_seed(0)
     rope = module(dim, depth, heads)

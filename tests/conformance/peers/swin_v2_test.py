@@ -40,10 +40,7 @@ def swin_v2_of(module: Swinv2SelfAttention, **fields: Any) -> attnbias.MlpBias:
 )
 @pytest.mark.parametrize("num_heads", [1, 4, 32])
 def test_swin_v2(
-    client: attnbias.Client,
-    num_heads: int,
-    window: tuple[int, int],
-    pretrained: tuple[int, int],
+    client: attnbias.Client, num_heads: int, window: tuple[int, int], pretrained: tuple[int, int]
 ) -> None:
     module = swin_v2_module(num_heads, window, pretrained)
     encoding = swin_v2_of(module, pretrained_window=pretrained if pretrained[0] else None)

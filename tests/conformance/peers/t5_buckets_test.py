@@ -134,9 +134,7 @@ def test_distance_on_bucket_border(
 ) -> None:
     for bidirectional, factor in [(False, 1), (True, 2)]:
         t5 = attnbias.T5(
-            bidirectional=bidirectional,
-            num_buckets=factor * num_buckets,
-            max_distance=max_distance,
+            bidirectional=bidirectional, num_buckets=factor * num_buckets, max_distance=max_distance
         )
         got = client.get(
             t5,

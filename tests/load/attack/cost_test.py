@@ -89,9 +89,7 @@ class Search:
         stream = connection.begin(self._path, body, grpc_timeout=f"{DEADLINE * 1000:.0f}m")
         streams = self._path == STREAM
         http2.pump(
-            [connection],
-            lambda: stream.ended or (streams and stream.received > 0),
-            2 * DEADLINE,
+            [connection], lambda: stream.ended or (streams and stream.received > 0), 2 * DEADLINE
         )
         connection.close()
         return Cost(spec, len(body), self._cpu_seconds_at_rest() - before)

@@ -136,11 +136,7 @@ def t5_rows(running: Server, repetitions: int) -> Iterator[Row]:
     for what, ours, theirs, goal in T5_ROWS:
         chosen = small_times if theirs == "diagonals" else times
         yield compare(
-            what=what,
-            against=AGAINST[theirs],
-            ours=chosen[ours],
-            theirs=chosen[theirs],
-            goal=goal,
+            what=what, against=AGAINST[theirs], ours=chosen[ours], theirs=chosen[theirs], goal=goal
         )
 
 

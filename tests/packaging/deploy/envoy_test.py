@@ -9,14 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.packaging.deploy.manifests import (
-    ENVOY,
-    kustomized,
-    of_kind,
-    pod_of,
-    server_of,
-    workload,
-)
+from tests.packaging.deploy.manifests import ENVOY, kustomized, of_kind, pod_of, server_of, workload
 
 MIB = 1 << 20
 
@@ -62,9 +55,7 @@ def test_every_configured_file_is_mounted() -> None:
     assert volumes["config"]["configMap"]["name"] == made["metadata"]["name"]
 
 
-def test_documented_edits_connect_to_chart_over_tls(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_documented_edits_connect_to_chart_over_tls(tmp_path: pathlib.Path) -> None:
     folder = shutil.copytree(ENVOY, tmp_path / "envoy")
     page = (ENVOY / "README.md").read_text().partition("### The chart with TLS and tokens")[2]
     edits = re.findall("^sed .*$", page, re.MULTILINE)

@@ -391,11 +391,7 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (data / "remote" / "tables").mkdir(parents=True)
     (root / "run" / "attnbias").mkdir(parents=True)
     bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    for name in (
-        "checkpoints/t5-small/t5/small",
-        "checkpoints/bert",
-        "remote/checkpoints/fetched",
-    ):
+    for name in ("checkpoints/t5-small/t5/small", "checkpoints/bert", "remote/checkpoints/fetched"):
         checkpoint = data / name
         checkpoint.mkdir(parents=True)
         (checkpoint / "config.json").write_text('{"model_type": "t5", "num_heads": 2}')

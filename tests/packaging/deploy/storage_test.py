@@ -17,14 +17,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import attnbias
-from tests.packaging.deploy.manifests import (
-    ROOT,
-    Resource,
-    files_of,
-    pod_of,
-    rendered,
-    server_of,
-)
+from tests.packaging.deploy.manifests import ROOT, Resource, files_of, pod_of, rendered, server_of
 from tests.support.server import eventually, free_port, listens
 from tests.support.server_process import PATIENCE, ServerProcess
 
