@@ -11,19 +11,17 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
-#include "attnbias/internal/printable.h"
 #include "client/cli/completion.h"
 #include "client/cli/heat_map.h"
-#include "client/cli/numbers.h"
 #include "client/cli/report.h"
 #include "client/cli/sample.h"
 #include "client/cli/spec_fields.h"
-#include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
 
 namespace attnbias {
@@ -31,7 +29,12 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
+class Commands;
+// Runs a command and returns the exit code.
+using Command = int (Commands::*)() const;
+
 struct Settings {
+  Command command = nullptr;
   std::string server = "localhost";
   double timeout_seconds = 300;
   double connect_timeout_seconds = 10;
@@ -50,13 +53,6 @@ struct Settings {
   bool json = false;
 };
 
-// Returns the number of the first head; nothing if heads share the numbers.
-std::optional<int64_t> FirstHead(const v1::TensorSpec& spec) {
-  if (spec.pair().has_heads()) return spec.pair().heads().begin();
-  if (spec.grid().has_heads()) return spec.grid().heads().begin();
-  return std::nullopt;
-}
-
 // Bounds the answer for a picture, which needs less. Encodings that accept no
 // lists of positions would send a long tensor whole.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
@@ -64,7 +60,6 @@ constexpr int64_t kMaxDrawnBytes = 64 << 20;
 constexpr Canvas kPngCanvas = {
     .most = {.rows = 1024, .columns = 1024}, .pixel_height = 1, .enlarged_to = 512};
 
-// Runs one command. Each returns the exit code.
 class Commands {
  public:
   Commands(const CLI::App& app, const Settings& settings, Terminal terminal)
@@ -90,7 +85,8 @@ class Commands {
     const char* const status = is_serving                                 ? "SERVING"
                                : *health == attnbias::Health::kNotServing ? "NOT_SERVING"
                                                                           : "UNKNOWN";
-    terminal_.out << (settings_.json ? HealthAsJson(status) : absl::StrCat(status, "\n"));
+    terminal_.out << (settings_.json ? absl::StrCat("{\n \"status\": \"", status, "\"\n}\n")
+                                     : absl::StrCat(status, "\n"));
     return is_serving ? kExitOk : kExitFailed;
   }
 
@@ -104,9 +100,14 @@ class Commands {
   }
 
   int List() const {
-    const auto encodings = EncodingsNamed(settings_.names);
-    if (!encodings.ok()) return Usage(encodings.status());
-    terminal_.out << (settings_.json ? EncodingListAsJson(*encodings) : EncodingList(*encodings));
+    std::vector<NamedEncoding> encodings;
+    for (const std::string& name : settings_.names) {
+      const auto encoding = EncodingNamed(name);
+      if (!encoding.ok()) return Usage(encoding.status());
+      encodings.push_back(*encoding);
+    }
+    if (encodings.empty()) encodings = Encodings();
+    terminal_.out << (settings_.json ? EncodingListAsJson(encodings) : EncodingList(encodings));
     return kExitOk;
   }
 
@@ -145,10 +146,6 @@ class Commands {
   int Show() const {
     const auto spec = BuildSpec(settings_.tensor);
     if (!spec.ok()) return Usage(spec.status());
-    if (!settings_.png.empty()) {
-      const absl::Status fits = CheckPngName(settings_.png);
-      if (!fits.ok()) return Usage(fits);
-    }
     const auto client = Connect(kMaxDrawnBytes);
     if (!client.ok()) return Usage(client.status());
     // The whole is described without a mask, which key rows accept in their
@@ -166,7 +163,7 @@ class Commands {
                         .columns = std::min(pixels.columns, matrix->size.columns)};
     absl::StatusOr<Tensor> tensor = absl::InvalidArgumentError("");
     for (const v1::TensorSpec& request : RequestsFor(*spec, *whole, *matrix, shown)) {
-      tensor = Fetch(*client, request);
+      tensor = client->Get(request);
       if (!absl::IsInvalidArgument(tensor.status())) break;
     }
     if (absl::IsResourceExhausted(tensor.status())) {
@@ -182,18 +179,18 @@ class Commands {
       return kExitOk;
     }
     if (const absl::Status written = WritePng(*map, settings_.png); !written.ok()) {
-      return FileFailed(written);
+      return Usage(written, kExitFailed);
     }
-    terminal_.out << map->title << "\n" << LegendText(*map) << "\n";
+    terminal_.out << map->title << "\n" << LegendText(*map, Colors::k24Bit) << "\n";
     return kExitOk;
   }
 
   int Get() const {
     const auto spec = BuildSpec(settings_.tensor);
     if (!spec.ok()) return Usage(spec.status());
-    if (!settings_.out.empty()) {
-      const absl::Status fits = CheckOutput(settings_.out, spec->output().data_type());
-      if (!fits.ok()) return Usage(fits);
+    if (absl::EndsWith(settings_.out, ".npy") && spec->output().data_type() == v1::DATA_TYPE_BF16) {
+      return Usage(
+          absl::InvalidArgumentError("--out: .npy has no bf16; write a .safetensors file"));
     }
     if (settings_.json && settings_.out == kStandardOutput) {
       return Usage(absl::InvalidArgumentError(
@@ -202,7 +199,7 @@ class Commands {
     }
     const auto client = Connect();
     if (!client.ok()) return Usage(client.status());
-    const auto tensor = Fetch(*client, *spec);
+    const auto tensor = client->Get(*spec);
     if (!tensor.ok()) return Failed(tensor.status());
     return Deliver(*tensor);
   }
@@ -232,16 +229,10 @@ class Commands {
     return tls;
   }
 
-  absl::StatusOr<Tensor> Fetch(const Client& client, const v1::TensorSpec& spec) const {
-    if (!terminal_.interactive) return client.Get(spec);
-    ProgressLine line(&terminal_.err);
-    return client.Get(spec, [&line](int64_t done, int64_t total) { line.Update(done, total); });
-  }
-
   int Deliver(const Tensor& tensor) const {
     if (settings_.out == kStandardOutput) {
       const auto bytes = BareBytes(tensor, settings_.part);
-      if (!bytes.ok()) return FileFailed(bytes.status());
+      if (!bytes.ok()) return Usage(bytes.status(), kExitFailed);
       terminal_.out.write(reinterpret_cast<const char*>(bytes->data()),
                           static_cast<std::streamsize>(bytes->size()));
       return kExitOk;
@@ -249,14 +240,14 @@ class Commands {
     if (settings_.out.empty() && !settings_.json) {
       for (int i = 0; i < tensor.header().parts_size(); ++i) {
         if (tensor.header().parts_size() > 1) {
-          terminal_.out << internal::Printable(tensor.header().parts(i).name()) << ":\n";
+          terminal_.out << tensor.header().parts(i).name() << ":\n";
         }
         terminal_.out << PreviewNumbers(tensor.header().parts(i), tensor.part(i),
-                                        FirstHead(tensor.header().resolved_spec()));
+                                        HeadsOf(tensor.header().resolved_spec()));
       }
     } else if (!settings_.out.empty()) {
       const absl::Status written = WriteTensorFile(tensor, settings_.out, settings_.part);
-      if (!written.ok()) return FileFailed(written);
+      if (!written.ok()) return Usage(written, kExitFailed);
     }
     terminal_.out << (settings_.json ? AsJson(tensor.header()) : HeaderReport(tensor.header()));
     return kExitOk;
@@ -267,14 +258,9 @@ class Commands {
     return kExitFailed;
   }
 
-  int FileFailed(const absl::Status& status) const {
+  int Usage(const absl::Status& status, int code = kExitUsage) const {
     terminal_.err << "attnbias: " << status.message() << "\n";
-    return kExitFailed;
-  }
-
-  int Usage(const absl::Status& status) const {
-    terminal_.err << "attnbias: " << status.message() << "\n";
-    return kExitUsage;
+    return code;
   }
 
   const CLI::App& app_;
@@ -320,9 +306,17 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "X" : "N";
 }
 
-// Adds flags for the fields of extents, of the output and of its mask. Windows
-// of a grid are the flags of queries and keys.
-void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
+// Adds an encoding, its fields, and flags for the fields of extents, of the
+// output and of its mask. Windows of a grid are the flags of queries and keys.
+void AddTensorArguments(CLI::App* command, TensorOptions* tensor, bool is_whole) {
+  command->add_option("encoding", tensor->encoding, "An encoding, as `attnbias list` names it")
+      ->required();
+  command
+      ->add_option("field", tensor->fields,
+                   absl::StrCat("Its fields: dim=512, columns=sines_cosines, "
+                                "slopes=1,0.5; a table is ",
+                                kTableForms))
+      ->type_name("NAME=VALUE");
   for (const auto& [group, type] :
        {std::pair("Extent of a table", v1::TableExtent::descriptor()),
         std::pair("Extent of queries and keys", v1::PairExtent::descriptor()),
@@ -350,23 +344,6 @@ void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
       flag->group(group);
     }
   }
-}
-
-CLI::App* AddTensorCommand(CLI::App* app, const std::string& name, const std::string& description,
-                           Settings* settings, bool is_whole) {
-  CLI::App* command = app->add_subcommand(name, description);
-  command
-      ->add_option("encoding", settings->tensor.encoding,
-                   "An encoding, as `attnbias list` names it")
-      ->required();
-  command
-      ->add_option("field", settings->tensor.fields,
-                   absl::StrCat("Its fields: dim=512, columns=sines_cosines, "
-                                "slopes=1,0.5; a table is ",
-                                kTableForms))
-      ->type_name("NAME=VALUE");
-  AddFlags(command, &settings->tensor, is_whole);
-  return command;
 }
 
 void AddSecurityOptions(CLI::App* app, Settings* settings) {
@@ -417,105 +394,71 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
   AddSecurityOptions(app, settings);
 }
 
-// Commands and their functions; the one on the command line is run.
-using CommandTable = std::vector<std::pair<CLI::App*, int (Commands::*)() const>>;
-
-// Adds a command of the Python package, so that help and completion have it.
-// Its own arguments are not read.
-CLI::App* AddPythonCommand(CLI::App* app, const std::string& name, absl::string_view description) {
-  return app->add_subcommand(name, absl::StrCat("python -m attnbias ", name, ": ", description))
-      ->prefix_command()
-      ->fallthrough(false);
-}
-
-CommandTable AddCommands(CLI::App* app, Settings* settings) {
+void AddCommands(CLI::App* app, Settings* settings) {
   AddConnectionOptions(app, settings);
   app->set_version_flag("--version", "attnbias " ATTNBIAS_VERSION);
   app->require_subcommand(1);
   app->fallthrough();
 
+  const auto add = [&](const std::string& name, const std::string& description, Command command) {
+    return app->add_subcommand(name, description)->callback([=] { settings->command = command; });
+  };
   CLI::App* health =
-      app->add_subcommand("health", "Exits with 0 if and only if the server is serving");
+      add("health", "Exits with 0 if and only if the server is serving", &Commands::Health);
   health->add_option("service", settings->health_service,
                      "Service to check instead of the whole server");
-  CLI::App* get = AddTensorCommand(app, "get", "Fetches a tensor into a file or prints its corners",
-                                   settings, /*is_whole=*/true);
+  CLI::App* get = add("get", "Fetches a tensor into a file or prints its corners", &Commands::Get);
+  AddTensorArguments(get, &settings->tensor, /*is_whole=*/true);
   get->add_option("--out", settings->out,
                   "FILE.npy, FILE.safetensors, or - for the bare bytes on the "
-                  "standard output");
+                  "standard output")
+      ->check([](const std::string& name) {
+        const bool fits = name == kStandardOutput || absl::EndsWith(name, ".npy") ||
+                          absl::EndsWith(name, ".safetensors");
+        return fits ? ""
+                    : absl::StrCat("got ", name,
+                                   ", want a name ending in .npy or .safetensors, or -");
+      });
   get->add_option("--part", settings->part, "Part to write to FILE.npy or -");
-  CLI::App* describe = AddTensorCommand(app, "describe", "Describes what get would fetch", settings,
-                                        /*is_whole=*/true);
+  CLI::App* describe = add("describe", "Describes what get would fetch", &Commands::Describe);
+  AddTensorArguments(describe, &settings->tensor, /*is_whole=*/true);
   CLI::App* show =
-      AddTensorCommand(app, "show", "Draws a tensor as a heat map, here or into a file", settings,
-                       /*is_whole=*/false);
+      add("show", "Draws a tensor as a heat map, here or into a file", &Commands::Show);
+  AddTensorArguments(show, &settings->tensor, /*is_whole=*/false);
   show->add_option("--head", settings->head, "Head to draw; 0 if not given")
       ->check(CLI::NonNegativeNumber);
   show->add_option("--part", settings->part, "Part to draw; the first if not given");
-  show->add_option("--png", settings->png, "FILE.png instead of the terminal");
+  show->add_option("--png", settings->png, "FILE.png instead of the terminal")
+      ->check([](const std::string& name) {
+        return absl::EndsWith(name, ".png")
+                   ? ""
+                   : absl::StrCat("got ", name, ", want a name ending in .png");
+      });
   CLI::App* info =
-      app->add_subcommand("info", "Prints version, encodings and limits of the server");
-  CLI::App* list = app->add_subcommand("list", "Lists encodings and their fields; asks no server");
+      add("info", "Prints version, encodings and limits of the server", &Commands::Info);
+  CLI::App* list = add("list", "Lists encodings and their fields; asks no server", &Commands::List);
   list->add_option("encoding", settings->names, "Only these encodings");
-  CLI::App* tables = app->add_subcommand("tables", "Lists the server's learned tables");
+  CLI::App* tables = add("tables", "Lists the server's learned tables", &Commands::Tables);
   for (CLI::App* command : {health, info, list, tables, describe, get}) {
     command->add_flag("--json", settings->json,
                       "JSON, with the contract's names; of get, without the "
                       "numbers");
   }
   CLI::App* completion =
-      app->add_subcommand("completion", "Prints a shell script that completes commands and flags");
+      add("completion", "Prints a shell script that completes commands and flags",
+          &Commands::Completion);
   completion->add_option("shell", settings->shell, "Shell that runs the script")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  CLI::App* fill = AddPythonCommand(app, "export", "fetches what a model needs into a cache");
-  CLI::App* cache = AddPythonCommand(app, "cache", "shows, verifies or clears a cache");
-  return {
-      {health, &Commands::Health},     {info, &Commands::Info},
-      {list, &Commands::List},         {tables, &Commands::Tables},
-      {describe, &Commands::Describe}, {get, &Commands::Get},
-      {show, &Commands::Show},         {completion, &Commands::Completion},
-      {fill, &Commands::OfPython},     {cache, &Commands::OfPython},
-  };
-}
-
-// Returns the flags that the given command accepts, or all commands and the
-// flags that precede them.
-std::vector<std::string> KnownWords(const CLI::App& app) {
-  std::vector<std::string> words = LongFlags(app);
-  const std::vector<CLI::App*> given = app.get_subcommands();
-  for (const CLI::App* command : given) {
-    for (std::string& flag : LongFlags(*command)) words.push_back(flag);
+  // Commands of the Python package, for help and completion. Their own arguments
+  // are not read.
+  for (const auto& [name, description] :
+       {std::pair("export", "fetches what a model needs into a cache"),
+        std::pair("cache", "shows, verifies or clears a cache")}) {
+    add(name, absl::StrCat("python -m attnbias ", name, ": ", description), &Commands::OfPython)
+        ->prefix_command()
+        ->fallthrough(false);
   }
-  if (!given.empty()) return words;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    words.push_back(command->get_name());
-  }
-  return words;
-}
-
-// Reports a line that CLI11 refuses; `unknown` are the words that no command
-// accepts.
-std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
-                          const std::vector<std::string>& unknown) {
-  if (unknown.empty()) {
-    return absl::StrCat("attnbias: ", error.what(), "; see --help\n");
-  }
-  std::string help = "`attnbias --help` lists them";
-  if (const std::vector<CLI::App*> given = app.get_subcommands(); !given.empty()) {
-    help = absl::StrCat("`attnbias ", given[0]->get_name(),
-                        " --help` and `attnbias --help` list them");
-  }
-  std::string meant;
-  const std::vector<std::string> known = KnownWords(app);
-  for (const std::string& word : unknown) {
-    if (!meant.empty()) break;
-    const std::string name = word.substr(0, word.find('='));
-    meant = absl::c_linear_search(known, name) ? " before the command (write it after the command)"
-                                               : DidYouMean(name, known);
-  }
-  return absl::StrCat("attnbias: ", absl::StrJoin(unknown, " "), ": no such argument", meant, "; ",
-                      help, "\n");
 }
 
 }  // namespace
@@ -523,7 +466,7 @@ std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   Settings settings;
   CLI::App app("Position tensors of Transformer models, from a server.", "attnbias");
-  const CommandTable commands = AddCommands(&app, &settings);
+  AddCommands(&app, &settings);
   try {
     // CLI11 reads its arguments from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -534,13 +477,15 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
       app.exit(error, terminal.out);
       return kExitOk;
     }
-    terminal.err << MistakeReport(app, error, unknown);
+    terminal.err << "attnbias: "
+                 << (unknown.empty()
+                         ? error.what()
+                         : absl::StrCat(absl::StrJoin(unknown, " "), ": no such argument"))
+                 << "; see --help\n";
     return kExitUsage;
   }
   const Commands runner(app, settings, terminal);
-  const auto chosen =
-      absl::c_find_if(commands, [](const auto& command) { return command.first->parsed(); });
-  const int code = (runner.*chosen->second)();
+  const int code = (runner.*settings.command)();
   if (terminal.out.flush()) return code;
   terminal.err << "attnbias: standard output: cannot write\n";
   return kExitFailed;

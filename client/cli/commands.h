@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/screen.h"
+#include "client/cli/heat_map.h"
 
 namespace attnbias {
 
@@ -14,8 +14,6 @@ namespace attnbias {
 struct Terminal {
   std::ostream& out;
   std::ostream& err;
-  // True if `err` is a terminal: long fetches show their progress.
-  bool interactive;
   // Size and colours of `out`.
   Screen screen = {};
 };

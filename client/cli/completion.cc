@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/completion.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
 #include "client/cli/spec_fields.h"
 
@@ -28,83 +30,63 @@ constexpr absl::string_view kZsh =
     "autoload -U +X compinit && compinit\n"
     "autoload -U +X bashcompinit && bashcompinit\n";
 
-// Returns the names that the first positional of a command accepts, if these
-// are encodings.
-std::vector<std::string> EncodingsFor(const CLI::App& command) {
-  std::vector<std::string> names;
-  if (command.get_option_no_throw("encoding") == nullptr) return names;
-  for (const NamedEncoding& encoding : Encodings()) {
-    names.push_back(encoding.name);
-  }
-  return names;
-}
+// Words that may follow a command or an encoding, by its name.
+using Words = std::vector<std::pair<std::string, std::string>>;
 
-std::string BashScript(const CLI::App& app) {
-  std::vector<std::string> words = LongFlags(app);
-  const std::string flags = absl::StrJoin(words, " ");
-  std::string cases;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    words.push_back(command->get_name());
-    std::vector<std::string> own = EncodingsFor(*command);
-    for (std::string& flag : LongFlags(*command)) own.push_back(flag);
-    absl::StrAppend(&cases, "      ", command->get_name(), ") words='", absl::StrJoin(own, " "),
-                    " ", flags, "' ;;\n");
-  }
-  for (const NamedEncoding& encoding : Encodings()) {
-    const std::vector<std::string> fields = SettableNames(ArgumentsOf(encoding));
-    absl::StrAppend(&cases, "      ", encoding.name, ") words+=' ", absl::StrJoin(fields, "= "),
-                    "=' ;;\n");
-  }
-  return absl::Substitute(kBash, absl::StrJoin(words, " "), cases);
-}
-
-std::string InQuotes(absl::string_view text) {
-  return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
-}
-
-// Appends a line for each flag of `app`, offered under `condition`.
-void AppendFishFlags(const CLI::App& app, absl::string_view condition, std::string* script) {
+// Returns the long flags of `app`, each after a space.
+std::string Flags(const CLI::App& app) {
+  std::string flags;
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      const bool takes_value = option->get_expected_max() > 0;
-      absl::StrAppend(script, "complete -c attnbias", condition, " -l ", name,
-                      takes_value ? " -r" : "", " -d ", InQuotes(option->get_description()), "\n");
-    }
+    for (const std::string& name : option->get_lnames()) absl::StrAppend(&flags, " --", name);
   }
+  return flags;
 }
 
-std::string FishScript(const CLI::App& app) {
-  std::string script;
-  AppendFishFlags(app, "", &script);
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    absl::StrAppend(&script, "complete -c attnbias -n __fish_use_subcommand -a ",
-                    command->get_name(), " -d ", InQuotes(command->get_description()), "\n");
-    const std::string condition =
-        absl::StrCat(" -n '__fish_seen_subcommand_from ", command->get_name(), "'");
-    AppendFishFlags(*command, condition, &script);
-    const std::vector<std::string> encodings = EncodingsFor(*command);
-    if (encodings.empty()) continue;
-    absl::StrAppend(&script, "complete -c attnbias", condition, " -a ",
-                    InQuotes(absl::StrJoin(encodings, " ")), "\n");
+std::string BashScript(const std::string& first, const Words& commands, const Words& encodings) {
+  std::string cases;
+  for (const auto& [name, words] : commands) {
+    absl::StrAppend(&cases, "      ", name, ") words='", words, "' ;;\n");
+  }
+  for (const auto& [name, words] : encodings) {
+    absl::StrAppend(&cases, "      ", name, ") words+=' ", words, "' ;;\n");
+  }
+  return absl::Substitute(kBash, first, cases);
+}
+
+std::string FishScript(const std::string& first, const Words& commands, const Words& encodings) {
+  std::string script =
+      absl::StrCat("complete -c attnbias -n __fish_use_subcommand -a '", first, "'\n");
+  for (const Words& after : {commands, encodings}) {
+    for (const auto& [name, words] : after) {
+      absl::StrAppend(&script, "complete -c attnbias -n '__fish_seen_subcommand_from ", name,
+                      "' -a '", words, "'\n");
+    }
   }
   return script;
 }
 
 }  // namespace
 
-std::vector<std::string> LongFlags(const CLI::App& app) {
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      flags.push_back(absl::StrCat("--", name));
-    }
-  }
-  return flags;
-}
-
 std::string CompletionScript(const CLI::App& app, absl::string_view shell) {
-  if (shell == "fish") return FishScript(app);
-  return absl::StrCat(shell == "zsh" ? kZsh : "", BashScript(app));
+  Words encodings;
+  std::string names;
+  for (const NamedEncoding& encoding : Encodings()) {
+    const auto add_name = [](std::string* text, const Argument& each) { *text += each.name; };
+    absl::StrAppend(&names, " ", encoding.name);
+    encodings.emplace_back(encoding.name,
+                           absl::StrCat(absl::StrJoin(ArgumentsOf(encoding), "= ", add_name), "="));
+  }
+  const std::string flags = Flags(app);
+  std::string first = flags;
+  Words commands;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    const bool takes_encoding = command->get_option_no_throw("encoding") != nullptr;
+    absl::StrAppend(&first, " ", command->get_name());
+    commands.emplace_back(command->get_name(),
+                          absl::StrCat(takes_encoding ? names : "", Flags(*command), flags));
+  }
+  if (shell == "fish") return FishScript(first, commands, encodings);
+  return absl::StrCat(shell == "zsh" ? kZsh : "", BashScript(first, commands, encodings));
 }
 
 }  // namespace attnbias

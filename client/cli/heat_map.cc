@@ -2,6 +2,8 @@
 #include "client/cli/heat_map.h"
 
 #include <png.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,9 +11,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/file_io.h"
 
@@ -43,7 +45,7 @@ struct Ink {
 // Stripes in place of numbers that are not finite.
 constexpr Ink kDarkStripe = {{108, 108, 108}, 242};
 constexpr Ink kLightStripe = {{148, 148, 148}, 246};
-constexpr int64_t kPixelsOfStripe = 4;  // where pixels are small
+constexpr size_t kPixelsOfStripe = 4;  // where pixels are small
 
 // Shades from the least number to the greatest.
 constexpr absl::string_view kShades = " .:-=+*#%@";
@@ -51,68 +53,50 @@ constexpr char kNoShade = '/';
 
 constexpr char kUpperHalf[] = "\u2580";
 constexpr char kReset[] = "\033[0m";
-constexpr int64_t kBarLength = 32;
 // Lines from one label of a row to the next.
-constexpr int64_t kLinesPerLabel = 8;
-// Characters from one label of a column to the next, where columns are narrow.
-constexpr int64_t kCharactersPerLabel = 16;
-// Least space between labels.
-constexpr int64_t kLabelGap = 2;
+constexpr size_t kLinesPerLabel = 8;
+// Characters from one label of a column to the next: more than a position has.
+constexpr size_t kCharactersPerLabel = 16;
 // Lines of title, labels of columns, legend and the prompt that follows.
 constexpr int kLinesAround = 4;
 
 // The least and the greatest finite number.
 struct Bounds {
+  explicit Bounds(const HeatMap& map) {
+    for (const double number : map.numbers) {
+      if (!std::isfinite(number)) {
+        all_finite = false;
+        continue;
+      }
+      least = std::min(least, number);
+      greatest = std::max(greatest, number);
+    }
+  }
+
   double least = INFINITY;
   double greatest = -INFINITY;
   bool all_finite = true;
-
-  bool empty() const { return least > greatest; }
 };
-
-Bounds BoundsOf(const HeatMap& map) {
-  Bounds bounds;
-  for (const double number : map.numbers) {
-    if (!std::isfinite(number)) {
-      bounds.all_finite = false;
-      continue;
-    }
-    bounds.least = std::min(bounds.least, number);
-    bounds.greatest = std::max(bounds.greatest, number);
-  }
-  return bounds;
-}
-
-// Returns the place of a number between the bounds, from 0 to 1; NaN if the
-// number is not finite. Halves keep the difference of two doubles finite.
-double ShareOf(double number, const Bounds& bounds) {
-  if (!std::isfinite(number)) return NAN;
-  const double range = bounds.greatest / 2 - bounds.least / 2;
-  return range == 0 ? 0 : (number / 2 - bounds.least / 2) / range;
-}
-
-Ink InkOf(double share) {
-  const auto last = static_cast<double>(kCodes.size() - 1);
-  return {ColorOf(share), kCodes[static_cast<size_t>(std::lround(share * last))]};
-}
 
 // Shares and inks of pixels.
 class Shares {
  public:
-  explicit Shares(const HeatMap& map) : map_(map), bounds_(BoundsOf(map)) {}
+  explicit Shares(const HeatMap& map) : map_(map), bounds_(map) {}
 
-  double At(int64_t row, int64_t column) const {
-    const auto rows = static_cast<int64_t>(map_.rows.size());
-    const auto columns = static_cast<int64_t>(map_.columns.size());
-    const int64_t i = Spread(row, map_.pixels.rows, rows);
-    const int64_t j = Spread(column, map_.pixels.columns, columns);
-    return ShareOf(map_.numbers[static_cast<size_t>(i * columns + j)], bounds_);
+  // Returns the place of a pixel's number between the bounds, from 0 to 1; NaN if
+  // the number is not finite. Halves keep the difference of two doubles finite.
+  double At(size_t row, size_t column) const {
+    const double number = map_.numbers[row * map_.columns.size() + column];
+    if (!std::isfinite(number)) return NAN;
+    const double range = bounds_.greatest / 2 - bounds_.least / 2;
+    return range == 0 ? 0 : (number / 2 - bounds_.least / 2) / range;
   }
 
-  Ink InkAt(int64_t row, int64_t column, int64_t stripe) const {
+  Ink InkAt(size_t row, size_t column, size_t stripe) const {
     const double share = At(row, column);
-    if (!std::isnan(share)) return InkOf(share);
-    return (row + column) / stripe % 2 == 0 ? kDarkStripe : kLightStripe;
+    if (std::isnan(share)) return (row + column) / stripe % 2 == 0 ? kDarkStripe : kLightStripe;
+    const auto last = static_cast<double>(kCodes.size() - 1);
+    return {ColorOf(share), kCodes[static_cast<size_t>(std::lround(share * last))]};
   }
 
  private:
@@ -129,25 +113,22 @@ std::string Select(int ground, const Ink& ink, Colors colors) {
                       ink.color.blue, "m");
 }
 
-char ShadeOf(double share) {
-  if (std::isnan(share)) return kNoShade;
-  const auto last = static_cast<double>(kShades.size() - 1);
-  return kShades[static_cast<size_t>(std::lround(share * last))];
-}
-
 // Draws a line of characters; in colours, each line is two rows of pixels.
-std::string DrawLine(const HeatMap& map, const Shares& shares, int64_t line, Colors colors) {
+std::string DrawLine(const HeatMap& map, const Shares& shares, size_t line, Colors colors) {
   std::string text;
   if (colors == Colors::kNone) {
-    for (int64_t column = 0; column < map.pixels.columns; ++column) {
-      text += ShadeOf(shares.At(line, column));
+    for (size_t column = 0; column < map.columns.size(); ++column) {
+      const double share = shares.At(line, column);
+      const auto last = static_cast<double>(kShades.size() - 1);
+      text +=
+          std::isnan(share) ? kNoShade : kShades[static_cast<size_t>(std::lround(share * last))];
     }
     return text;
   }
-  const int64_t upper = 2 * line;
-  const bool has_lower = upper + 1 < map.pixels.rows;
+  const size_t upper = 2 * line;
+  const bool has_lower = upper + 1 < map.rows.size();
   std::string selected;
-  for (int64_t column = 0; column < map.pixels.columns; ++column) {
+  for (size_t column = 0; column < map.columns.size(); ++column) {
     std::string wanted = Select(38, shares.InkAt(upper, column, 1), colors);
     if (has_lower) {
       wanted += Select(48, shares.InkAt(upper + 1, column, 1), colors);
@@ -159,58 +140,44 @@ std::string DrawLine(const HeatMap& map, const Shares& shares, int64_t line, Col
   return absl::StrCat(text, kReset);
 }
 
-int LabelWidth(const HeatMap& map) {
-  size_t width = 0;
-  for (const int64_t row : map.rows) {
-    width = std::max(width, absl::StrCat(row).size());
-  }
-  return static_cast<int>(width);
-}
-
-// Returns positions of columns, each at the beginning of its column.
+// Returns positions of columns, each at its pixel.
 std::string ColumnLabels(const HeatMap& map) {
-  const auto count = static_cast<int64_t>(map.columns.size());
   std::string text;
-  const int64_t step = count < map.pixels.columns ? 1 : kCharactersPerLabel;
-  int64_t last = -1;
-  for (int64_t pixel = 0; pixel < map.pixels.columns; ++pixel) {
-    const int64_t column = Spread(pixel, map.pixels.columns, count);
-    const bool begins = std::exchange(last, column) != column;
-    const auto written = static_cast<int64_t>(text.size());
-    if (!begins || pixel % step != 0) continue;
-    const std::string label = absl::StrCat(map.columns[static_cast<size_t>(column)]);
-    const auto end = pixel + static_cast<int64_t>(label.size());
-    if (written > 0 && (pixel < written + kLabelGap || end > map.pixels.columns)) {
-      continue;
-    }
-    text.resize(static_cast<size_t>(pixel), ' ');
-    absl::StrAppend(&text, label);
+  for (size_t column = 0; column < map.columns.size(); column += kCharactersPerLabel) {
+    const std::string label = absl::StrCat(map.columns[column]);
+    if (column > 0 && column + label.size() > map.columns.size()) break;
+    text.resize(column, ' ');
+    text += label;
   }
   return text;
 }
 
-std::string Bar(Colors colors) {
-  std::string text;
-  for (int64_t i = 0; i < kBarLength; ++i) {
-    const double share = static_cast<double>(i) / (kBarLength - 1);
-    if (colors == Colors::kNone) {
-      text += ShadeOf(share);
-    } else {
-      absl::StrAppend(&text, Select(48, InkOf(share), colors), " ");
-    }
-  }
-  return colors == Colors::kNone ? text : absl::StrCat(text, kReset);
-}
-
-// Returns stripes as in the picture, for the legend.
-std::string Stripes(Colors colors) {
-  if (colors == Colors::kNone) return std::string(2, kNoShade);
-  return absl::StrCat(Select(38, kDarkStripe, colors), Select(48, kLightStripe, colors), kUpperHalf,
-                      Select(38, kLightStripe, colors), Select(48, kDarkStripe, colors), kUpperHalf,
-                      kReset);
-}
-
 }  // namespace
+
+Colors ColorsOf(const std::function<const char*(const char*)>& environment) {
+  const auto value = [&](const char* name) {
+    const char* text = environment(name);
+    return text == nullptr ? absl::string_view() : absl::string_view(text);
+  };
+  const absl::string_view term = value("TERM");
+  if (!value("NO_COLOR").empty() || term.empty() || term == "dumb") {
+    return Colors::kNone;
+  }
+  const absl::string_view depth = value("COLORTERM");
+  return depth == "truecolor" || depth == "24bit" ? Colors::k24Bit : Colors::k256;
+}
+
+Screen ScreenOf(int descriptor) {
+  Screen screen;
+  if (isatty(descriptor) != 1) return screen;
+  screen.colors = ColorsOf([](const char* name) { return std::getenv(name); });
+  winsize size;
+  if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+    screen.columns = size.ws_col;
+    screen.lines = size.ws_row;
+  }
+  return screen;
+}
 
 Canvas CanvasOf(const Screen& screen, int label_width) {
   const bool halves = screen.colors != Colors::kNone;
@@ -230,30 +197,20 @@ Size Fit(Size matrix, const Canvas& canvas, bool square) {
   // Rows are measured in widths of a pixel.
   const Size room = {.rows = canvas.most.rows * canvas.pixel_height,
                      .columns = canvas.most.columns};
-  const auto enlarged = [&](int64_t length, int64_t most) {
-    return std::max<int64_t>(1, std::min(most, canvas.enlarged_to) / length);
+  // Returns pixels of an element: a fraction, or a whole number.
+  const auto scale = [&](int64_t length, int64_t most) {
+    return length > most ? static_cast<double>(most) / static_cast<double>(length)
+                         : static_cast<double>(
+                               std::max<int64_t>(1, std::min(most, canvas.enlarged_to) / length));
   };
-  int64_t rows;
-  int64_t columns;
-  if (!square) {
-    rows = std::min(room.rows, matrix.rows * enlarged(matrix.rows, room.rows));
-    columns = std::min(room.columns, matrix.columns * enlarged(matrix.columns, room.columns));
-  } else if (matrix.rows <= room.rows && matrix.columns <= room.columns) {
-    const int64_t times =
-        std::min(enlarged(matrix.rows, room.rows), enlarged(matrix.columns, room.columns));
-    rows = matrix.rows * times;
-    columns = matrix.columns * times;
-  } else {
-    const double scale =
-        std::min(static_cast<double>(room.rows) / static_cast<double>(matrix.rows),
-                 static_cast<double>(room.columns) / static_cast<double>(matrix.columns));
-    const auto scaled = [&](int64_t length, int64_t most) {
-      const double pixels = scale * static_cast<double>(length);
-      return std::clamp<int64_t>(std::llround(pixels), 1, most);
-    };
-    rows = scaled(matrix.rows, room.rows);
-    columns = scaled(matrix.columns, room.columns);
-  }
+  double down = scale(matrix.rows, room.rows);
+  double across = scale(matrix.columns, room.columns);
+  if (square) down = across = std::min(down, across);
+  const auto pixels = [](int64_t length, double scale, int64_t most) {
+    return std::clamp<int64_t>(std::llround(scale * static_cast<double>(length)), 1, most);
+  };
+  const int64_t rows = pixels(matrix.rows, down, room.rows);
+  const int64_t columns = pixels(matrix.columns, across, room.columns);
   return {.rows = (rows + canvas.pixel_height - 1) / canvas.pixel_height, .columns = columns};
 }
 
@@ -271,52 +228,43 @@ Color ColorOf(double share) {
 
 std::string DrawText(const HeatMap& map, const Screen& screen) {
   const Shares shares(map);
-  const int width = LabelWidth(map);
+  size_t label_width = 0;
+  for (const int64_t row : map.rows) {
+    label_width = std::max(label_width, absl::StrCat(row).size());
+  }
+  const int width = static_cast<int>(label_width);
   const bool halves = screen.colors != Colors::kNone;
-  const int64_t lines = halves ? (map.pixels.rows + 1) / 2 : map.pixels.rows;
+  const size_t rows_per_line = halves ? 2 : 1;
   std::string text = absl::StrCat(map.title, "\n");
-  for (int64_t line = 0; line < lines; ++line) {
-    const int64_t pixel = halves ? 2 * line : line;
-    const int64_t row = Spread(pixel, map.pixels.rows, static_cast<int64_t>(map.rows.size()));
+  for (size_t line = 0; line * rows_per_line < map.rows.size(); ++line) {
     const std::string label =
-        line % kLinesPerLabel == 0 ? absl::StrCat(map.rows[static_cast<size_t>(row)]) : "";
+        line % kLinesPerLabel == 0 ? absl::StrCat(map.rows[line * rows_per_line]) : "";
     absl::StrAppendFormat(&text, "%*s %s\n", width, label,
                           DrawLine(map, shares, line, screen.colors));
   }
   absl::StrAppendFormat(&text, "%*s %s\n", width, "", ColumnLabels(map));
-  const Bounds bounds = BoundsOf(map);
-  std::string legend;
-  if (!bounds.empty()) {
-    legend = absl::StrFormat("%.4g %s %.4g", bounds.least, Bar(screen.colors), bounds.greatest);
-  }
-  if (!bounds.all_finite) {
-    absl::StrAppend(&legend, legend.empty() ? "" : "   ", Stripes(screen.colors), " ",
-                    map.left_out);
-  }
-  absl::StrAppendFormat(&text, "%*s %s\n", width, "", legend);
+  absl::StrAppendFormat(&text, "%*s %s\n", width, "", LegendText(map, screen.colors));
   return text;
 }
 
-std::string LegendText(const HeatMap& map) {
-  const Bounds bounds = BoundsOf(map);
-  const std::string stripes = bounds.all_finite ? "" : absl::StrCat("striped: ", map.left_out);
-  if (bounds.empty()) return stripes;
-  return absl::StrFormat("dark %.4g, light %.4g%s%s", bounds.least, bounds.greatest,
-                         stripes.empty() ? "" : ", ", stripes);
-}
-
-absl::Status CheckPngName(const std::string& path) {
-  if (absl::EndsWith(path, ".png")) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--png: got ", path, ", want a name ending in .png"));
+std::string LegendText(const HeatMap& map, Colors colors) {
+  const bool shades = colors == Colors::kNone;
+  const Bounds bounds(map);
+  std::vector<std::string> parts;
+  if (bounds.least <= bounds.greatest) {
+    parts = {absl::StrFormat("%s %.4g", shades ? "blank" : "dark", bounds.least),
+             absl::StrFormat("%s %.4g", shades ? "@" : "light", bounds.greatest)};
+  }
+  if (!bounds.all_finite) parts.push_back(absl::StrCat(shades ? "/: " : "striped: ", map.left_out));
+  return absl::StrJoin(parts, ", ");
 }
 
 absl::Status WritePng(const HeatMap& map, const std::string& path) {
   const Shares shares(map);
   std::vector<Color> pixels;
-  pixels.reserve(static_cast<size_t>(map.pixels.rows * map.pixels.columns));
-  for (int64_t row = 0; row < map.pixels.rows; ++row) {
-    for (int64_t column = 0; column < map.pixels.columns; ++column) {
+  pixels.reserve(map.numbers.size());
+  for (size_t row = 0; row < map.rows.size(); ++row) {
+    for (size_t column = 0; column < map.columns.size(); ++column) {
       pixels.push_back(shares.InkAt(row, column, kPixelsOfStripe).color);
     }
   }
@@ -324,8 +272,8 @@ absl::Status WritePng(const HeatMap& map, const std::string& path) {
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;
   image.format = PNG_FORMAT_RGB;
-  image.width = static_cast<png_uint_32>(map.pixels.columns);
-  image.height = static_cast<png_uint_32>(map.pixels.rows);
+  image.width = static_cast<png_uint_32>(map.columns.size());
+  image.height = static_cast<png_uint_32>(map.rows.size());
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string bytes(size, '\0');
   if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(), 0, nullptr) == 0) {

@@ -3,13 +3,29 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/cli/screen.h"
 
 namespace attnbias {
+
+enum class Colors { kNone, k256, k24Bit };
+
+// Size and colours of an output. The defaults are those of a file or a pipe.
+struct Screen {
+  int columns = 80;
+  int lines = 44;
+  Colors colors = Colors::kNone;
+};
+
+// Returns the colours of a terminal with this environment: none with NO_COLOR
+// or a TERM without colours.
+Colors ColorsOf(const std::function<const char*(const char*)>& environment);
+
+// Returns the screen that is open as `descriptor`.
+Screen ScreenOf(int descriptor);
 
 struct Color {
   uint8_t red;
@@ -44,17 +60,16 @@ Size Fit(Size matrix, const Canvas& canvas, bool square);
 // Returns the index, below `size`, of sample `index` of `count` spread evenly.
 int64_t Spread(int64_t index, int64_t count, int64_t size);
 
-// A matrix, or samples of it: at most as many rows and columns as pixels.
+// The pixels of a matrix or of samples of it.
 struct HeatMap {
   std::string title;
-  // Positions.
+  // Position of each row and column of pixels.
   std::vector<int64_t> rows;
   std::vector<int64_t> columns;
   // [rows, columns], row-major. The scale excludes numbers that are not finite.
   std::vector<double> numbers;
   // Name of those numbers in the legend.
   std::string left_out;
-  Size pixels;
 };
 
 // Returns the colour at `share` in [0, 1] of the range from the least number to
@@ -64,11 +79,9 @@ Color ColorOf(double share);
 // Returns title, picture with positions at its edges, and legend.
 std::string DrawText(const HeatMap& map, const Screen& screen);
 
-// Returns the meaning of the colours: "dark 0.25, light 4.5, striped: masked".
-std::string LegendText(const HeatMap& map);
-
-// INVALID_ARGUMENT if a picture cannot go to a file of this name.
-absl::Status CheckPngName(const std::string& path);
+// Returns the meaning of the colours, "dark 0.25, light 4.5, striped: masked", or
+// of shades: "blank 0.25, @ 4.5, /: masked".
+std::string LegendText(const HeatMap& map, Colors colors);
 
 // Writes the picture as a PNG file, without title and legend; all or nothing.
 absl::Status WritePng(const HeatMap& map, const std::string& path);

@@ -2,21 +2,22 @@
 #include "client/cli/report.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "attnbias/error.h"
 #include "attnbias/internal/printable.h"
+#include "attnbias/tensor.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
 #include "proto/grpc_versions.h"
@@ -26,59 +27,9 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-using google::protobuf::Reflection;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kIndent = 1;
-
-// Makes every string of `message`, and of the messages in it, printable.
-void MakePrintable(Message* message) {
-  const Reflection* reflection = message->GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection->ListFields(*message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    const bool is_list = field->is_repeated();
-    const int count = is_list ? reflection->FieldSize(*message, field) : 1;
-    for (int i = 0; i < count; ++i) {
-      if (field->message_type() != nullptr) {
-        MakePrintable(is_list ? reflection->MutableRepeatedMessage(message, field, i)
-                              : reflection->MutableMessage(message, field));
-      } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-        const std::string text =
-            internal::Printable(is_list ? reflection->GetRepeatedString(*message, field, i)
-                                        : reflection->GetString(*message, field));
-        is_list ? reflection->SetRepeatedString(message, field, i, text)
-                : reflection->SetString(message, field, text);
-      }
-    }
-  }
-}
-
-// A line of the list: a field, and "required", "optional" or its default.
-struct FieldRow {
-  std::string name;
-  std::string need;
-  const FieldDescriptor* field;
-};
-
-// Returns "required", "optional" or the default. A table of biases is optional,
-// since values BUCKETS need none.
-std::string NeedOf(const FieldDescriptor& field) {
-  const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
-  if (!rule.given_by().empty()) {
-    return absl::StrCat("required without ", absl::StrReplaceAll(rule.given_by(), {{"|", " | "}}));
-  }
-  if (!rule.default_().empty()) {
-    return absl::StrCat("default ", field.enum_type() == nullptr
-                                        ? rule.default_()
-                                        : ShortName(*field.enum_type(), rule.default_()));
-  }
-  const bool is_value = field.message_type() == nullptr && !field.is_repeated();
-  if (is_value && field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()) {
-    return "default false";
-  }
-  return rule.required() || (is_value && !rule.has_default_()) ? "required" : "optional";
-}
 
 bool IsNumbers(const FieldDescriptor& field) {
   return field.message_type() == v1::DoubleList::descriptor();
@@ -115,79 +66,8 @@ std::string TypeOf(const FieldDescriptor& field) {
   return text;
 }
 
-std::vector<FieldRow> RowsOf(const std::vector<Argument>& arguments) {
-  std::vector<FieldRow> rows;
-  for (const auto& [name, field, required] : arguments) {
-    if (IsNested(*field)) {
-      const std::string prefix = NestedPrefix({name, field});
-      for (FieldRow& row : RowsOf(ArgumentsOf(*field->message_type()))) {
-        row.name = absl::StrCat(prefix, row.name);
-        if (row.need == "required" && NeedOf(*field) != "required") {
-          absl::StrAppend(&row.need, " with ", name);
-        }
-        rows.push_back(std::move(row));
-      }
-      continue;
-    }
-    rows.push_back({name, required ? "required" : NeedOf(*field), field});
-    if (field->message_type() != v1::TableRef::descriptor()) continue;
-    rows.push_back({absl::StrCat(name, "_layout"), "optional",
-                    v1::TableRef::descriptor()->FindFieldByName("layout")});
-  }
-  return rows;
-}
-
-std::string FieldList(const NamedEncoding& encoding) {
-  std::string text = absl::StrCat(encoding.name, "\n");
-  const std::vector<FieldRow> rows = RowsOf(ArgumentsOf(encoding));
-  int name_width = 0;
-  int need_width = 0;
-  for (const FieldRow& row : rows) {
-    name_width = std::max(name_width, static_cast<int>(row.name.size()));
-    need_width = std::max(need_width, static_cast<int>(row.need.size()));
-  }
-  for (const FieldRow& row : rows) {
-    absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name, need_width, row.need,
-                          TypeOf(*row.field));
-  }
-  if (encoding.preset != nullptr) {
-    absl::StrAppend(&text, "  = ", EncodingText(encoding.preset->spec()), "\n");
-  }
-  return text;
-}
-
-// Returns a message as JSON with the contract's names.
-std::string JsonOf(const Message& message, google::protobuf::util::JsonPrintOptions options = {}) {
-  options.preserve_proto_field_names = true;
-  std::string text;
-  const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
-  return status.ok() ? text : status.ToString();
-}
-
-OrderedJson EncodingAsJson(const NamedEncoding& encoding) {
-  OrderedJson fields = OrderedJson::array();
-  for (const FieldRow& row : RowsOf(ArgumentsOf(encoding))) {
-    OrderedJson field = {{"name", row.name}, {"required", row.need == "required"}};
-    const auto* type = row.field->enum_type();
-    if (type == nullptr) {
-      field["type"] = KindOf(*row.field);
-    } else {
-      field["values"] = ShortNames(*type);
-    }
-    field["list"] = IsList(*row.field);
-    field["rule"] = OrderedJson::parse(JsonOf(row.field->options().GetExtension(v1::rule)));
-    fields.push_back(std::move(field));
-  }
-  OrderedJson json = {
-      {"name", encoding.name},
-      {"extent",
-       absl::StrJoin(encoding.field->message_type()->options().GetRepeatedExtension(v1::extent),
-                     " or ")},
-      {"fields", std::move(fields)}};
-  if (encoding.preset != nullptr) {
-    json["preset_of"] = EncodingText(encoding.preset->spec());
-  }
-  return json;
+std::string Joined(const google::protobuf::RepeatedPtrField<std::string>& names) {
+  return internal::Printable(absl::StrJoin(names, ", "));
 }
 
 // Returns "f32" for DATA_TYPE_F32.
@@ -195,53 +75,84 @@ std::string NameOf(v1::DataType type) {
   return ShortName(*v1::DataType_descriptor(), v1::DataType_Name(type));
 }
 
-}  // namespace
+constexpr int64_t kShown = 6;
 
-absl::StatusOr<std::vector<NamedEncoding>> EncodingsNamed(const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    if (const auto known = EncodingNamed(name); !known.ok()) {
-      return known.status();
-    }
-  }
-  std::vector<NamedEncoding> encodings = Encodings();
-  if (names.empty()) return encodings;
-  std::erase_if(encodings, [&](const NamedEncoding& encoding) {
-    return !absl::c_linear_search(names, encoding.name);
-  });
-  return encodings;
+template <typename T>
+T Load(const std::byte* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
 }
+
+double FromHalf(uint16_t bits) {
+  // float has the same layout, with three more bits of exponent: its bias is
+  // larger by 112.
+  double magnitude = std::bit_cast<float>((bits & uint32_t{0x7fff}) << 13) * 0x1p112;
+  if (magnitude >= 0x1p16) magnitude = magnitude == 0x1p16 ? INFINITY : NAN;
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+}  // namespace
 
 std::string EncodingList(const std::vector<NamedEncoding>& encodings) {
   std::string text;
-  for (const NamedEncoding& encoding : encodings) text += FieldList(encoding);
+  for (const NamedEncoding& encoding : encodings) {
+    absl::StrAppend(&text, encoding.name, "\n");
+    const std::vector<Argument> arguments = ArgumentsOf(encoding);
+    int name_width = 0;
+    int need_width = 0;
+    for (const Argument& each : arguments) {
+      name_width = std::max(name_width, static_cast<int>(each.name.size()));
+      need_width = std::max(need_width, static_cast<int>(each.need.size()));
+    }
+    for (const Argument& each : arguments) {
+      absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, each.name, need_width, each.need,
+                            TypeOf(*each.field));
+    }
+    if (encoding.preset != nullptr) {
+      absl::StrAppend(&text, "  = ", EncodingText(encoding.preset->spec()), "\n");
+    }
+  }
   return text;
 }
 
 std::string EncodingListAsJson(const std::vector<NamedEncoding>& encodings) {
   OrderedJson list = OrderedJson::array();
   for (const NamedEncoding& encoding : encodings) {
-    list.push_back(EncodingAsJson(encoding));
+    const auto& extents =
+        encoding.field->message_type()->options().GetRepeatedExtension(v1::extent);
+    OrderedJson json = {{"name", encoding.name},
+                        {"extent", absl::StrJoin(extents, " or ")},
+                        {"fields", OrderedJson::array()}};
+    for (const Argument& each : ArgumentsOf(encoding)) {
+      OrderedJson field = {{"name", each.name}, {"required", each.need == "required"}};
+      if (const auto* type = each.field->enum_type()) {
+        field["values"] = ShortNames(*type);
+      } else {
+        field["type"] = KindOf(*each.field);
+      }
+      field["list"] = IsList(*each.field);
+      field["rule"] = OrderedJson::parse(JsonOf(each.field->options().GetExtension(v1::rule)));
+      json["fields"].push_back(std::move(field));
+    }
+    if (encoding.preset != nullptr) json["preset_of"] = EncodingText(encoding.preset->spec());
+    list.push_back(std::move(json));
   }
   return OrderedJson{{"encodings", std::move(list)}}.dump(kIndent) + "\n";
 }
 
-std::string HealthAsJson(absl::string_view status) {
-  return OrderedJson{{"status", std::string(status)}}.dump(kIndent) + "\n";
-}
-
-std::string TableReport(v1::TableInfo table) {
-  MakePrintable(&table);
-  std::string text = absl::StrCat(table.name(), "\n  ", NameOf(table.data_type()), " [",
-                                  absl::StrJoin(table.shape(), ", "), "] of ", table.source(),
-                                  "\n  sha256:", table.sha256(), "\n");
+std::string TableReport(const v1::TableInfo& table) {
+  std::string text =
+      absl::StrCat(internal::Printable(table.name()), "\n  ", NameOf(table.data_type()), " [",
+                   absl::StrJoin(table.shape(), ", "), "] of ", internal::Printable(table.source()),
+                   "\n  sha256:", internal::Printable(table.sha256()), "\n");
   if (table.has_spec()) {
-    absl::StrAppend(&text, "  ", EncodingText(table.spec()), "\n");
+    absl::StrAppend(&text, "  ", internal::Printable(EncodingText(table.spec())), "\n");
   }
   return text;
 }
 
-std::string HeaderReport(v1::TensorHeader header) {
-  MakePrintable(&header);
+std::string HeaderReport(const v1::TensorHeader& header) {
   std::string text;
   for (const v1::TensorPart& part : header.parts()) {
     absl::StrAppend(&text, part.name(), "  [", absl::StrJoin(part.shape(), ", "), "]  ",
@@ -256,30 +167,29 @@ std::string HeaderReport(v1::TensorHeader header) {
   return text;
 }
 
-std::string DescribeReport(v1::TensorHeader header) {
-  MakePrintable(&header);
-  std::string text = HeaderReport(header);
-  absl::StrAppend(&text, "encoding fingerprint  ", header.encoding_fingerprint(), "\ntotal  ",
-                  header.total_bytes(), " bytes\n");
+std::string DescribeReport(const v1::TensorHeader& header) {
+  std::string text =
+      absl::StrCat(HeaderReport(header), "encoding fingerprint  ", header.encoding_fingerprint(),
+                   "\ntotal  ", header.total_bytes(), " bytes\n");
   for (const v1::Range& rows : header.fully_masked_rows()) {
     absl::StrAppend(&text, "fully masked queries  ", rows.begin(), ":", rows.end(), "\n");
   }
   for (const v1::DerivedValue& value : header.derived()) {
-    absl::StrAppend(&text, value.name(), "  ", absl::StrJoin(value.values(), ", "), "\n");
+    absl::StrAppend(&text, internal::Printable(value.name()), "  ",
+                    absl::StrJoin(value.values(), ", "), "\n");
   }
   return text;
 }
 
-std::string InfoReport(v1::GetServerInfoResponse info) {
-  MakePrintable(&info);
+std::string InfoReport(const v1::GetServerInfoResponse& info) {
   std::vector<std::string> types;
   for (const int type : info.data_types()) {
     types.push_back(NameOf(static_cast<v1::DataType>(type)));
   }
   std::string text = absl::StrCat(
-      "version    ", info.version(), "\nbackends   ", absl::StrJoin(info.backends(), ", "),
-      "\nkernels    ", absl::StrJoin(info.instruction_sets(), ", "), "\ntypes      ",
-      absl::StrJoin(types, ", "), "\nencodings  ", absl::StrJoin(info.encodings(), ", "), "\n");
+      "version    ", internal::Printable(info.version()), "\nbackends   ", Joined(info.backends()),
+      "\nkernels    ", Joined(info.instruction_sets()), "\ntypes      ", absl::StrJoin(types, ", "),
+      "\nencodings  ", Joined(info.encodings()), "\n");
   const auto* limits = v1::ServerLimits::descriptor();
   for (int i = 0; i < limits->field_count(); ++i) {
     const FieldDescriptor* limit = limits->field(i);
@@ -289,11 +199,68 @@ std::string InfoReport(v1::GetServerInfoResponse info) {
   return text;
 }
 
+std::string JsonOf(const Message& message, google::protobuf::util::JsonPrintOptions options) {
+  options.preserve_proto_field_names = true;
+  std::string text;
+  const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
+  return status.ok() ? text : status.ToString();
+}
+
 std::string AsJson(const Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   PrintUnsetFields(&options);
   return JsonOf(message, options);
+}
+
+double ReadElement(v1::DataType type, const std::byte* bytes) {
+  switch (type) {
+    case v1::DATA_TYPE_F64:
+      return Load<double>(bytes);
+    case v1::DATA_TYPE_F32:
+      return Load<float>(bytes);
+    case v1::DATA_TYPE_F16:
+      return FromHalf(Load<uint16_t>(bytes));
+    case v1::DATA_TYPE_BF16:
+      return std::bit_cast<float>(uint32_t{Load<uint16_t>(bytes)} << 16);
+    case v1::DATA_TYPE_I32:
+      return Load<int32_t>(bytes);
+    default:
+      return NAN;
+  }
+}
+
+std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
+                           const v1::Range* heads) {
+  const int rank = part.shape_size();
+  const int64_t columns = rank > 0 ? part.shape(rank - 1) : 1;
+  const int64_t rows = rank > 1 ? part.shape(rank - 2) : 1;
+  std::string text;
+  if (bytes.empty()) return text;
+  if (heads != nullptr && rank > 2) {
+    absl::StrAppend(&text, "head ", heads->begin(), ":\n");
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    if (rows > kShown && row == kShown / 2) {
+      text += "  ...\n";
+      row = rows - kShown / 2;
+    }
+    if (heads != nullptr && rank == 2) {
+      absl::StrAppendFormat(&text, "head %-5d", heads->begin() + row);
+    }
+    for (int64_t column = 0; column < columns; ++column) {
+      if (columns > kShown && column == kShown / 2) {
+        text += "  ...";
+        column = columns - kShown / 2;
+      }
+      const int64_t at = row * columns + column;
+      absl::StrAppendFormat(
+          &text, " %12.7g",
+          ReadElement(part.data_type(), bytes.data() + at * ElementSize(part.data_type())));
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 std::string ErrorReport(const absl::Status& status) {

@@ -8,8 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "attnbias/internal/printable.h"
-#include "client/cli/numbers.h"
+#include "client/cli/report.h"
 #include "client/cli/spec_fields.h"
 
 namespace attnbias {
@@ -28,14 +27,6 @@ class Axis {
     return list_ == nullptr ? begin_ + index : list_->positions(static_cast<int>(index));
   }
 
-  // Returns the characters of the longest position.
-  int width() const {
-    if (list_ == nullptr) return std::max(WidthOf(0), WidthOf(size_ - 1));
-    int widest = 0;
-    for (int64_t i = 0; i < size_; ++i) widest = std::max(widest, WidthOf(i));
-    return widest;
-  }
-
   // Returns `count` positions, spread evenly.
   std::vector<int64_t> Sample(int64_t count) const {
     std::vector<int64_t> positions;
@@ -46,18 +37,20 @@ class Axis {
   }
 
  private:
-  int WidthOf(int64_t index) const { return static_cast<int>(absl::StrCat(at(index)).size()); }
-
   int64_t begin_ = 0;
   int64_t size_;
   const v1::PositionList* list_ = nullptr;
 };
 
+// Returns the characters of the longer of the first and the last position.
+int WidthOf(const Axis& axis) {
+  return static_cast<int>(
+      std::max(absl::StrCat(axis.at(0)).size(), absl::StrCat(axis.at(axis.size() - 1)).size()));
+}
+
 struct Axes {
   Axis rows;
   Axis columns;
-
-  Size size() const { return {.rows = rows.size(), .columns = columns.size()}; }
 };
 
 // Returns true if a position is a fraction. Such rows are labelled by index.
@@ -66,14 +59,10 @@ bool HasReals(const v1::TableExtent& table) {
                         [](const auto& list) { return !list.doubles().empty(); });
 }
 
-bool HasHeads(const v1::TensorSpec& spec) {
-  return spec.has_grid() ? spec.grid().has_heads() : spec.pair().has_heads();
-}
-
 // Returns true if the last axis of a part over pairs is the columns of vectors.
 bool HoldsVectors(const v1::TensorHeader& header, const v1::TensorPart& part) {
   if (!header.resolved_spec().has_pair()) return false;
-  const int heads = header.resolved_spec().pair().has_heads() ? 1 : 0;
+  const int heads = HeadsOf(header.resolved_spec()) != nullptr ? 1 : 0;
   const int numbers = part.form() == v1::FORM_DENSE ? 2 : 1;
   return part.shape_size() > heads + numbers;
 }
@@ -124,7 +113,7 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header, const std::str
     // The numbers of a class token are drawn in their rows and columns.
     if (each == "border") continue;
     if (name.empty() || name == each) return i;
-    names.push_back(internal::Excerpt(each));
+    names.push_back(each);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--part: got ", name, ", want one of ", absl::StrJoin(names, ", ")));
@@ -132,16 +121,16 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header, const std::str
 
 absl::StatusOr<std::optional<int64_t>> FindDrawnHead(const v1::TensorSpec& resolved,
                                                      std::optional<int64_t> head) {
-  if (!HasHeads(resolved)) {
+  const v1::Range* heads = HeadsOf(resolved);
+  if (heads == nullptr) {
     if (!head.has_value()) return std::nullopt;
     return absl::InvalidArgumentError(
         "--head: got a value, want none: the numbers are the same for all "
         "heads");
   }
-  const v1::Range& heads = resolved.has_grid() ? resolved.grid().heads() : resolved.pair().heads();
-  if (head.value_or(0) < heads.end()) return head.value_or(0);
+  if (head.value_or(0) < heads->end()) return head.value_or(0);
   return absl::InvalidArgumentError(
-      absl::StrCat("--head: got ", *head, ", want an integer in [0, ", heads.end(), ")"));
+      absl::StrCat("--head: got ", *head, ", want an integer in [0, ", heads->end(), ")"));
 }
 
 // Returns true if a mask hides a key from a query.
@@ -156,11 +145,10 @@ std::string TitleOf(const std::string& encoding, const v1::TensorHeader& whole,
   const v1::TensorSpec& spec = whole.resolved_spec();
   std::string title = encoding;
   if (whole.parts_size() > 1 && spec.has_table()) {
-    absl::StrAppend(&title, ", ", internal::Printable(whole.parts(matrix.part).name()));
+    absl::StrAppend(&title, ", ", whole.parts(matrix.part).name());
   }
   if (matrix.head.has_value()) {
-    const int64_t heads = spec.has_grid() ? spec.grid().heads().end() : spec.pair().heads().end();
-    absl::StrAppend(&title, ", head ", *matrix.head, " of ", heads);
+    absl::StrAppend(&title, ", head ", *matrix.head, " of ", HeadsOf(spec)->end());
   }
   const char* rows = spec.has_grid()   ? "query tokens"
                      : matrix.square   ? "queries"
@@ -194,10 +182,10 @@ absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole, std::optional<int
     return absl::DataLossError("header: a part without elements");
   }
   return Matrix{.part = *index,
-                .size = axes.size(),
+                .size = {.rows = axes.rows.size(), .columns = axes.columns.size()},
                 .square = !whole.resolved_spec().has_table() && !vectors,
                 .head = *found,
-                .label_width = axes.rows.width()};
+                .label_width = WidthOf(axes.rows)};
 }
 
 std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec, const v1::TensorHeader& whole,
@@ -267,21 +255,20 @@ absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding, const Tensor& ten
   const Size drawn = {.rows = std::min(pixels.rows, axes.rows.size()),
                       .columns = std::min(pixels.columns, axes.columns.size())};
   HeatMap map = {.title = TitleOf(encoding, whole, matrix, part, drawn),
-                 .rows = axes.rows.Sample(drawn.rows),
-                 .columns = axes.columns.Sample(drawn.columns),
-                 .left_out = "not finite",
-                 .pixels = pixels};
+                 .rows = axes.rows.Sample(pixels.rows),
+                 .columns = axes.columns.Sample(pixels.columns),
+                 .left_out = "not finite"};
   const v1::Mask& mask = header.resolved_spec().output().mask();
   const std::byte* data = tensor.part(matrix.part).data();
-  for (int64_t i = 0; i < drawn.rows; ++i) {
-    const int64_t row = Spread(i, drawn.rows, axes.rows.size());
-    for (int64_t j = 0; j < drawn.columns; ++j) {
+  for (int64_t i = 0; i < pixels.rows; ++i) {
+    const int64_t row = Spread(i, pixels.rows, axes.rows.size());
+    for (int64_t j = 0; j < pixels.columns; ++j) {
       if (Hides(mask, map.rows[static_cast<size_t>(i)], map.columns[static_cast<size_t>(j)])) {
         map.left_out = "masked";
         map.numbers.push_back(NAN);
         continue;
       }
-      const int64_t column = Spread(j, drawn.columns, axes.columns.size());
+      const int64_t column = Spread(j, pixels.columns, axes.columns.size());
       const int64_t at = row * axes.columns.size() + column;
       map.numbers.push_back(ReadElement(part.data_type(), data + at * bytes));
     }

@@ -24,7 +24,7 @@ struct Matrix {
   bool square;
   // Unset if there is no axis of heads.
   std::optional<int64_t> head;
-  // Characters of the longest row position.
+  // Characters of a label of a row.
   int label_width;
 };
 

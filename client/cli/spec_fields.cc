@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
-#include <optional>
 #include <set>
 
 #include "absl/algorithm/container.h"
@@ -20,7 +19,6 @@
 #include "absl/strings/strip.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/presets_text.h"
-#include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
 #include "google/protobuf/text_format.h"
 
@@ -49,6 +47,20 @@ std::string ValuePrefix(const EnumDescriptor& type) {
     prefix += absl::ascii_toupper(static_cast<unsigned char>(c));
   }
   return prefix + "_";
+}
+
+// Returns true for a message, or several, whose fields are set one by one:
+// "ladder.base", "layers.0.weight".
+bool IsNested(const FieldDescriptor& field) {
+  const Descriptor* type = field.message_type();
+  return type != nullptr && type != v1::TableRef::descriptor() && type != v1::Range::descriptor() &&
+         type != v1::PositionList::descriptor() && type != v1::DoubleList::descriptor();
+}
+
+// Returns the field of TensorSpec's oneof `encoding`; null if `spec` has none.
+const FieldDescriptor* EncodingIn(const v1::TensorSpec& spec) {
+  return spec.GetReflection()->GetOneofFieldDescriptor(
+      spec, spec.GetDescriptor()->FindOneofByName("encoding"));
 }
 
 absl::Status InvalidValue(absl::string_view text, absl::string_view wanted) {
@@ -101,14 +113,21 @@ absl::Status WriteNumber(bool (*parse)(absl::string_view, T*), absl::string_view
   return absl::OkStatus();
 }
 
+// Accepts values in any case, with or without the type's prefix: "bf16",
+// "DATA_TYPE_BF16".
 absl::Status WriteEnum(absl::string_view text, const FieldDescriptor& field, Message* message) {
-  const absl::StatusOr<int> value = ParseEnum(*field.enum_type(), text);
-  if (!value.ok()) return value.status();
+  const EnumDescriptor& type = *field.enum_type();
+  const std::string prefix = ValuePrefix(type);
+  const std::string name = absl::AsciiStrToUpper(text);
+  const auto* value = type.FindValueByName(absl::StrCat(prefix, absl::StripPrefix(name, prefix)));
+  if (value == nullptr || value->number() == 0) {
+    return InvalidValue(text, absl::StrCat("one of ", absl::StrJoin(ShortNames(type), ", ")));
+  }
   const Reflection* reflection = message->GetReflection();
   if (field.is_repeated()) {
-    reflection->AddEnumValue(message, &field, *value);
+    reflection->AddEnumValue(message, &field, value->number());
   } else {
-    reflection->SetEnumValue(message, &field, *value);
+    reflection->SetEnumValue(message, &field, value->number());
   }
   return absl::OkStatus();
 }
@@ -178,22 +197,17 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field, int in
   return text;
 }
 
-// Returns "name:m/encoder", with " table_layout=heads_buckets" if that is the
-// layout.
-std::string ValueOf(const v1::TableRef& table, const std::string& field) {
-  std::string text = table.has_name() ? absl::StrCat(kNamePrefix, table.name())
-                                      : absl::StrCat(kDigestPrefix, table.sha256());
-  if (table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS) {
-    absl::StrAppend(&text, " ", field, kLayoutSuffix, "=heads_buckets");
-  }
-  return text;
-}
-
-// Returns the value of a field whose path is `name`.
+// Returns the value of a field whose path is `name`. A table that is not in the
+// default layout is followed by " table_layout=heads_buckets".
 std::string ValueOf(const Message& message, const FieldDescriptor& field, const std::string& name) {
   const Reflection* reflection = message.GetReflection();
   if (field.message_type() == v1::TableRef::descriptor()) {
-    return ValueOf(static_cast<const v1::TableRef&>(reflection->GetMessage(message, &field)), name);
+    const auto& table = static_cast<const v1::TableRef&>(reflection->GetMessage(message, &field));
+    return absl::StrCat(table.has_name() ? kNamePrefix : kDigestPrefix,
+                        table.has_name() ? table.name() : table.sha256(),
+                        table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS
+                            ? absl::StrCat(" ", name, kLayoutSuffix, "=heads_buckets")
+                            : "");
   }
   if (field.message_type() == v1::DoubleList::descriptor()) {
     const Message& list = reflection->GetMessage(message, &field);
@@ -208,44 +222,131 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field, const 
   return absl::StrJoin(values, ",");
 }
 
-void AppendNested(const Message& message, const std::string& name, std::string* text);
-
-// Appends " name=value" for each field of `message` that is set. `parent`
-// precedes each name: "ladder.".
-void AppendFields(const Message& message, const std::string& parent, std::string* text) {
+// Appends " name=value" for each field that is set in the message at this path,
+// which is empty for the encoding itself.
+void AppendFields(const Message& message, const std::string& path, std::string* text) {
   const Reflection* reflection = message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(message, &fields);
+  if (fields.empty() && !path.empty()) absl::StrAppend(text, " ", path, "=", kEmpty);
   for (const FieldDescriptor* field : fields) {
-    const std::string name = absl::StrCat(parent, field->name());
+    const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
     if (!IsNested(*field)) {
       absl::StrAppend(text, " ", name, "=", ValueOf(message, *field, name));
     } else if (!field->is_repeated()) {
-      AppendNested(reflection->GetMessage(message, field), name, text);
+      AppendFields(reflection->GetMessage(message, field), name, text);
     } else {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
-        AppendNested(reflection->GetRepeatedMessage(message, field, i), absl::StrCat(name, ".", i),
+        AppendFields(reflection->GetRepeatedMessage(message, field, i), absl::StrCat(name, ".", i),
                      text);
       }
     }
   }
 }
 
-void AppendNested(const Message& message, const std::string& name, std::string* text) {
-  const size_t before = text->size();
-  AppendFields(message, name + ".", text);
-  if (text->size() == before) absl::StrAppend(text, " ", name, "=", kEmpty);
+// Returns "required", "optional" or the default. A table of biases is optional,
+// since values BUCKETS need none.
+std::string NeedOf(const FieldDescriptor& field) {
+  const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
+  if (!rule.given_by().empty()) {
+    return absl::StrCat("required without ", absl::StrReplaceAll(rule.given_by(), {{"|", " | "}}));
+  }
+  if (!rule.default_().empty()) {
+    return absl::StrCat("default ", field.enum_type() == nullptr
+                                        ? rule.default_()
+                                        : ShortName(*field.enum_type(), rule.default_()));
+  }
+  const bool is_value = field.message_type() == nullptr && !field.is_repeated();
+  if (is_value && field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()) {
+    return "default false";
+  }
+  return rule.required() || (is_value && !rule.has_default_()) ? "required" : "optional";
 }
 
-// Returns message number `index` of a repeated field. Adds the message that
-// follows the last one, so that messages are given in order.
-absl::StatusOr<Message*> PartOf(const FieldDescriptor& field, absl::string_view index,
-                                Message* message) {
+std::vector<Argument> ArgumentsOf(const Descriptor& type);
+
+// Appends the arguments that set a field, or the fields of a nested message.
+void AppendArguments(const std::string& name, const FieldDescriptor& field, const std::string& need,
+                     std::vector<Argument>* arguments) {
+  if (IsNested(field)) {
+    for (Argument& inner : ArgumentsOf(*field.message_type())) {
+      inner.name = absl::StrCat(name, field.is_repeated() ? ".N." : ".", inner.name);
+      if (inner.need == "required" && need != "required") {
+        absl::StrAppend(&inner.need, " with ", name);
+      }
+      arguments->push_back(std::move(inner));
+    }
+    return;
+  }
+  arguments->push_back({name, &field, need});
+  if (field.message_type() == v1::TableRef::descriptor()) {
+    arguments->push_back({absl::StrCat(name, kLayoutSuffix),
+                          v1::TableRef::descriptor()->FindFieldByName("layout"), "optional"});
+  }
+}
+
+std::vector<Argument> ArgumentsOf(const Descriptor& type) {
+  std::vector<Argument> arguments;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    AppendArguments(std::string(field.name()), field, NeedOf(field), &arguments);
+  }
+  return arguments;
+}
+
+absl::Status NoSuchField(absl::string_view name, const std::vector<Argument>& arguments) {
+  const auto add_name = [](std::string* text, const Argument& each) { *text += each.name; };
+  return absl::InvalidArgumentError(absl::StrCat(name, ": no such field, want one of ",
+                                                 absl::StrJoin(arguments, ", ", add_name)));
+}
+
+// The first field of a path such as "axes.0.scale" or "ladder.base".
+struct Path {
+  const FieldDescriptor* field;  // null if there is none
+  absl::string_view index;       // empty unless the field is a list of messages
+  absl::string_view rest;
+};
+
+Path PathOf(const Descriptor& type, absl::string_view text) {
+  std::pair<absl::string_view, absl::string_view> words =
+      absl::StrSplit(text, absl::MaxSplits('.', 1));
+  const FieldDescriptor* field = type.FindFieldByName(std::string(words.first));
+  if (field == nullptr || !field->is_repeated()) return {field, "", words.second};
+  words = absl::StrSplit(words.second, absl::MaxSplits('.', 1));
+  return {field, words.first, words.second};
+}
+
+// Returns the field at the end of a path.
+const FieldDescriptor* FieldAt(const Descriptor& type, absl::string_view text) {
+  const Path path = PathOf(type, text);
+  return path.rest.empty() ? path.field : FieldAt(*path.field->message_type(), path.rest);
+}
+
+// Returns an error if `message` has another field of the same oneof.
+absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
+                        const Message& message) {
+  const auto* choice = field.real_containing_oneof();
+  if (choice == nullptr) return absl::OkStatus();
+  const auto* rival = message.GetReflection()->GetOneofFieldDescriptor(message, choice);
+  if (rival == nullptr || rival == &field) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": got it together with ", rival->name(), ", want one of the two"));
+}
+
+// Returns the message in the first field of a path. Adds the message that
+// follows the last one of a list, so that messages are given in order.
+absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
+  const FieldDescriptor& field = *path.field;
   const Reflection* reflection = message->GetReflection();
+  if (!field.is_repeated()) {
+    absl::Status status = CheckRival(field.name(), field, *message);
+    if (!status.ok()) return status;
+    return reflection->MutableMessage(message, &field);
+  }
   const int size = reflection->FieldSize(*message, &field);
   int number = 0;
-  if (!absl::SimpleAtoi(index, &number) || number < 0 || number > size) {
-    return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", index, ": want ",
+  if (!absl::SimpleAtoi(path.index, &number) || number < 0 || number > size) {
+    return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", path.index, ": want ",
                                                    field.name(), " in order from 0 on, ", size,
                                                    " being next"));
   }
@@ -253,83 +354,50 @@ absl::StatusOr<Message*> PartOf(const FieldDescriptor& field, absl::string_view 
                         : reflection->MutableRepeatedMessage(message, &field, number);
 }
 
-// Returns an error if `message` has another field of the same oneof.
-absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
-                        const Message& message) {
-  const FieldDescriptor* rival = RivalOf(field, message);
-  if (rival == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": got it together with ", rival->name(), ", want one of the two"));
-}
-
-// The path of a field inside a message: "layers.0.weight", "ladder.base".
-struct NestedName {
-  const FieldDescriptor* field;
-  absl::string_view index;  // empty for a singular field
-  absl::string_view rest;
-};
-
-// Returns nothing if `name` is not a path into a nested message.
-std::optional<NestedName> ParseNested(const Descriptor& type, absl::string_view name) {
-  const std::vector<absl::string_view> words = absl::StrSplit(name, absl::MaxSplits('.', 1));
-  const FieldDescriptor* field = type.FindFieldByName(std::string(words[0]));
-  if (words.size() < 2 || field == nullptr || !IsNested(*field)) return {};
-  if (!field->is_repeated()) return NestedName{field, "", words[1]};
-  const std::vector<absl::string_view> parts = absl::StrSplit(words[1], absl::MaxSplits('.', 1));
-  if (parts.size() < 2) return {};
-  return NestedName{field, parts[0], parts[1]};
-}
-
-absl::Status SetNested(const NestedName& name, absl::string_view value, Message* message) {
-  const FieldDescriptor& field = *name.field;
-  std::string prefix = absl::StrCat(field.name(), ".");
-  Message* inner = nullptr;
-  if (field.is_repeated()) {
-    const auto part = PartOf(field, name.index, message);
-    if (!part.ok()) return part.status();
-    inner = *part;
-    absl::StrAppend(&prefix, name.index, ".");
-  } else {
-    absl::Status status = CheckRival(field.name(), field, *message);
-    if (!status.ok()) return status;
-    inner = message->GetReflection()->MutableMessage(message, &field);
+// Sets a field of `message` by its path. INVALID_ARGUMENT begins with the path.
+// A range is A:B, or N for 0:N, a list 3,-1,3.
+absl::Status SetField(absl::string_view name, absl::string_view value, Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  const Path path = PathOf(type, name);
+  if (path.field != nullptr && IsNested(*path.field) && (!path.rest.empty() || value == kEmpty)) {
+    const absl::StatusOr<Message*> inner = MessageAt(path, message);
+    if (!inner.ok() || path.rest.empty()) return inner.status();
+    return Named(name.substr(0, name.size() - path.rest.size()),
+                 SetField(path.rest, value, *inner));
   }
-  if (name.rest.empty() && value == kEmpty) return absl::OkStatus();
-  return Named(prefix, SetField(name.rest, value, inner));
+  const auto* field = type.FindFieldByName(std::string(name));
+  absl::string_view table = name;
+  const bool is_layout = field == nullptr && absl::ConsumeSuffix(&table, kLayoutSuffix);
+  if (is_layout) field = type.FindFieldByName(std::string(table));
+  if (field == nullptr || IsNested(*field) ||
+      (is_layout && field->message_type() != v1::TableRef::descriptor())) {
+    return NoSuchField(name, ArgumentsOf(type));
+  }
+  absl::Status status = CheckRival(name, *field, *message);
+  if (!status.ok()) return status;
+  if (is_layout) {
+    message = message->GetReflection()->MutableMessage(message, field);
+    field = v1::TableRef::descriptor()->FindFieldByName("layout");
+  }
+  return Named(absl::StrCat(name, ": "), WriteField(value, *field, message));
 }
 
-absl::Status NoSuchField(absl::string_view name, const std::vector<std::string>& names) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, ": no such field, want one of ", absl::StrJoin(names, ", "), DidYouMean(name, names)));
-}
-
-// Returns all presets, in the order of their file.
+// Returns all presets, in the order of their file. Every argument names the
+// fields that it sets.
 const presets::Presets& Presets() {
   static const auto& all = *[] {
     auto* presets = new presets::Presets;
     if (!google::protobuf::TextFormat::ParseFromString(kPresetsText, presets)) {
       std::abort();
     }
+    for (presets::Preset& preset : *presets->mutable_presets()) {
+      for (presets::Argument& argument : *preset.mutable_arguments()) {
+        if (argument.fields().empty()) argument.add_fields()->set_name(argument.name());
+      }
+    }
     return presets;
   }();
   return all;
-}
-
-// Returns the fields that an argument sets.
-std::vector<presets::Field> FieldsOf(const presets::Argument& argument) {
-  if (argument.fields_size() > 0) {
-    return {argument.fields().begin(), argument.fields().end()};
-  }
-  presets::Field field;
-  field.set_name(argument.name());
-  return {field};
-}
-
-// Returns the field of a path such as "axes.0.scale".
-const FieldDescriptor* FieldAt(const Descriptor& type, absl::string_view path) {
-  const auto nested = ParseNested(type, path);
-  return nested.has_value() ? FieldAt(*nested->field->message_type(), nested->rest)
-                            : type.FindFieldByName(std::string(path));
 }
 
 // Sets the fields of an argument of a preset.
@@ -341,10 +409,11 @@ absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
         (!suffix.empty() && suffix != kLayoutSuffix && suffix[0] != '.')) {
       continue;
     }
-    const std::string path = FieldsOf(argument).front().name();
     const bool is_whole = suffix.empty() && value != kEmpty;
-    if (is_whole && IsNested(*FieldAt(*message->GetDescriptor(), path))) break;
-    for (const presets::Field& sets : FieldsOf(argument)) {
+    if (is_whole && IsNested(*FieldAt(*message->GetDescriptor(), argument.fields(0).name()))) {
+      break;
+    }
+    for (const presets::Field& sets : argument.fields()) {
       const std::string field = absl::StrCat(sets.name(), suffix);
       const absl::Status status = SetField(field, value, message);
       if (status.ok()) continue;
@@ -353,209 +422,11 @@ absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
     }
     return absl::OkStatus();
   }
-  return NoSuchField(name, SettableNames(ArgumentsOf(encoding)));
+  return NoSuchField(name, ArgumentsOf(encoding));
 }
 
-// Clears the fields that stay unset while an argument is true.
-void ClearExcluded(const presets::Preset& preset, Message* message) {
-  const Descriptor& type = *message->GetDescriptor();
-  const Reflection& access = *message->GetReflection();
-  for (const auto& argument : preset.arguments()) {
-    for (const presets::Field& field : argument.fields()) {
-      if (field.unless().empty() ||
-          !access.GetBool(*message, type.FindFieldByName(field.unless()))) {
-        continue;
-      }
-      access.ClearField(message, type.FindFieldByName(field.name()));
-    }
-  }
-}
-
-// Returns the message of `spec` that has the field, null if there is none.
-Message* OwnerOf(const std::string& field, const FieldDescriptor& extent, v1::TensorSpec* spec) {
-  if (v1::Mask::descriptor()->FindFieldByName(field) != nullptr) {
-    return spec->mutable_output()->mutable_mask();
-  }
-  if (v1::Output::descriptor()->FindFieldByName(field) != nullptr) {
-    return spec->mutable_output();
-  }
-  return extent.message_type()->FindFieldByName(field) == nullptr
-             ? nullptr
-             : spec->GetReflection()->MutableMessage(spec, &extent);
-}
-
-absl::Status SetFlag(const std::string& name, const std::string& value, const std::string& encoding,
-                     v1::TensorSpec* spec) {
-  const FieldDescriptor& extent = *spec->GetDescriptor()->FindFieldByName(ExtentOf(*spec));
-  Message* owner = OwnerOf(name, extent, spec);
-  if (owner == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        FlagOf(name), ": got a value, want none: the extent of ", encoding, " is ", extent.name()));
-  }
-  const FieldDescriptor& field = *owner->GetDescriptor()->FindFieldByName(name);
-  if (const FieldDescriptor* other = RivalOf(field, *owner)) {
-    return absl::InvalidArgumentError(absl::StrCat(FlagOf(name), ": got it together with ",
-                                                   FlagOf(other->name()), ", want one of the two"));
-  }
-  const absl::Status status = SetField(name, value, owner);
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat(FlagOf(name), status.message().substr(name.size())));
-}
-
-}  // namespace
-
-bool IsNested(const FieldDescriptor& field) {
-  const Descriptor* type = field.message_type();
-  return type != nullptr && type != v1::TableRef::descriptor() && type != v1::Range::descriptor() &&
-         type != v1::PositionList::descriptor() && type != v1::DoubleList::descriptor();
-}
-
-std::vector<Argument> ArgumentsOf(const Descriptor& type) {
-  std::vector<Argument> arguments;
-  arguments.reserve(type.field_count());
-  for (int i = 0; i < type.field_count(); ++i) {
-    arguments.push_back({std::string(type.field(i)->name()), type.field(i)});
-  }
-  return arguments;
-}
-
-std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding) {
-  const Descriptor& type = *encoding.field->message_type();
-  if (encoding.preset == nullptr) return ArgumentsOf(type);
-  std::vector<Argument> arguments;
-  for (const presets::Argument& argument : encoding.preset->arguments()) {
-    const std::string path = FieldsOf(argument).front().name();
-    arguments.push_back({argument.name(), FieldAt(type, path), argument.required()});
-  }
-  return arguments;
-}
-
-std::string NestedPrefix(const Argument& argument) {
-  return absl::StrCat(argument.name, argument.field->is_repeated() ? ".N." : ".");
-}
-
-std::vector<std::string> SettableNames(const std::vector<Argument>& arguments) {
-  std::vector<std::string> names;
-  for (const auto& [name, field, required] : arguments) {
-    if (IsNested(*field)) {
-      const std::string prefix = NestedPrefix({name, field});
-      for (const std::string& part : SettableNames(ArgumentsOf(*field->message_type()))) {
-        names.push_back(absl::StrCat(prefix, part));
-      }
-      continue;
-    }
-    names.push_back(name);
-    if (field->message_type() == v1::TableRef::descriptor()) {
-      names.push_back(absl::StrCat(name, kLayoutSuffix));
-    }
-  }
-  return names;
-}
-
-std::vector<NamedEncoding> Encodings() {
-  const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
-  std::vector<NamedEncoding> encodings;
-  encodings.reserve(oneof->field_count());
-  for (int i = 0; i < oneof->field_count(); ++i) {
-    encodings.push_back({std::string(oneof->field(i)->name()), oneof->field(i)});
-  }
-  for (const presets::Preset& preset : Presets().presets()) {
-    encodings.push_back({preset.tool_name(), EncodingIn(preset.spec()), &preset});
-  }
-  return encodings;
-}
-
-absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name) {
-  std::vector<std::string> names;
-  for (const NamedEncoding& encoding : Encodings()) {
-    if (encoding.name == name) return encoding;
-    names.push_back(encoding.name);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("encoding: got \"", name, "\", want one of ",
-                                                 absl::StrJoin(names, ", "),
-                                                 DidYouMean(name, names)));
-}
-
-std::string ExtentOf(const v1::TensorSpec& spec) {
-  const Message& encoding = spec.GetReflection()->GetMessage(spec, EncodingIn(spec));
-  std::vector<const FieldDescriptor*> fields;
-  encoding.GetReflection()->ListFields(encoding, &fields);
-  const bool is_second = absl::c_any_of(fields, [](const FieldDescriptor* field) {
-    return field->options().GetExtension(v1::rule).structure_if_set() != v1::STRUCTURE_UNSPECIFIED;
-  });
-  const auto& extents = encoding.GetDescriptor()->options().GetRepeatedExtension(v1::extent);
-  return is_second ? *extents.rbegin() : *extents.begin();
-}
-
-std::string ShortName(const EnumDescriptor& type, absl::string_view value) {
-  return absl::AsciiStrToLower(absl::StripPrefix(value, ValuePrefix(type)));
-}
-
-std::vector<std::string> ShortNames(const EnumDescriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.value_count(); ++i) {
-    if (type.value(i)->number() == 0) continue;
-    names.push_back(ShortName(type, type.value(i)->name()));
-  }
-  return names;
-}
-
-absl::StatusOr<int> ParseEnum(const EnumDescriptor& type, absl::string_view text) {
-  const std::string prefix = ValuePrefix(type);
-  const std::string name = absl::AsciiStrToUpper(text);
-  const auto* value = type.FindValueByName(absl::StrCat(prefix, absl::StripPrefix(name, prefix)));
-  if (value == nullptr || value->number() == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got \"", text, "\", want one of ", absl::StrJoin(ShortNames(type), ", ")));
-  }
-  return value->number();
-}
-
-const FieldDescriptor* EncodingIn(const v1::TensorSpec& spec) {
-  return spec.GetReflection()->GetOneofFieldDescriptor(
-      spec, spec.GetDescriptor()->FindOneofByName("encoding"));
-}
-
-std::string EncodingText(const v1::TensorSpec& spec) {
-  const FieldDescriptor* encoding = EncodingIn(spec);
-  if (encoding == nullptr) return "";
-  std::string text(encoding->name());
-  AppendFields(spec.GetReflection()->GetMessage(spec, encoding), "", &text);
-  return text;
-}
-
-const FieldDescriptor* RivalOf(const FieldDescriptor& field, const Message& message) {
-  const auto* choice = field.real_containing_oneof();
-  if (choice == nullptr) return nullptr;
-  const auto* set = message.GetReflection()->GetOneofFieldDescriptor(message, choice);
-  return set == &field ? nullptr : set;
-}
-
-absl::Status SetField(absl::string_view name, absl::string_view value, Message* message) {
-  const Descriptor* type = message->GetDescriptor();
-  const bool is_path = absl::EndsWith(name, ".");
-  const std::string path = absl::StrCat(name, value == kEmpty && !is_path ? "." : "");
-  if (const auto nested = ParseNested(*type, path)) {
-    return SetNested(*nested, value, message);
-  }
-  const auto* field = type->FindFieldByName(std::string(name));
-  absl::string_view table = name;
-  const bool is_layout = field == nullptr && absl::ConsumeSuffix(&table, kLayoutSuffix);
-  if (is_layout) field = type->FindFieldByName(std::string(table));
-  if (field == nullptr || IsNested(*field) ||
-      (is_layout && field->message_type() != v1::TableRef::descriptor())) {
-    return NoSuchField(name, SettableNames(ArgumentsOf(*type)));
-  }
-  absl::Status status = CheckRival(name, *field, *message);
-  if (!status.ok()) return status;
-  if (is_layout) {
-    message = message->GetReflection()->MutableMessage(message, field);
-    field = v1::TableRef::descriptor()->FindFieldByName("layout");
-  }
-  return Named(absl::StrCat(name, ": "), WriteField(value, *field, message));
-}
-
+// Chooses the encoding called `name` and sets its fields. INVALID_ARGUMENT
+// names the encoding or field, the value received and the values accepted.
 absl::Status SetEncoding(const std::string& name, const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec) {
   const auto encoding = EncodingNamed(name);
@@ -587,9 +458,111 @@ absl::Status SetEncoding(const std::string& name, const std::vector<std::string>
       return absl::InvalidArgumentError(
           absl::StrCat(name, ".", argument.name(), ": not set, want it"));
     }
+    for (const presets::Field& field : argument.fields()) {
+      const Descriptor& type = *message->GetDescriptor();
+      if (!field.unless().empty() &&
+          message->GetReflection()->GetBool(*message, type.FindFieldByName(field.unless()))) {
+        message->GetReflection()->ClearField(message, type.FindFieldByName(field.name()));
+      }
+    }
   }
-  ClearExcluded(*preset, message);
   return absl::OkStatus();
+}
+
+// Returns the extent that the encoding of `spec` requires: "table", "pair" or
+// "grid".
+std::string ExtentOf(const v1::TensorSpec& spec) {
+  const Message& encoding = spec.GetReflection()->GetMessage(spec, EncodingIn(spec));
+  std::vector<const FieldDescriptor*> fields;
+  encoding.GetReflection()->ListFields(encoding, &fields);
+  const bool is_second = absl::c_any_of(fields, [](const FieldDescriptor* field) {
+    return field->options().GetExtension(v1::rule).structure_if_set() != v1::STRUCTURE_UNSPECIFIED;
+  });
+  const auto& extents = encoding.GetDescriptor()->options().GetRepeatedExtension(v1::extent);
+  return is_second ? *extents.rbegin() : *extents.begin();
+}
+
+absl::Status SetFlag(const std::string& name, const std::string& value, const std::string& encoding,
+                     v1::TensorSpec* spec) {
+  const FieldDescriptor& extent = *spec->GetDescriptor()->FindFieldByName(ExtentOf(*spec));
+  Message* owner = nullptr;
+  if (v1::Mask::descriptor()->FindFieldByName(name) != nullptr) {
+    owner = spec->mutable_output()->mutable_mask();
+  } else if (v1::Output::descriptor()->FindFieldByName(name) != nullptr) {
+    owner = spec->mutable_output();
+  } else if (extent.message_type()->FindFieldByName(name) != nullptr) {
+    owner = spec->GetReflection()->MutableMessage(spec, &extent);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FlagOf(name), ": got a value, want none: the extent of ", encoding, " is ", extent.name()));
+  }
+  const absl::Status status = SetField(name, value, owner);
+  return Named(
+      FlagOf(name),
+      status.ok() ? status : absl::InvalidArgumentError(status.message().substr(name.size())));
+}
+
+}  // namespace
+
+std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding) {
+  const Descriptor& type = *encoding.field->message_type();
+  if (encoding.preset == nullptr) return ArgumentsOf(type);
+  std::vector<Argument> arguments;
+  for (const presets::Argument& argument : encoding.preset->arguments()) {
+    const FieldDescriptor& field = *FieldAt(type, argument.fields(0).name());
+    AppendArguments(argument.name(), field, argument.required() ? "required" : NeedOf(field),
+                    &arguments);
+  }
+  return arguments;
+}
+
+std::vector<NamedEncoding> Encodings() {
+  const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  std::vector<NamedEncoding> encodings;
+  encodings.reserve(oneof->field_count());
+  for (int i = 0; i < oneof->field_count(); ++i) {
+    encodings.push_back({std::string(oneof->field(i)->name()), oneof->field(i)});
+  }
+  for (const presets::Preset& preset : Presets().presets()) {
+    encodings.push_back({preset.tool_name(), EncodingIn(preset.spec()), &preset});
+  }
+  return encodings;
+}
+
+absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name) {
+  std::vector<std::string> names;
+  for (const NamedEncoding& encoding : Encodings()) {
+    if (encoding.name == name) return encoding;
+    names.push_back(encoding.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("encoding: got \"", name, "\", want one of ", absl::StrJoin(names, ", ")));
+}
+
+const v1::Range* HeadsOf(const v1::TensorSpec& spec) {
+  if (spec.pair().has_heads()) return &spec.pair().heads();
+  return spec.grid().has_heads() ? &spec.grid().heads() : nullptr;
+}
+
+std::string ShortName(const EnumDescriptor& type, absl::string_view value) {
+  return absl::AsciiStrToLower(absl::StripPrefix(value, ValuePrefix(type)));
+}
+
+std::vector<std::string> ShortNames(const EnumDescriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (type.value(i)->number() == 0) continue;
+    names.push_back(ShortName(type, type.value(i)->name()));
+  }
+  return names;
+}
+
+std::string EncodingText(const v1::TensorSpec& spec) {
+  const FieldDescriptor* encoding = EncodingIn(spec);
+  if (encoding == nullptr) return "";
+  std::string text(encoding->name());
+  AppendFields(spec.GetReflection()->GetMessage(spec, encoding), "", &text);
+  return text;
 }
 
 std::string FlagOf(absl::string_view field) {

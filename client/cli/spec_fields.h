@@ -36,12 +36,14 @@ struct NamedEncoding {
   const presets::Preset* preset = nullptr;
 };
 
-// An argument of an encoding, and the first field that has its value.
+// An argument of an encoding: a field that is not nested, by its path
+// ("ladder.base", "layers.N.weight"), or the layout of a table.
 struct Argument {
   std::string name;
+  // The first field that it sets.
   const google::protobuf::FieldDescriptor* field;
-  // True if a preset requires it.
-  bool required = false;
+  // "required", "required with yarn", "optional", or the default.
+  std::string need;
 };
 
 // Returns the messages of TensorSpec's oneof `encoding`, in field order, then
@@ -51,50 +53,16 @@ std::vector<NamedEncoding> Encodings();
 // INVALID_ARGUMENT, with all names, if no encoding has this one.
 absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name);
 
-// Returns the fields that an encoding's name leaves open.
+// Returns the arguments that an encoding's name leaves open.
 std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding);
-std::vector<Argument> ArgumentsOf(const google::protobuf::Descriptor& type);
-
-// Returns whether a field is a message, or several, whose fields are set one by
-// one: "ladder.base", "layers.0.weight".
-bool IsNested(const google::protobuf::FieldDescriptor& field);
-
-// Returns what precedes the names of a nested field's own: "ladder.",
-// "layers.N.".
-std::string NestedPrefix(const Argument& argument);
-
-// Returns the names that an assignment may set: arguments, and for a table its
-// layout.
-std::vector<std::string> SettableNames(const std::vector<Argument>& arguments);
-
-// Returns another field of the same oneof that `message` has; null if none.
-const google::protobuf::FieldDescriptor* RivalOf(const google::protobuf::FieldDescriptor& field,
-                                                 const google::protobuf::Message& message);
-
-// Sets a field of `message` by its name. INVALID_ARGUMENT begins with the name.
-// A range is A:B, or N for 0:N, a list 3,-1,3.
-absl::Status SetField(absl::string_view name, absl::string_view value,
-                      google::protobuf::Message* message);
-
-// Chooses the encoding called `name` and sets its fields. INVALID_ARGUMENT
-// names the encoding or field, the value received and the values accepted.
-absl::Status SetEncoding(const std::string& name, const std::vector<std::string>& assignments,
-                         v1::TensorSpec* spec);
-
-// Returns the field of TensorSpec's oneof `encoding`; null if `spec` has none.
-const google::protobuf::FieldDescriptor* EncodingIn(const v1::TensorSpec& spec);
 
 // Returns an encoding and its fields in the words of SetEncoding; "" if `spec`
 // has none.
 std::string EncodingText(const v1::TensorSpec& spec);
 
-// Returns the value of `type` with this name, in any case, with or without the
-// type's prefix: "bf16", "DATA_TYPE_BF16".
-absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type, absl::string_view text);
-
-// Returns the extent that the encoding of `spec` requires: "table", "pair" or
-// "grid".
-std::string ExtentOf(const v1::TensorSpec& spec);
+// Returns the window of heads of a resolved request; null if heads share their
+// numbers.
+const v1::Range* HeadsOf(const v1::TensorSpec& spec);
 
 // Returns "half" for the value ROTARY_LAYOUT_HALF.
 std::string ShortName(const google::protobuf::EnumDescriptor& type, absl::string_view value);

@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/table_file.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "attnbias/internal/printable.h"
 #include "client/cli/file_io.h"
+#include "client/cli/report.h"
 #include "core/file/regular_file.h"
 #include "core/safetensors/safetensors.h"
 
@@ -53,29 +50,11 @@ absl::Status NotNpy(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file of version 1 or 2: ", why));
 }
 
-absl::StatusOr<v1::DataType> TypeOfDescr(absl::string_view descr) {
-  if (descr == "<f8") return v1::DATA_TYPE_F64;
-  if (descr == "<f4") return v1::DATA_TYPE_F32;
-  if (descr == "<f2") return v1::DATA_TYPE_F16;
-  return absl::InvalidArgumentError(
-      absl::StrCat("dtype: got \"", descr, "\", want \"<f8\", \"<f4\" or \"<f2\""));
-}
-
-absl::StatusOr<std::string> DescrOf(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_F64:
-      return "<f8";
-    case v1::DATA_TYPE_F32:
-      return "<f4";
-    case v1::DATA_TYPE_F16:
-      return "<f2";
-    case v1::DATA_TYPE_I32:
-      return "<i4";
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat(".npy has no ", v1::DataType_Name(type), "; write a .safetensors file"));
-  }
-}
+// Element types of .npy. Learned tables are not of integers.
+constexpr std::pair<v1::DataType, absl::string_view> kDescrs[] = {{v1::DATA_TYPE_F64, "<f8"},
+                                                                  {v1::DATA_TYPE_F32, "<f4"},
+                                                                  {v1::DATA_TYPE_F16, "<f2"},
+                                                                  {v1::DATA_TYPE_I32, "<i4"}};
 
 // Returns the bytes of an array. INVALID_ARGUMENT for a length below 0 or a
 // size that does not fit in 63 bits.
@@ -91,12 +70,8 @@ absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
   return bytes;
 }
 
-struct HeaderPlace {
-  int64_t offset;
-  int64_t size;
-};
-
-absl::StatusOr<HeaderPlace> FindHeader(const RegularFile& file) {
+// Reads the header, which ends at byte `end`.
+absl::StatusOr<std::string> ReadHeader(const RegularFile& file, int64_t* end) {
   // Magic number, version, and a length of two bytes, in version 2 of four.
   if (file.size() < 12) return NotNpy("it is too short");
   const auto start = file.Read(0, 12);
@@ -104,71 +79,62 @@ absl::StatusOr<HeaderPlace> FindHeader(const RegularFile& file) {
   if (!absl::StartsWith(*start, kNpyMagic)) {
     return NotNpy("it does not begin with its magic number");
   }
-  const auto byte = [&](size_t at) {
-    return static_cast<int64_t>(static_cast<unsigned char>((*start)[at]));
-  };
-  if (byte(6) != 1 && byte(6) != 2) {
-    return NotNpy(absl::StrCat("its version is ", byte(6)));
+  const int version = static_cast<unsigned char>((*start)[6]);
+  if (version != 1 && version != 2) {
+    return NotNpy(absl::StrCat("its version is ", version));
   }
-  HeaderPlace place = {10, byte(8) | byte(9) << 8};
-  if (byte(6) == 2) {
-    place = {12, place.size | byte(10) << 16 | byte(11) << 24};
+  uint32_t size = 0;
+  std::memcpy(&size, start->data() + 8, version == 1 ? 2 : 4);
+  const int64_t begin = version == 1 ? 10 : 12;
+  *end = begin + size;
+  if (size > kMaxHeaderBytes || *end > file.size()) {
+    return NotNpy(absl::StrCat("its header claims ", size, " bytes"));
   }
-  if (place.size > kMaxHeaderBytes || place.size > file.size() - place.offset) {
-    return NotNpy(absl::StrCat("its header claims ", place.size, " bytes"));
-  }
-  return place;
+  return file.Read(begin, *end);
 }
 
-// Returns what follows `'key':` in the header, a Python dictionary literal
-// whose keys come in any order; empty if nothing does.
-absl::string_view ValueOf(absl::string_view header, absl::string_view key) {
-  const std::string quoted = absl::StrCat("'", key, "'");
-  const size_t at = header.find(quoted);
-  if (at == absl::string_view::npos) return "";
-  header = absl::StripLeadingAsciiWhitespace(header.substr(at + quoted.size()));
-  if (!absl::ConsumePrefix(&header, ":")) return "";
-  return absl::StripLeadingAsciiWhitespace(header);
-}
-
-// Returns the text between `open` and `close` at the front of a value.
-std::optional<absl::string_view> Between(absl::string_view value, char open, char close) {
-  if (value.empty() || value[0] != open) return std::nullopt;
-  const size_t end = value.find(close, 1);
-  if (end == absl::string_view::npos) return std::nullopt;
-  return value.substr(1, end - 1);
-}
-
+// Parses a Python dictionary literal, whose keys come in any order.
 absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
+  const json fields = json::parse(absl::StrReplaceAll(header, {{"'", "\""},
+                                                               {"(", "["},
+                                                               {")", "]"},
+                                                               {",)", "]"},
+                                                               {", )", "]"},
+                                                               {", }", "}"},
+                                                               {"True", "true"},
+                                                               {"False", "false"}}),
+                                  nullptr, /*allow_exceptions=*/false);
+  if (!fields.is_object()) return NotNpy("its header is not a dictionary");
+  const json descr = fields.value("descr", json());
+  const json order = fields.value("fortran_order", json());
+  const json shape = fields.value("shape", json());
+  if (!descr.is_string()) return NotNpy("no descr");
   v1::InlineTable table;
-  const auto descr = Between(ValueOf(header, "descr"), '\'', '\'');
-  if (!descr.has_value()) return NotNpy("no descr");
-  const auto type = TypeOfDescr(*descr);
-  if (!type.ok()) return type.status();
-  table.set_data_type(*type);
-  const absl::string_view order = ValueOf(header, "fortran_order");
-  if (absl::StartsWith(order, "True")) {
+  for (const auto& [type, name] : kDescrs) {
+    if (descr == std::string(name) && type != v1::DATA_TYPE_I32) table.set_data_type(type);
+  }
+  if (table.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype: got ", descr.dump(), ", want \"<f8\", \"<f4\" or \"<f2\""));
+  }
+  if (order == true) {
     return absl::InvalidArgumentError("order: got Fortran's, want C's (numpy.ascontiguousarray)");
   }
-  if (!absl::StartsWith(order, "False")) return NotNpy("no fortran_order");
-  const auto shape = Between(ValueOf(header, "shape"), '(', ')');
-  if (!shape.has_value()) return NotNpy("no shape");
-  for (const absl::string_view length : absl::StrSplit(*shape, ',', absl::SkipWhitespace())) {
-    int64_t value = 0;
-    if (!absl::SimpleAtoi(length, &value)) {
-      return NotNpy(absl::StrCat("its shape is (", *shape, ")"));
+  if (order != false) return NotNpy("no fortran_order");
+  if (!shape.is_array()) return NotNpy("no shape");
+  for (const json& length : shape) {
+    if (!length.is_number_integer()) {
+      return NotNpy(absl::StrCat("its shape is ", shape.dump()));
     }
-    table.add_shape(value);
+    table.add_shape(length.get<int64_t>());
   }
   return table;
 }
 
 // Reads F64, F32 or F16 of versions 1 and 2, little-endian and in C order.
 absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
-  const auto place = FindHeader(file);
-  if (!place.ok()) return place.status();
-  const int64_t begin = place->offset + place->size;
-  const auto header = file.Read(place->offset, begin);
+  int64_t begin = 0;
+  const auto header = ReadHeader(file, &begin);
   if (!header.ok()) return header.status();
   auto table = ParseHeader(*header);
   if (!table.ok()) return table.status();
@@ -192,10 +158,14 @@ absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
 // Returns all that precedes the array's bytes. INVALID_ARGUMENT for BF16, which
 // .npy cannot express.
 absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
-  const auto descr = DescrOf(part.data_type());
-  if (!descr.ok()) return descr.status();
+  const auto* const descr =
+      absl::c_find_if(kDescrs, [&](const auto& each) { return each.first == part.data_type(); });
+  if (descr == std::end(kDescrs)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--out: .npy has no ", v1::DataType_Name(part.data_type()), "; write a .safetensors file"));
+  }
   std::string header =
-      absl::StrCat("{'descr': '", *descr, "', 'fortran_order': False, 'shape': (",
+      absl::StrCat("{'descr': '", descr->second, "', 'fortran_order': False, 'shape': (",
                    absl::StrJoin(part.shape(), ", "), part.shape_size() == 1 ? "," : "", "), }");
   // Magic number, version and length are ten bytes, the newline is one.
   const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
@@ -204,15 +174,6 @@ absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   const size_t size = header.size();
   const char prefix[] = {1, 0, static_cast<char>(size & 0xff), static_cast<char>(size >> 8)};
   return absl::StrCat(kNpyMagic, absl::string_view(prefix, sizeof(prefix)), header);
-}
-
-absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
-  if (!status.ok()) return absl::InternalError(status.ToString());
-  return text;
 }
 
 // Returns the number of rows, or of columns, of a window of pairs.
@@ -226,13 +187,11 @@ std::string IndexOfZero(int64_t first, int64_t length) {
 }
 
 // Returns the metadata of docs/protocol.md, as the Python client writes it.
-absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
+json Metadata(const v1::TensorHeader& header) {
   const v1::TensorSpec& spec = header.resolved_spec();
-  const auto text = ToJson(spec);
-  if (!text.ok()) return text.status();
   json metadata = {{"attnbias.fingerprint", header.fingerprint()},
                    {"attnbias.encoding_fingerprint", header.encoding_fingerprint()},
-                   {"attnbias.resolved_spec", *text}};
+                   {"attnbias.resolved_spec", JsonOf(spec)}};
   if (!header.column_axes().empty()) {
     metadata["attnbias.column_axes"] = absl::StrJoin(header.column_axes(), ",");
   }
@@ -263,15 +222,6 @@ absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
   return metadata;
 }
 
-absl::StatusOr<v1::DataType> TypeOfDtype(const std::string& dtype) {
-  if (dtype == "F64") return v1::DATA_TYPE_F64;
-  if (dtype == "F32") return v1::DATA_TYPE_F32;
-  if (dtype == "F16") return v1::DATA_TYPE_F16;
-  if (dtype == "BF16") return v1::DATA_TYPE_BF16;
-  return absl::InvalidArgumentError(
-      absl::StrCat("dtype: got \"", dtype, "\", want F64, F32, F16 or BF16"));
-}
-
 absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file, const std::string& name) {
   if (const SafetensorsEntry* entry = file.FindOrOnly(name)) return *entry;
   const auto add_name = [&](std::string* out, const SafetensorsEntry& entry) {
@@ -288,15 +238,19 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
                                                 const std::string& name) {
   const auto tensor = FindTensor(file, name);
   if (!tensor.ok()) return tensor.status();
-  const auto type = TypeOfDtype(tensor->dtype);
-  if (!type.ok()) return type.status();
+  v1::DataType type;
+  if (!v1::DataType_Parse(absl::StrCat("DATA_TYPE_", tensor->dtype), &type) ||
+      type == v1::DATA_TYPE_I32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype: got \"", tensor->dtype, "\", want F64, F32, F16 or BF16"));
+  }
   if (absl::Status status = CheckSize(tensor->bytes()); !status.ok()) {
     return status;
   }
   auto data = file.Read(*tensor);
   if (!data.ok()) return data.status();
   v1::InlineTable table;
-  table.set_data_type(*type);
+  table.set_data_type(type);
   table.mutable_shape()->Add(tensor->shape.begin(), tensor->shape.end());
   table.set_data(*std::move(data));
   return table;
@@ -305,11 +259,8 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
 // Returns all that precedes the payload. Each part of `header` becomes a tensor
 // of its name; docs/protocol.md lists the metadata. The payload begins at a
 // multiple of 64 bytes.
-absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header) {
-  auto metadata = Metadata(header);
-  if (!metadata.ok()) return metadata.status();
-  json description;
-  description["__metadata__"] = *std::move(metadata);
+std::string SafetensorsHead(const v1::TensorHeader& header) {
+  json description = {{"__metadata__", Metadata(header)}};
   for (const v1::TensorPart& part : header.parts()) {
     const std::string& type = v1::DataType_Name(part.data_type());
     description[part.name()] = {
@@ -319,11 +270,8 @@ absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header) {
   }
   std::string text = description.dump();
   while ((kSizeBytes + text.size()) % kAlignment != 0) text.push_back(' ');
-  std::string size(kSizeBytes, '\0');
-  for (size_t i = 0; i < kSizeBytes; ++i) {
-    size[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
-  }
-  return size + text;
+  const uint64_t size = text.size();
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&size), kSizeBytes), text);
 }
 
 absl::string_view AsText(absl::Span<const std::byte> bytes) {
@@ -335,7 +283,7 @@ absl::StatusOr<int> FindPart(const v1::TensorHeader& header, const std::string& 
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
     if (header.parts(i).name() == name) return i;
-    names.push_back(internal::Excerpt(header.parts(i).name()));
+    names.push_back(header.parts(i).name());
   }
   const std::string known = absl::StrJoin(names, ", ");
   if (!name.empty()) {
@@ -369,20 +317,6 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
   return absl::Status(table.status().code(), absl::StrCat(name, ": ", table.status().message()));
 }
 
-absl::Status CheckOutput(const std::string& path, v1::DataType type) {
-  if (path == kStandardOutput || absl::EndsWith(path, kSafetensors)) {
-    return absl::OkStatus();
-  }
-  if (!absl::EndsWith(path, kNpy)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--out: got ", path, ", want a name ending in .npy or .safetensors, or -"));
-  }
-  if (type == v1::DATA_TYPE_BF16) {
-    return absl::InvalidArgumentError("--out: .npy has no bf16; write a .safetensors file");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
                                                       const std::string& part) {
   if (part.empty()) return tensor.bytes();
@@ -394,16 +328,12 @@ absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part) {
   if (!absl::EndsWith(path, kNpy)) {
-    const auto header = SafetensorsHead(tensor.header());
-    if (!header.ok()) return header.status();
-    return WriteFileAtomically(path, {*header, AsText(tensor.bytes())});
+    return WriteFileAtomically(path, {SafetensorsHead(tensor.header()), AsText(tensor.bytes())});
   }
   const absl::StatusOr<int> index = FindPart(tensor.header(), part);
   if (!index.ok()) return index.status();
   const auto header = NpyHeader(tensor.header().parts(*index));
-  if (!header.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--out: ", header.status().message()));
-  }
+  if (!header.ok()) return header.status();
   return WriteFileAtomically(path, {*header, AsText(tensor.part(*index))});
 }
 

@@ -22,10 +22,6 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 // Output name of the tensor's bare bytes on the standard output.
 inline constexpr absl::string_view kStandardOutput = "-";
 
-// Returns INVALID_ARGUMENT if a file of this name cannot hold a tensor of
-// `type`. Called before the tensor is fetched.
-absl::Status CheckOutput(const std::string& path, v1::DataType type);
-
 // Returns the bytes of `part`, or of all parts if that is empty.
 absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
                                                       const std::string& part);

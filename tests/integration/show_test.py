@@ -96,7 +96,7 @@ def test_shows_terabyte_tensor_from_compact_form(shared_server: Server) -> None:
     line = ["alibi", "num_heads=4", *lengths(1000000, 1000000), "--causal"]
     lines = run_tool(shared_server.address, "show", *line).splitlines()
     assert lines[0].endswith("keys across, 37 x 73 of 1000000 x 1000000")
-    assert lines[-1].endswith("0   // masked")
+    assert lines[-1].endswith("@ 0, /: masked")
 
 
 def test_show_rejects_oversized_download(shared_server: Server) -> None:

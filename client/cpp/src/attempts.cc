@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -32,20 +31,9 @@ CallEnd CallEnd::Of(grpc::Status status, const grpc::ClientContext& context) {
   return end;
 }
 
-RetryState::RetryState(std::optional<int> max_attempts, std::function<double()> jitter)
-    : max_attempts_(max_attempts), jitter_(std::move(jitter)) {}
-
-absl::Duration RetryState::Backoff(absl::Duration left) {
-  absl::Duration backoff = kFirstBackoff;
-  for (int i = 1; i < failures_ && backoff < kLargestBackoff; ++i) {
-    backoff *= 2;
-  }
-  // Full jitter keeps callers that failed together from retrying together. Half
-  // of the time at most leaves some for a last attempt.
-  return std::min({backoff, kLargestBackoff, left / 2}) * jitter_();
-}
-
-std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end, absl::Duration left) {
+std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
+                                        std::optional<int> max_attempts, absl::Duration left,
+                                        double jitter) {
   const std::optional<absl::Duration> info = RetryDelay(end.status);
   const grpc::StatusCode code = end.status.error_code();
   const bool worth_it = code == grpc::StatusCode::UNAVAILABLE ||
@@ -54,7 +42,7 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end, absl::Du
                         absl::StrContains(end.status.error_message(), "RST_STREAM") ||
                         (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
                          (info.has_value() || end.pushback.has_value()));
-  if (!worth_it || ++failures_ == max_attempts_ || left < kFirstBackoff) {
+  if (!worth_it || failures == max_attempts || left < kFirstBackoff) {
     return std::nullopt;
   }
   absl::Duration least = info.value_or(absl::ZeroDuration());
@@ -65,7 +53,10 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end, absl::Du
     }
     least = absl::Milliseconds(milliseconds);
   }
-  return std::max(Backoff(left), least);
+  // Full jitter keeps callers that failed together from retrying together. Half
+  // of the time at most leaves some for a last attempt.
+  const absl::Duration backoff = kFirstBackoff * (1 << std::min(failures - 1, 5));
+  return std::max(std::min({backoff, kLargestBackoff, left / 2}) * jitter, least);
 }
 
 Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel, BearerToken* token,
@@ -75,10 +66,7 @@ Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel, BearerT
       token_(token),
       reached_(*reached),
       deadline_(absl::Now() + options.timeout),
-      connect_deadline_(absl::Now() + std::min(options.connect_timeout, options.timeout)),
-      state_(options.max_attempts, [random = std::minstd_rand(std::random_device{}())]() mutable {
-        return std::uniform_real_distribution<>(0, 1)(random);
-      }) {}
+      connect_deadline_(absl::Now() + std::min(options.connect_timeout, options.timeout)) {}
 
 bool Attempts::IsReached() const {
   if (!reached_ && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
@@ -124,7 +112,9 @@ absl::Status Attempts::ErrorOf(const grpc::Status& status) const {
 
 bool Attempts::WaitAfter(const CallEnd& end) {
   const absl::Time now = absl::Now();
-  const std::optional<absl::Duration> delay = state_.NextDelay(end, End() - now);
+  const std::optional<absl::Duration> delay =
+      NextDelay(end, ++failures_, options_.max_attempts, End() - now,
+                std::uniform_real_distribution<>(0, 1)(random_));
   if (!delay.has_value() || now + *delay >= End()) return false;
   if (options_.on_retry) options_.on_retry(ErrorOf(end.status));
   WaitUntil(now + *delay);

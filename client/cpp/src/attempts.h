@@ -8,8 +8,8 @@
 #include <grpcpp/support/status.h>
 
 #include <atomic>
-#include <functional>
 #include <optional>
+#include <random>
 #include <string>
 
 #include "absl/time/time.h"
@@ -28,27 +28,13 @@ struct CallEnd {
   static CallEnd Of(grpc::Status status, const grpc::ClientContext& context);
 };
 
-// Decides about the attempts of one call, without waiting or reading a clock.
-class RetryState {
- public:
-  // `jitter` returns numbers in [0, 1).
-  RetryState(std::optional<int> max_attempts, std::function<double()> jitter);
-
-  // Returns the wait before the next attempt, or nothing if this end is final.
-  // `left` is the remaining time of the call. The least wait is the pushback,
-  // or else RetryInfo's. A negative pushback forbids another attempt.
-  std::optional<absl::Duration> NextDelay(const CallEnd& end, absl::Duration left);
-
-  // Resets the count of failures after an attempt that brought bytes.
-  void Progressed() { failures_ = 0; }
-
- private:
-  absl::Duration Backoff(absl::Duration left);
-
-  const std::optional<int> max_attempts_;
-  const std::function<double()> jitter_;
-  int failures_ = 0;
-};
+// Returns the wait before the next attempt, or nothing if this end is final.
+// `failures` counts failed attempts in a row, this one included; `left` is the
+// remaining time of the call, `jitter` in [0, 1). The least wait is the pushback,
+// or else RetryInfo's. A negative pushback forbids another attempt.
+std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
+                                        std::optional<int> max_attempts, absl::Duration left,
+                                        double jitter);
 
 // Makes the attempts of one call on one thread.
 class Attempts {
@@ -69,8 +55,8 @@ class Attempts {
   // Waits until the next attempt may begin; returns false if there is none.
   bool WaitAfter(const CallEnd& end);
 
-  // Resets the count of failures.
-  void Progressed() { state_.Progressed(); }
+  // Resets the count of failures after an attempt that brought bytes.
+  void Progressed() { failures_ = 0; }
 
  private:
   bool IsReached() const;
@@ -84,7 +70,8 @@ class Attempts {
   std::atomic<bool>& reached_;
   const absl::Time deadline_;
   const absl::Time connect_deadline_;
-  RetryState state_;
+  std::minstd_rand random_{std::random_device{}()};
+  int failures_ = 0;
 };
 
 }  // namespace attnbias

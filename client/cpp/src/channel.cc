@@ -13,12 +13,17 @@
 #include "client/cpp/src/target.h"
 
 namespace attnbias {
-namespace {
 
-using Options = std::map<std::string, std::variant<int, std::string>>;
-
-const Options& Defaults() {
-  static const auto* const defaults = new Options{
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
+  std::map<std::string, std::variant<int, std::string>> merged = options.channel_options;
+  if (IsOnThisMachine(options.target)) {
+    // A proxy named in the environment cannot reach it.
+    merged.insert({GRPC_ARG_ENABLE_HTTP_PROXY, 0});
+  }
+  if (!options.tls->server_name.empty()) {
+    merged.insert({GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
+  }
+  merged.insert({
       // Spreads calls over all replicas and leaves out one that has gone.
       {GRPC_ARG_LB_POLICY_NAME, "round_robin"},
       // gRPC's default of 30 s exceeds the 5 s in which a replica is replaced.
@@ -42,22 +47,7 @@ const Options& Defaults() {
       {GRPC_ARG_HTTP2_BDP_PROBE, 0},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1},  // HTTP/2's own limit
-  };
-  return *defaults;
-}
-
-}  // namespace
-
-std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
-  Options merged = options.channel_options;
-  if (IsOnThisMachine(options.target)) {
-    // A proxy named in the environment cannot reach it.
-    merged.insert({GRPC_ARG_ENABLE_HTTP_PROXY, 0});
-  }
-  if (!options.tls->server_name.empty()) {
-    merged.insert({GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
-  }
-  merged.insert(Defaults().begin(), Defaults().end());
+  });
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : merged) {
     if (const int* number = std::get_if<int>(&value)) {

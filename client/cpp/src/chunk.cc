@@ -24,22 +24,18 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-constexpr uint32_t Tag(int field, WireFormatLite::WireType type) {
-  return (static_cast<uint32_t>(field) << 3) | static_cast<uint32_t>(type);
-}
-
-constexpr uint32_t kHeaderTag =
-    Tag(v1::StreamTensorResponse::kHeaderFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-constexpr uint32_t kOffsetTag =
-    Tag(v1::StreamTensorResponse::kOffsetFieldNumber, WireFormatLite::WIRETYPE_VARINT);
-constexpr uint32_t kCrcTag =
-    Tag(v1::StreamTensorResponse::kCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
-constexpr uint32_t kHeaderCrcTag =
-    Tag(v1::StreamTensorResponse::kHeaderCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
-constexpr uint32_t kRequestCrcTag =
-    Tag(v1::StreamTensorResponse::kRequestCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
-constexpr uint32_t kDataTag =
-    Tag(v1::StreamTensorResponse::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kHeaderTag = WireFormatLite::MakeTag(
+    v1::StreamTensorResponse::kHeaderFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kOffsetTag = WireFormatLite::MakeTag(
+    v1::StreamTensorResponse::kOffsetFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kCrcTag = WireFormatLite::MakeTag(v1::StreamTensorResponse::kCrc32CFieldNumber,
+                                                     WireFormatLite::WIRETYPE_FIXED32);
+constexpr uint32_t kHeaderCrcTag = WireFormatLite::MakeTag(
+    v1::StreamTensorResponse::kHeaderCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
+constexpr uint32_t kRequestCrcTag = WireFormatLite::MakeTag(
+    v1::StreamTensorResponse::kRequestCrc32CFieldNumber, WireFormatLite::WIRETYPE_FIXED32);
+constexpr uint32_t kDataTag = WireFormatLite::MakeTag(v1::StreamTensorResponse::kDataFieldNumber,
+                                                      WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 absl::Status Malformed() { return absl::DataLossError("message: it is not protobuf"); }
 
@@ -81,11 +77,9 @@ class ChunkReader {
 
   absl::StatusOr<Chunk> Read() {
     while (const uint32_t tag = in_.ReadTag()) {
-      if (const absl::Status status = ReadField(tag); !status.ok()) {
-        return status;
-      }
+      if (!ReadField(tag)) return error_;
     }
-    if (!in_.ConsumedEntireMessage()) return Malformed();
+    if (!in_.ConsumedEntireMessage()) return error_;
     if (room_.has_value() && computed_crc_ != sent_crc_) {
       return absl::DataLossError(absl::StrCat("chunk: ", chunk_.size, " bytes at offset ",
                                               chunk_.offset, " have CRC-32C ", Hex(computed_crc_),
@@ -99,27 +93,27 @@ class ChunkReader {
   }
 
  private:
-  absl::Status ReadField(uint32_t tag) {
+  // Returns false if the field is refused; error_ is then the reason.
+  bool ReadField(uint32_t tag) {
     switch (tag) {
       case kHeaderTag:
-        return ReadHeader() ? absl::OkStatus() : Malformed();
+        return ReadHeader();
       case kOffsetTag: {
         uint64_t offset = 0;
-        if (!in_.ReadVarint64(&offset)) return Malformed();
+        const bool is_read = in_.ReadVarint64(&offset);
         chunk_.offset = static_cast<int64_t>(offset);
-        return absl::OkStatus();
+        return is_read;
       }
       case kCrcTag:
-        return in_.ReadLittleEndian32(&sent_crc_) ? absl::OkStatus() : Malformed();
+        return in_.ReadLittleEndian32(&sent_crc_);
       case kHeaderCrcTag:
-        return in_.ReadLittleEndian32(&sent_header_crc_.emplace()) ? absl::OkStatus() : Malformed();
+        return in_.ReadLittleEndian32(&sent_header_crc_.emplace());
       case kRequestCrcTag:
-        return in_.ReadLittleEndian32(&chunk_.request_crc32c.emplace()) ? absl::OkStatus()
-                                                                        : Malformed();
+        return in_.ReadLittleEndian32(&chunk_.request_crc32c.emplace());
       case kDataTag:
         return ReadData();
       default:
-        return WireFormatLite::SkipField(&in_, tag) ? absl::OkStatus() : Malformed();
+        return WireFormatLite::SkipField(&in_, tag);
     }
   }
 
@@ -146,23 +140,22 @@ class ChunkReader {
   }
 
   // The last of several occurrences counts, as in protobuf.
-  absl::Status ReadData() {
+  bool ReadData() {
     uint32_t size = 0;
-    if (!in_.ReadVarint32(&size)) return Malformed();
-    if (!room_.has_value()) {
-      return in_.Skip(static_cast<int>(size)) ? absl::OkStatus() : Malformed();
-    }
+    if (!in_.ReadVarint32(&size)) return false;
+    if (!room_.has_value()) return in_.Skip(static_cast<int>(size));
     if (size > room_->size()) {
-      return absl::DataLossError(absl::StrCat("chunk: got ", size,
-                                              " bytes of data, want at most the ", room_->size(),
-                                              " that are missing"));
+      error_ =
+          absl::DataLossError(absl::StrCat("chunk: got ", size, " bytes of data, want at most the ",
+                                           room_->size(), " that are missing"));
+      return false;
     }
     chunk_.size = size;
     computed_crc_ = 0;
     for (std::byte* to = room_->data(); size > 0;) {
       const void* from = nullptr;
       int run = 0;
-      if (!in_.GetDirectBufferPointer(&from, &run)) return Malformed();
+      if (!in_.GetDirectBufferPointer(&from, &run)) return false;
       run = static_cast<int>(std::min<uint32_t>(run, size));
       computed_crc_ = ExtendCrc32c(computed_crc_, from, run);
       copy_(to, static_cast<const std::byte*>(from), run);
@@ -170,12 +163,13 @@ class ChunkReader {
       to += run;
       size -= run;
     }
-    return absl::OkStatus();
+    return true;
   }
 
   CodedInputStream& in_;
   const std::optional<absl::Span<std::byte>> room_;
   void (*const copy_)(std::byte*, const std::byte*, size_t);
+  absl::Status error_ = Malformed();
   Chunk chunk_;
   uint32_t sent_crc_ = 0;
   uint32_t computed_crc_ = 0;

@@ -89,16 +89,6 @@ absl::Status Validate(const ClientOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
-  // aligned_alloc wants a positive multiple of the alignment.
-  const size_t padded = (static_cast<size_t>(size) / kAlignment + 1) * kAlignment;
-  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded)));
-  if (bytes == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("tensor: no memory for its ", size, " bytes"));
-  }
-  return bytes;
-}
-
 // A call whose messages stay as gRPC received them, in slices, so that payload
 // is copied once and never through a protobuf message. For one thread. The
 // destructor cancels the call unless it has ended.
@@ -196,7 +186,11 @@ class Download {
       // Once every byte is checked, the stream may end in any way.
       if (has_header_ && at_ == total_bytes()) return std::move(header_);
       const grpc::StatusCode code = end->status.error_code();
-      if (code == grpc::StatusCode::OK) return EndedEarly();
+      if (code == grpc::StatusCode::OK) {
+        return absl::DataLossError(
+            has_header_ ? absl::StrCat("stream: ended after ", at_, " bytes, want ", total_bytes())
+                        : "stream: ended without a header");
+      }
       if (before > 0 && !has_restarted &&
           (code == grpc::StatusCode::FAILED_PRECONDITION || code == grpc::StatusCode::NOT_FOUND)) {
         // A table has changed or is gone, perhaps only on some replicas. So all
@@ -228,14 +222,6 @@ class Download {
       if (!read.ok()) return read;
     }
     return stream.Finish();
-  }
-
-  absl::Status EndedEarly() const {
-    if (!has_header_) {
-      return absl::DataLossError("stream: ended without a header");
-    }
-    return absl::DataLossError(
-        absl::StrCat("stream: ended after ", at_, " bytes, want ", total_bytes()));
   }
 
   absl::Status ReadMessage(grpc::ByteBuffer* message) {
@@ -376,11 +362,14 @@ absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec, const ProgressFn&
   auto header = connection_->Fetch(
       spec,
       [&bytes](const v1::TensorHeader& h) -> absl::StatusOr<absl::Span<std::byte>> {
+        const auto size = static_cast<size_t>(h.total_bytes());
         bytes.reset();
-        auto allocated = Allocate(h.total_bytes());
-        if (!allocated.ok()) return allocated.status();
-        bytes = *std::move(allocated);
-        return absl::MakeSpan(bytes.get(), static_cast<size_t>(h.total_bytes()));
+        // aligned_alloc wants a positive multiple of the alignment.
+        bytes.reset(static_cast<std::byte*>(
+            std::aligned_alloc(kAlignment, (size / kAlignment + 1) * kAlignment)));
+        if (bytes != nullptr) return absl::MakeSpan(bytes.get(), size);
+        return absl::ResourceExhaustedError(
+            absl::StrCat("tensor: no memory for its ", size, " bytes"));
       },
       progress);
   if (!header.ok()) return header.status();

@@ -24,8 +24,6 @@ constexpr size_t kMostNameBytes = 64;
 constexpr int kMostAxes = 64;
 // Beyond all positions, so that sums of a few do not overflow.
 constexpr int64_t kMostPosition = int64_t{1} << 42;
-// Maximum number of listed parts that an error names.
-constexpr size_t kMostParts = 16;
 
 absl::Status CheckFingerprint(absl::string_view field, const std::string& value) {
   const auto is_digit = [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); };
@@ -136,19 +134,12 @@ absl::Status CheckColumns(const v1::TensorHeader& header) {
   return absl::DataLossError("header.column_axes: got other columns, want those of the parts");
 }
 
-// Lists the first parts of a header for an error.
+// Returns the beginning of a header's parts for an error.
 std::string PartsAsText(const v1::TensorHeader& header) {
-  std::vector<std::string> parts;
-  for (const v1::TensorPart& part : header.parts()) {
-    if (parts.size() == kMostParts) {
-      parts.push_back("...");
-      break;
-    }
-    parts.push_back(absl::StrCat(
-        part.name(), " ", v1::DataType_Name(part.data_type()), " ", v1::Form_Name(part.form()),
-        " [", absl::StrJoin(part.shape(), ", "), "] from ", part.first_relative_position()));
-  }
-  return absl::StrCat("[", absl::StrJoin(parts, ", "), "]");
+  const auto add_part = [](std::string* text, const v1::TensorPart& part) {
+    absl::StrAppend(text, "{", part.ShortDebugString(), "}");
+  };
+  return internal::Excerpt(absl::StrJoin(header.parts(), ", ", add_part));
 }
 
 }  // namespace

@@ -86,11 +86,6 @@ std::optional<std::string> Meaning(absl::string_view report, const ClientOptions
   return std::nullopt;
 }
 
-std::string NothingAnswers(const ClientOptions& options) {
-  return absl::StrCat("nothing answers at ", options.target,
-                      ": is the server running? attnbias-server starts one");
-}
-
 // Splits "host:port" or "[host]:port".
 std::pair<std::string, std::string> Split(const std::string& place) {
   const size_t colon = place.rfind(':');
@@ -174,7 +169,9 @@ std::string ReasonIn(const std::string& report) {
 
 // Explains gRPC's report on the last address.
 std::string WhyUnreached(absl::string_view report, const ClientOptions& options) {
-  return Meaning(report, options).value_or(NothingAnswers(options));
+  return Meaning(report, options)
+      .value_or(absl::StrCat("nothing answers at ", options.target,
+                             ": is the server running? attnbias-server starts one"));
 }
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";

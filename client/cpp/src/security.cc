@@ -109,7 +109,12 @@ absl::StatusOr<Certificate> ReadCertificate(const std::string& path, absl::strin
   return Refused(name, path, "a PEM file with certificates");
 }
 
-absl::Status CheckPair(const TlsOptions& tls, const Names& names) {
+absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
+  if (!tls.ca_file.empty()) {
+    const auto certificate = ReadCertificate(tls.ca_file, names.ca);
+    if (!certificate.ok()) return certificate.status();
+  }
+  if (tls.cert_file.empty() && tls.key_file.empty()) return absl::OkStatus();
   if (tls.key_file.empty()) {
     return Refused(names.cert, tls.cert_file, absl::StrCat(names.key, " with it"));
   }
@@ -130,63 +135,8 @@ absl::Status CheckPair(const TlsOptions& tls, const Names& names) {
       absl::StrCat("the PEM file, not encrypted, of the key of \"", tls.cert_file, "\""));
 }
 
-absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
-  if (!tls.ca_file.empty()) {
-    const auto certificate = ReadCertificate(tls.ca_file, names.ca);
-    if (!certificate.ok()) return certificate.status();
-  }
-  if (tls.cert_file.empty() && tls.key_file.empty()) return absl::OkStatus();
-  return CheckPair(tls, names);
-}
-
 constexpr char kTokenVariable[] = "ATTNBIAS_CLIENT_TOKEN";
 constexpr char kTokenFileVariable[] = "ATTNBIAS_CLIENT_TOKEN_FILE";
-
-// The source of a token. Path and token are empty if there is none.
-struct Source {
-  std::string name;
-  std::string path = "";
-  std::string token = "";
-};
-
-Source SourceFromEnvironment() {
-  const std::string path = Variable(kTokenFileVariable);
-  if (!path.empty()) return {.name = kTokenFileVariable, .path = path};
-  const std::string token = Variable(kTokenVariable);
-  if (!token.empty()) return {.name = kTokenVariable, .token = token};
-  return {};
-}
-
-bool SaysWhoCalls(const ClientOptions& options) {
-  return absl::c_any_of(options.metadata, [](const auto& pair) {
-    return absl::EqualsIgnoreCase(pair.first, "authorization");
-  });
-}
-
-absl::StatusOr<Source> SourceOf(const ClientOptions& options) {
-  const std::string path = options.token_file.value_or("");
-  const std::string token = options.token.value_or("");
-  if (!path.empty() && !token.empty()) {
-    return absl::InvalidArgumentError(
-        "token: got one together with token_file, want one of the two");
-  }
-  if (SaysWhoCalls(options)) {
-    if (path.empty() && token.empty()) return Source();
-    return absl::InvalidArgumentError(
-        absl::StrCat(token.empty() ? "token_file" : "token",
-                     ": got one together with \"authorization\" in metadata, want one of the two"));
-  }
-  if (!path.empty()) return Source{.name = "token_file", .path = path};
-  if (!token.empty()) return Source{.name = "token", .token = token};
-  if (options.token.has_value() || options.token_file.has_value()) {
-    return Source();
-  }
-  return SourceFromEnvironment();
-}
-
-bool IsToken(absl::string_view text) {
-  return !text.empty() && absl::c_all_of(text, absl::ascii_isgraph);
-}
 
 }  // namespace
 
@@ -214,44 +164,52 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls) {
 }
 
 absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(const ClientOptions& options) {
-  absl::StatusOr<Source> source = SourceOf(options);
-  if (!source.ok()) return source.status();
-  if (source->name.empty()) return nullptr;
-  std::unique_ptr<BearerToken> made(new BearerToken(source->name));
-  if (source->path.empty()) {
-    if (!IsToken(source->token)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(source->name, ": got text that is not a token; want visible characters ",
-                       "of ASCII, without spaces"));
-    }
-    made->token_ = std::move(source->token);
-    return made;
+  std::string path = options.token_file.value_or("");
+  std::string token = options.token.value_or("");
+  std::string name = path.empty() ? "token" : "token_file";
+  if (!path.empty() && !token.empty()) {
+    return absl::InvalidArgumentError(
+        "token: got one together with token_file, want one of the two");
   }
-  made->path_ = std::move(source->path);
-  absl::StatusOr<std::string> token = made->ReadFile();
-  if (!token.ok()) return token.status();
-  made->token_ = *std::move(token);
+  if (absl::c_any_of(options.metadata, [](const auto& pair) {
+        return absl::EqualsIgnoreCase(pair.first, "authorization");
+      })) {
+    if (path.empty() && token.empty()) return nullptr;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": got one together with \"authorization\" in metadata, want one of the two"));
+  }
+  if (!options.token.has_value() && !options.token_file.has_value()) {
+    path = Variable(kTokenFileVariable);
+    token = path.empty() ? Variable(kTokenVariable) : "";
+    name = path.empty() ? kTokenVariable : kTokenFileVariable;
+  }
+  if (path.empty() && token.empty()) return nullptr;
+  std::unique_ptr<BearerToken> made(new BearerToken(name, path, token));
+  if (absl::Status status = made->Read(); !status.ok()) return status;
   return made;
 }
 
 std::string BearerToken::Authorization() {
   const std::lock_guard lock(mutex_);
-  if (!path_.empty()) {
-    if (absl::StatusOr<std::string> token = ReadFile(); token.ok()) {
-      token_ = *std::move(token);
-    }
-  }
+  if (!path_.empty()) Read().IgnoreError();
   return absl::StrCat("Bearer ", token_);
 }
 
-absl::StatusOr<std::string> BearerToken::ReadFile() const {
-  const absl::StatusOr<std::string> text = ReadSmallFile(path_, name_);
-  if (!text.ok()) return text.status();
-  const absl::string_view token = absl::StripAsciiWhitespace(*text);
-  if (IsToken(token)) return std::string(token);
-  return absl::InvalidArgumentError(absl::StrCat(name_, ": got \"", path_,
-                                                 "\", which does not hold a token; want ",
-                                                 "visible characters of ASCII, without spaces"));
+absl::Status BearerToken::Read() {
+  std::string text = token_;
+  std::string got = "text that is not";
+  if (!path_.empty()) {
+    absl::StatusOr<std::string> file = ReadSmallFile(path_, name_);
+    if (!file.ok()) return file.status();
+    text = std::string(absl::StripAsciiWhitespace(*file));
+    got = absl::StrCat("\"", path_, "\", which does not hold");
+  }
+  if (text.empty() || !absl::c_all_of(text, absl::ascii_isgraph)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name_, ": got ", got, " a token; want visible characters of ASCII, without spaces"));
+  }
+  token_ = std::move(text);
+  return absl::OkStatus();
 }
 
 }  // namespace attnbias

@@ -38,12 +38,14 @@ class BearerToken {
   std::string Authorization();
 
  private:
-  explicit BearerToken(std::string name) : name_(std::move(name)) {}
+  BearerToken(std::string name, std::string path, std::string token)
+      : name_(std::move(name)), path_(std::move(path)), token_(std::move(token)) {}
 
-  absl::StatusOr<std::string> ReadFile() const;
+  // Checks the token, after reading the file if there is one.
+  absl::Status Read();
 
   const std::string name_;
-  std::string path_;  // "" where the token itself was given
+  const std::string path_;  // empty if the token itself was given
   std::mutex mutex_;
   std::string token_;
 };

@@ -135,8 +135,7 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if len(addresses) < 2 {
 		return err
 	}
-	more := max(len(addresses)-mostAddresses, 0)
-	addresses = addresses[:len(addresses)-more]
+	addresses = addresses[:min(len(addresses), mostAddresses)]
 	reasons := make([]string, len(addresses))
 	var all sync.WaitGroup
 	for i, address := range addresses {
@@ -153,9 +152,6 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	}
 	if why == "" {
 		why = "%s cannot be reached"
-	}
-	if more > 0 {
-		reasons = append(reasons, fmt.Sprintf("and %d addresses more", more))
 	}
 	err.Message = fmt.Sprintf(why, c.target) + " (" + strings.Join(reasons, "; ") + ")"
 	return err

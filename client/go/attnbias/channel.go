@@ -55,7 +55,7 @@ func (a addressList) Build(
 	for address := range strings.SplitSeq(target.Endpoint(), ",") {
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
 	}
-	return staticResolver{}, connection.UpdateState(state)
+	return a, connection.UpdateState(state)
 }
 
 // OverrideAuthority returns the first address as the server's name.
@@ -64,9 +64,7 @@ func (a addressList) OverrideAuthority(target resolver.Target) string {
 	return first
 }
 
-// staticResolver resolves a list that never changes.
-type staticResolver struct{}
+// ResolveNow does nothing: a list never changes.
+func (addressList) ResolveNow(resolver.ResolveNowOptions) {}
 
-func (staticResolver) ResolveNow(resolver.ResolveNowOptions) {}
-
-func (staticResolver) Close() {}
+func (addressList) Close() {}

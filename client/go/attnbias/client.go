@@ -41,7 +41,7 @@ type Client struct {
 //
 // Errors are ErrInvalidArgument and name the wrong option or variable.
 func New(target string, options ...Option) (*Client, error) {
-	if !littleEndian() {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, failed(codes.Unimplemented, "this machine is big-endian, want little-endian")
 	}
 	s, err := settingsOf(options)
@@ -67,8 +67,6 @@ func New(target string, options ...Option) (*Client, error) {
 	}
 	return c, nil
 }
-
-func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
 // Close ends the connection and its calls, whose error is context.Canceled. Tensors stay valid.
 func (c *Client) Close() error {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -21,47 +20,42 @@ import (
 // Sentinels that errors.Is matches with an [*Error]. docs/errors.md has the remedies.
 var (
 	// ErrInvalidArgument: the request, or an option, is wrong whatever the server's state.
-	ErrInvalidArgument = errors.New("attnbias: invalid argument")
+	ErrInvalidArgument = sentinel(codes.InvalidArgument, "invalid argument")
 	// ErrNotFound: no such table or service on this server.
-	ErrNotFound = errors.New("attnbias: not found")
+	ErrNotFound = sentinel(codes.NotFound, "not found")
 	// ErrOutOfRange: positions for which the encoding has no numbers.
-	ErrOutOfRange = errors.New("attnbias: out of range")
+	ErrOutOfRange = sentinel(codes.OutOfRange, "out of range")
 	// ErrUnimplemented: the server does not know a field, an enum value or a method.
-	ErrUnimplemented = errors.New("attnbias: unimplemented")
+	ErrUnimplemented = sentinel(codes.Unimplemented, "unimplemented")
 	// ErrUnauthenticated: the caller's identity is missing or unknown.
-	ErrUnauthenticated = errors.New("attnbias: unauthenticated")
+	ErrUnauthenticated = sentinel(codes.Unauthenticated, "unauthenticated")
 	// ErrPermissionDenied: the caller is not authorized.
-	ErrPermissionDenied = errors.New("attnbias: permission denied")
+	ErrPermissionDenied = sentinel(codes.PermissionDenied, "permission denied")
 	// ErrOverloaded: the server has no room now, and sent a retry delay.
 	ErrOverloaded = errors.New("attnbias: overloaded")
 	// ErrTooLarge: a payload over WithMaxTensorBytes, or a request over gRPC's limit.
 	ErrTooLarge = errors.New("attnbias: too large")
 	// ErrFingerprintMismatch: the server no longer has the payload that was begun.
-	ErrFingerprintMismatch = errors.New("attnbias: fingerprint mismatch")
+	ErrFingerprintMismatch = sentinel(codes.FailedPrecondition, "fingerprint mismatch")
 	// ErrAborted: the server ended the call, as for a client that stops reading or sending.
-	ErrAborted = errors.New("attnbias: aborted")
+	ErrAborted = sentinel(codes.Aborted, "aborted")
 	// ErrUnavailable: no server could be reached, or it went away.
-	ErrUnavailable = errors.New("attnbias: unavailable")
+	ErrUnavailable = sentinel(codes.Unavailable, "unavailable")
 	// ErrCorrupt: the answer contradicts a checksum, an offset, a length or the request.
-	ErrCorrupt = errors.New("attnbias: corrupt")
+	ErrCorrupt = sentinel(codes.DataLoss, "corrupt")
 	// ErrInternal: a defect of the server.
-	ErrInternal = errors.New("attnbias: internal")
+	ErrInternal = sentinel(codes.Internal, "internal")
 )
 
+// Sentinels by code, except for ResourceExhausted.
 var sentinels = map[codes.Code]error{
-	codes.Canceled:           context.Canceled,
-	codes.DeadlineExceeded:   context.DeadlineExceeded,
-	codes.InvalidArgument:    ErrInvalidArgument,
-	codes.NotFound:           ErrNotFound,
-	codes.OutOfRange:         ErrOutOfRange,
-	codes.Unimplemented:      ErrUnimplemented,
-	codes.Unauthenticated:    ErrUnauthenticated,
-	codes.PermissionDenied:   ErrPermissionDenied,
-	codes.FailedPrecondition: ErrFingerprintMismatch,
-	codes.Aborted:            ErrAborted,
-	codes.Unavailable:        ErrUnavailable,
-	codes.DataLoss:           ErrCorrupt,
-	codes.Internal:           ErrInternal,
+	codes.Canceled:         context.Canceled,
+	codes.DeadlineExceeded: context.DeadlineExceeded,
+}
+
+func sentinel(code codes.Code, text string) error {
+	sentinels[code] = errors.New("attnbias: " + text)
+	return sentinels[code]
 }
 
 // FieldViolation is one wrong field of a request.
@@ -178,23 +172,16 @@ const (
 	mostBrief = 400
 )
 
+// Restores what Quote escapes although it is printable.
+var printable = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
+
 // escaped makes a server's text safe for terminals and logs, and truncates it.
 func escaped(text string, most int) string {
 	if len(text) > most {
 		text = text[:most] + "..."
 	}
-	var safe strings.Builder
-	for i, letter := range text {
-		switch {
-		case letter == utf8.RuneError && !strings.HasPrefix(text[i:], "\uFFFD"):
-			fmt.Fprintf(&safe, `\x%02x`, text[i])
-		case strconv.IsPrint(letter):
-			safe.WriteRune(letter)
-		default:
-			safe.WriteString(strings.Trim(strconv.QuoteRune(letter), "'"))
-		}
-	}
-	return safe.String()
+	quoted := strconv.Quote(text)
+	return printable.Replace(quoted[1 : len(quoted)-1])
 }
 
 // brief makes a server's name safe for errors.

@@ -28,7 +28,7 @@ func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) 
 	}
 	t := &GridTable[T]{}
 	for axis := range axes {
-		array, err := AsArray[T](tensor, axisPart(name, axis))
+		array, err := AsArray[T](tensor, fmt.Sprintf("%s.axis%d", name, axis))
 		if err != nil {
 			return nil, err
 		}
@@ -41,9 +41,6 @@ func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) 
 	}
 	return t, nil
 }
-
-// axisPart returns the name of the part of a table for one axis.
-func axisPart(name string, axis int) string { return fmt.Sprintf("%s.axis%d", name, axis) }
 
 // Tokens returns the number of rows.
 func (t *GridTable[T]) Tokens() int {

@@ -149,12 +149,12 @@ func axisOf(list *pb.PositionList, window *pb.Range) axis {
 	return axis{window.GetBegin(), max(window.GetEnd()-window.GetBegin(), 0)}
 }
 
-// product returns false if the product overflows int64 or a factor is negative.
+// product returns the largest int64 and false if the product overflows or a factor is negative.
 func product[T int | int64](factors ...T) (int64, bool) {
 	all := int64(1)
 	for _, factor := range factors {
 		if factor < 0 || factor > 0 && all > math.MaxInt64/int64(factor) {
-			return 0, false
+			return math.MaxInt64, false
 		}
 		all *= int64(factor)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
-	"math"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -98,10 +97,7 @@ func (l *Logits[In, Out]) Rows(
 	if count < 1 {
 		return nil, invalid("count: got %d, want at least 1", count)
 	}
-	size, fits := product(heads, count, l.width, elementSize[Out]())
-	if !fits {
-		size = math.MaxInt64
-	}
+	size, _ := product(heads, count, l.width, elementSize[Out]())
 	if err := checkSize(size, l.client.maxTensorBytes); err != nil {
 		return nil, err
 	}
@@ -137,15 +133,11 @@ func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 
 // Close ends the stream.
 func (l *Logits[In, Out]) Close() error {
-	l.end()
-	return nil
-}
-
-func (l *Logits[In, Out]) end() {
 	if l.cancel != nil {
 		l.cancel()
 	}
 	l.stream, l.cancel = nil, nil
+	return nil
 }
 
 // begin opens a stream and reads its header.
@@ -197,7 +189,7 @@ func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 			return w.answer, nil
 		}
 		failure := w.failure(ctx, err)
-		w.end()
+		w.Close()
 		if w.answered > before {
 			tries.progressed()
 		} else if reused && isTransient(failure) && failure.delay == nil {

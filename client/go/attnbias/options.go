@@ -118,21 +118,17 @@ func settingsOf(options []Option) (*settings, error) {
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	return s, s.check()
-}
-
-func (s *settings) check() error {
 	if s.timeout <= 0 {
-		return invalid("WithTimeout: got %v, want more than 0", s.timeout)
+		return nil, invalid("WithTimeout: got %v, want more than 0", s.timeout)
 	}
 	if s.connectTimeout <= 0 {
-		return invalid("WithConnectTimeout: got %v, want more than 0", s.connectTimeout)
+		return nil, invalid("WithConnectTimeout: got %v, want more than 0", s.connectTimeout)
 	}
 	if s.maxTensorBytes <= 0 {
-		return invalid("WithMaxTensorBytes: got %d, want more than 0", s.maxTensorBytes)
+		return nil, invalid("WithMaxTensorBytes: got %d, want more than 0", s.maxTensorBytes)
 	}
 	if s.maxAttempts != nil && *s.maxAttempts < 1 {
-		return invalid("WithMaxAttempts: got %d, want at least 1", *s.maxAttempts)
+		return nil, invalid("WithMaxAttempts: got %d, want at least 1", *s.maxAttempts)
 	}
-	return nil
+	return s, nil
 }

@@ -145,29 +145,25 @@ type bearer struct {
 
 // bearerOf returns nil if there is no token.
 func bearerOf(s *settings) (*bearer, error) {
+	b, token := &bearer{}, ""
 	switch {
 	case s.tokenFile != nil:
-		return newBearer("WithTokenFile", *s.tokenFile, "")
-	case s.token != nil && *s.token == "":
-		return nil, nil
-	case s.token != nil:
-		return newBearer("WithToken", "", *s.token)
-	case os.Getenv(tokenFileVariable) != "":
-		return newBearer(tokenFileVariable, os.Getenv(tokenFileVariable), "")
-	case os.Getenv(tokenVariable) != "":
-		return newBearer(tokenVariable, "", os.Getenv(tokenVariable))
-	}
-	return nil, nil
-}
-
-func newBearer(name, file, token string) (*bearer, error) {
-	b := &bearer{name: name, file: file}
-	if name == "WithTokenFile" || file != "" {
+		b.name, b.file = "WithTokenFile", *s.tokenFile
 		return b, b.renew()
+	case s.token != nil:
+		b.name, token = "WithToken", *s.token
+	case os.Getenv(tokenFileVariable) != "":
+		b.name, b.file = tokenFileVariable, os.Getenv(tokenFileVariable)
+		return b, b.renew()
+	default:
+		b.name, token = tokenVariable, os.Getenv(tokenVariable)
+	}
+	if token == "" {
+		return nil, nil
 	}
 	if !isToken(token) {
 		return nil, invalid("%s: got text that is not a token, want visible characters of ASCII, "+
-			"without spaces", name)
+			"without spaces", b.name)
 	}
 	b.last.Store(&token)
 	return b, nil

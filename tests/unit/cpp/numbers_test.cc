@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements of every type as numbers, and their preview.
-#include "client/cli/numbers.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "client/cli/report.h"
 
 namespace attnbias::numbers_test {
 namespace {
@@ -47,8 +46,7 @@ TEST(ReadElement, ReadsEveryHalf) {
   }
 }
 
-std::string Preview(const std::vector<int64_t>& shape,
-                    std::optional<int64_t> first_head = std::nullopt) {
+std::string Preview(const std::vector<int64_t>& shape, const v1::Range* heads = nullptr) {
   v1::TensorPart part;
   part.set_data_type(v1::DATA_TYPE_I32);
   int64_t size = 1;
@@ -61,7 +59,7 @@ std::string Preview(const std::vector<int64_t>& shape,
   return PreviewNumbers(
       part,
       absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()), values.size() * 4),
-      first_head);
+      heads);
 }
 
 TEST(PreviewNumbers, ShowsSmallTensorsWhole) {
@@ -89,10 +87,12 @@ TEST(PreviewNumbers, ShowsCornersOfLargeTensors) {
 }
 
 TEST(PreviewNumbers, LabelsHeads) {
-  EXPECT_EQ(Preview({2, 2}, 0),
+  v1::Range heads;
+  EXPECT_EQ(Preview({2, 2}, &heads),
             "head 0                0            1\n"
             "head 1                2            3\n");
-  EXPECT_EQ(Preview({2, 1, 2}, 14),
+  heads.set_begin(14);
+  EXPECT_EQ(Preview({2, 1, 2}, &heads),
             "head 14:\n"
             "            0            1\n");
 }
