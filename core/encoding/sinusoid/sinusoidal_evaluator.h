@@ -3,8 +3,8 @@
 // precision. Every element is correctly rounded, on any instruction set and for any split of the
 // range.
 //
-//   1. Anchors, one per block of rows, are double-doubles: the first comes from rotations by
-//      SinCosOf, each next one from rotating the last.
+//   1. Anchors, one per block of rows, are double-doubles: the first comes from SinCosOf, each next
+//      one from rotating the last.
 //   2. Kernels rotate a scaled anchor to the block's rows in plain doubles and report undecided
 //      roundings. F64 output and output of an extreme scale use double-double rotations instead.
 //   3. SinCosOf computes an undecided element, at 2^-97.
