@@ -2,7 +2,7 @@
 // Reads .safetensors files from untrusted sources, for the server and the command line.
 //
 // A file is a header's length in 8 bytes, the header in JSON, then the data. Every statement of the
-// header is checked.
+// header about tensors is checked.
 #pragma once
 
 #include <cstdint>
