@@ -12,9 +12,9 @@
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/encoding/bias/references.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {

@@ -8,7 +8,6 @@
 #include "core/base/errors.h"
 #include "core/encoding/bias/references.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"

@@ -13,7 +13,6 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/common/network.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"

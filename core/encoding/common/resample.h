@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
+#include "core/numerics/real.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 

@@ -15,8 +15,8 @@
 #include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
+#include "core/numerics/real.h"
 #include "core/numerics/revolutions.h"
 
 namespace attnbias {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/base/executor.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
+#include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/range.h"
 

@@ -14,8 +14,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/kernel/element_bits.h"
 #include "core/kernel/kernel_set.h"
+#include "core/numerics/narrow.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
