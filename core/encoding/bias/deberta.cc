@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "core/base/errors.h"
+#include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/sinusoid/listed_sinusoids.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,6 +14,7 @@
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/encoding/common/table_checks.h"
+#include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/numerics/real.h"
 #include "core/numerics/revolutions.h"
 

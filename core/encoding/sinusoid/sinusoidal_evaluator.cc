@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/executor.h"
-#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/real.h"

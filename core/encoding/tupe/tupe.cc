@@ -16,7 +16,6 @@
 #include "core/base/mutex.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/network.h"
-#include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
