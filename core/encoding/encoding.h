@@ -39,8 +39,6 @@ namespace attnbias {
 
 // Bounds of the contract that several encodings share.
 inline constexpr int64_t kMaxNumHeads = 65536;
-// Numbers in a table whose values are computed with as doubles.
-inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
 // Units of a network's hidden layer.
 inline constexpr int64_t kMaxHidden = 65536;
 // All differences of two positions that the contract allows.

@@ -10,10 +10,10 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/common/network.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
+#include "core/table/table.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {

@@ -13,13 +13,13 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/common/network.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
+#include "core/table/table.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {

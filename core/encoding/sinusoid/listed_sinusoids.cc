@@ -13,10 +13,10 @@
 #include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/numerics/real.h"
 #include "core/numerics/revolutions.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/rounding.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {
