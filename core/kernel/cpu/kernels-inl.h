@@ -447,16 +447,6 @@ inline void StreamBytes(const std::byte* source, std::byte* out, int64_t size) n
   const auto* from = reinterpret_cast<const uint8_t*>(source);
   auto* to = reinterpret_cast<uint8_t*>(out);
   int64_t i = head;
-  for (; i + 4 * step <= size; i += 4 * step) {
-    const auto v0 = hn::LoadU(d, from + i);
-    const auto v1 = hn::LoadU(d, from + i + step);
-    const auto v2 = hn::LoadU(d, from + i + 2 * step);
-    const auto v3 = hn::LoadU(d, from + i + 3 * step);
-    hn::Stream(v0, d, to + i);
-    hn::Stream(v1, d, to + i + step);
-    hn::Stream(v2, d, to + i + 2 * step);
-    hn::Stream(v3, d, to + i + 3 * step);
-  }
   for (; i + step <= size; i += step) {
     hn::Stream(hn::LoadU(d, from + i), d, to + i);
   }
