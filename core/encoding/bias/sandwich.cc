@@ -81,38 +81,6 @@ constexpr double kAdditionBound = 0x1p-103;
 
 constexpr int kCosineFactorPrecision = 192;
 
-// Computes the sums of cosines at ascending distances. Each step rotates every term by its
-// frequency.
-class CosineSums {
- public:
-  // `step` holds the angles of distance 1. All arguments outlive this.
-  CosineSums(const std::vector<SinusoidFrequency>& frequencies, const RotorRows& step,
-             const KernelSet& kernels)
-      : frequencies_(frequencies), step_(step), kernels_(kernels), angles_(1, step.pairs()) {}
-
-  DoubleDouble At(int64_t distance) {
-    const Rotors at = angles_.Row(0);
-    if (distance != distance_ + 1 || distance % kChain == 0) {
-      SetAngles(frequencies_, distance, step_.pairs(), at);
-    } else {
-      kernels_.rotate(AsConst(at), step_.Row(0), at, step_.pairs());
-    }
-    distance_ = distance;
-    DoubleDouble sum;
-    for (size_t i = 0; i < frequencies_.size(); ++i) {
-      sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
-    }
-    return sum;
-  }
-
- private:
-  const std::vector<SinusoidFrequency>& frequencies_;
-  const RotorRows& step_;
-  const KernelSet& kernels_;
-  RotorRows angles_;  // at distance_
-  int64_t distance_ = -1;
-};
-
 std::vector<SinusoidFrequency> FrequenciesOf(const v1::Sandwich& spec) {
   const SinusoidAxis axis = AxisOfBase(spec.base(), spec.dim(), v1::COLUMNS_INTERLEAVED);
   return RowsOf(axis, axis.columns, 1).frequencies;
@@ -136,9 +104,21 @@ class SandwichEvaluator final : public Evaluator {
   }
 
   void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
-    CosineSums sums(frequencies_, step_, kernels_);
+    // The angles at the distance before. Each step rotates every term by its frequency.
+    RotorRows angles(1, step_.pairs());
+    const Rotors at = angles.Row(0);
+    int64_t before = -1;
     FillByDistance(block, format_.type, out, lane_stride_bytes, [&](int64_t distance) {
-      const DoubleDouble sum = sums.At(distance);
+      if (distance != before + 1 || distance % kChain == 0) {
+        SetAngles(frequencies_, distance, step_.pairs(), at);
+      } else {
+        kernels_.rotate(AsConst(at), step_.Row(0), at, step_.pairs());
+      }
+      before = distance;
+      DoubleDouble sum;
+      for (size_t i = 0; i < frequencies_.size(); ++i) {
+        sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
+      }
       return [=, this](int64_t head, std::byte* element) { Write(head, distance, sum, element); };
     });
   }
