@@ -2,11 +2,8 @@
 #include "core/engine/payload.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
-
-#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {

@@ -3,12 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
-#include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

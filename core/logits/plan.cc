@@ -2,10 +2,7 @@
 #include "core/logits/plan.h"
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"

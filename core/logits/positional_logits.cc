@@ -11,7 +11,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "core/base/errors.h"
 #include "core/cache/band_cache.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/real.h"
 
-#include <cmath>
 #include <cstring>
 #include <limits>
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "core/base/executor.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
