@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandwich (Chi et al. 2023): inner products of sinusoids, which depend on the distance alone.
 
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/encoding/bias/references.h"
@@ -86,58 +86,46 @@ std::vector<SinusoidFrequency> FrequenciesOf(const v1::Sandwich& spec) {
   return RowsOf(axis, axis.columns, 1).frequencies;
 }
 
-class SandwichEvaluator final : public Evaluator {
- public:
-  SandwichEvaluator(const v1::Sandwich& spec, const NumberFormat& format, const KernelSet& kernels)
-      : spec_(spec),
-        format_(format),
-        kernels_(kernels),
-        frequencies_(FrequenciesOf(spec)),
-        step_(1, PaddedPairs(std::ssize(frequencies_))) {
-    SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
-    roundings_.reserve(spec.num_heads());
-    for (int64_t head = 0; head < spec.num_heads(); ++head) {
-      Real factor(1, kCosineFactorPrecision);
-      MultiplyBySandwichFactor(spec, head, format.scale, factor);
-      roundings_.emplace_back(factor, format.type);
-    }
+EvaluatorPtr PrepareSandwich(const v1::Sandwich& spec, const NumberFormat& format,
+                             const KernelSet& kernels) {
+  std::vector<SinusoidFrequency> frequencies = FrequenciesOf(spec);
+  const int64_t pairs = PaddedPairs(std::ssize(frequencies));
+  RotorRows step(1, pairs);
+  SetAngles(frequencies, 1, pairs, step.Row(0));
+  std::vector<ScaledRounding> roundings;
+  roundings.reserve(spec.num_heads());
+  for (int64_t head = 0; head < spec.num_heads(); ++head) {
+    Real factor(1, kCosineFactorPrecision);
+    MultiplyBySandwichFactor(spec, head, format.scale, factor);
+    roundings.emplace_back(factor, format.type);
   }
-
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
+  return MakeEvaluator([spec, format, &kernels, frequencies = std::move(frequencies), pairs,
+                        step = std::move(step), roundings = std::move(roundings)](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    const double terms = static_cast<double>(spec.dim()) / 2;
+    const double error = terms * (kCosineBound + kAdditionBound * terms);
     // The angles at the distance before. Each step rotates every term by its frequency.
-    RotorRows angles(1, step_.pairs());
+    RotorRows angles(1, pairs);
     const Rotors at = angles.Row(0);
     int64_t before = -1;
-    FillByDistance(block, format_.type, out, lane_stride_bytes, [&](int64_t distance) {
+    FillByDistance(block, format.type, out, lane_stride_bytes, [&](int64_t distance) {
       if (distance != before + 1 || distance % kChain == 0) {
-        SetAngles(frequencies_, distance, step_.pairs(), at);
+        SetAngles(frequencies, distance, pairs, at);
       } else {
-        kernels_.rotate(AsConst(at), step_.Row(0), at, step_.pairs());
+        kernels.rotate(AsConst(at), step.Row(0), at, pairs);
       }
       before = distance;
       DoubleDouble sum;
-      for (size_t i = 0; i < frequencies_.size(); ++i) {
+      for (size_t i = 0; i < frequencies.size(); ++i) {
         sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
       }
-      return [=, this](int64_t head, std::byte* element) { Write(head, distance, sum, element); };
+      return [&, distance, sum](int64_t head, std::byte* element) {
+        if (roundings[head].TryRound(sum, error, element)) return;
+        ReferenceSandwich(spec, head, distance, format, element);
+      };
     });
-  }
-
- private:
-  void Write(int64_t head, int64_t distance, DoubleDouble sum, std::byte* out) const {
-    const double terms = static_cast<double>(spec_.dim()) / 2;
-    const double error = terms * (kCosineBound + kAdditionBound * terms);
-    if (roundings_[head].TryRound(sum, error, out)) return;
-    ReferenceSandwich(spec_, head, distance, format_, out);
-  }
-
-  const v1::Sandwich spec_;
-  const NumberFormat format_;
-  const KernelSet& kernels_;
-  const std::vector<SinusoidFrequency> frequencies_;
-  RotorRows step_;
-  std::vector<ScaledRounding> roundings_;
-};
+  });
+}
 
 absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec, const Tables& /*tables*/) {
   const int64_t frequencies = spec.dim() / 2;
@@ -153,7 +141,7 @@ absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec, const Tables
                          2 * RotorRows::BytesOf(1, frequencies + kPairMultiple) +
                          spec.num_heads() * kHeadBytes,
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<SandwichEvaluator>(spec, format, kernels);
+        return PrepareSandwich(spec, format, kernels);
       }};
 }
 
