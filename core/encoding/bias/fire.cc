@@ -13,6 +13,7 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
+#include "core/numerics/rounding.h"
 #include "core/table/table.h"
 #include "core/tensor/positions.h"
 
@@ -25,35 +26,29 @@ constexpr int64_t kMostKeptDistances = int64_t{1} << 18;
 // Returns ln(c x + 1), the nearest double.
 double LogOfTimes(double c, double x) { return RoundedLog1p(TwoProduct(c, x)); }
 
-class FireEvaluator final : public NetworkEvaluator {
- public:
-  FireEvaluator(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,
-                const NumberFormat& format, const KernelSet& kernels)
-      : NetworkEvaluator(layers, format, kernels), spec_(spec), logs_(kMostKeptDistances) {}
-
- private:
-  void SetInputs(int64_t query, Range keys, double* in) const override {
-    const double normaliser =
-        LogOfTimes(spec_.c(), std::max(static_cast<double>(query), spec_.threshold())) +
-        spec_.eps();
-    for (int64_t key = keys.begin; key < keys.end; ++key) {
-      *in++ = LogOfDistance(std::abs(query - key)) / normaliser;
-    }
-  }
-
-  // Computes the logarithms of near distances once, perhaps on several threads at a time.
-  double LogOfDistance(int64_t distance) const {
+EvaluatorPtr PrepareFire(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,
+                         const NumberFormat& format, const KernelSet& kernels) {
+  // Logarithms of near distances; 0 where none is computed yet.
+  const auto logs = std::make_shared<std::vector<std::atomic<double>>>(kMostKeptDistances);
+  const auto log_of = [logs, c = spec.c()](int64_t distance) {
     const auto x = static_cast<double>(distance);
-    if (distance >= kMostKeptDistances) return LogOfTimes(spec_.c(), x);
-    double log = logs_[distance];
-    if (log == 0) logs_[distance] = log = LogOfTimes(spec_.c(), x);
+    if (distance >= kMostKeptDistances) return LogOfTimes(c, x);
+    double log = (*logs)[distance];
+    if (log == 0) (*logs)[distance] = log = LogOfTimes(c, x);
     return log;
-  }
-
-  const v1::Fire spec_;
-  // 0 where none is computed yet.
-  mutable std::vector<std::atomic<double>> logs_;
-};
+  };
+  const auto set_inputs = [log_of, spec](int64_t query, Range keys, double* in) {
+    const double normaliser =
+        LogOfTimes(spec.c(), std::max(static_cast<double>(query), spec.threshold())) + spec.eps();
+    for (int64_t key = keys.begin; key < keys.end; ++key) {
+      *in++ = log_of(std::abs(query - key)) / normaliser;
+    }
+  };
+  const auto write = [format](double output, std::byte* out) {
+    RoundProduct(output, format.scale, format.type, out);
+  };
+  return PrepareNetwork(layers, format.type, kernels, set_inputs, write);
+}
 
 absl::Status CheckTables(const NetworkLayer& hidden, const NetworkLayer& output,
                          int64_t num_heads) {
@@ -91,7 +86,7 @@ absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec, const Tables& tables
       .domain = kAllPositions,
       .evaluator_bytes = NetworkBytes(layers) + kMostKeptDistances * int64_t{sizeof(double)},
       .prepare = [spec, layers](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<FireEvaluator>(spec, layers, format, kernels);
+        return PrepareFire(spec, layers, format, kernels);
       }};
 }
 
