@@ -47,7 +47,6 @@ class TableSet {
   // By ascending name.
   absl::Span<const MountedTable> tables() const { return tables_; }
 
-  // Returns the table of this name, or null.
   const MountedTable* Find(std::string_view name) const;
 
   // Returns the table of this digest, which may be the transpose of a mounted one.

@@ -106,7 +106,6 @@ class Real {
   mpfr_t value_;
 };
 
-// Returns 2 pi.
 Real TwoPi(int precision_bits);
 
 // Frees, at its end, the constants such as pi that MPFR caches per thread. Held by code that

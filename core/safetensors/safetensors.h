@@ -56,7 +56,6 @@ class SafetensorsFile {
   const std::string& path() const { return file_.path(); }
   absl::Span<const SafetensorsEntry> entries() const { return entries_; }
 
-  // Returns the entry of this name, or null.
   const SafetensorsEntry* Find(std::string_view name) const;
   // As Find; an empty name stands for the only entry.
   const SafetensorsEntry* FindOrOnly(std::string_view name) const;

@@ -58,7 +58,6 @@ class Table {
     return ReadElement(content_->data_type, content_->data.get() + row * face_->row_stride +
                                                 column * face_->column_stride);
   }
-  // Returns the number at an index in row-major order.
   double At(int64_t index) const { return At(index / face_->columns, index % face_->columns); }
 
   // Returns 64 lowercase hex characters: SHA-256 over type, shape and bytes in row-major order,

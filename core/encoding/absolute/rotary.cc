@@ -224,10 +224,8 @@ constexpr int64_t kScaleLane = 2;
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 constexpr int64_t kMostPieceRows = 1024;
 
-// Returns the number of elements of a pair in a row.
 int64_t CopiesIn(v1::RotaryLayout layout) { return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2; }
 
-// Lays the numbers of `count` pairs out as a row.
 void WriteRotaryRow(v1::RotaryLayout layout, DataType type, const std::byte* pairs, int64_t count,
                     std::byte* out) {
   const int64_t size = count * SizeOf(type);
@@ -386,10 +384,8 @@ std::vector<DerivedValue> Derive(const Rotation& rotation) {
   return derived;
 }
 
-// Returns the columns of a row of pairs.
 SinusoidColumns ColumnsOfPairs(int64_t pairs) { return {2 * pairs, v1::COLUMNS_SINES_COSINES}; }
 
-// Returns the offset of a pair's axis.
 double OffsetOf(const Rotation& rotation, int64_t pair) {
   return rotation.axes[RotaryAxisOf(rotation.spec, pair)].stretch.offset;
 }

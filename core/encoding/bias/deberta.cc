@@ -21,13 +21,12 @@ namespace {
 // Relative error of a logarithm in doubles. Leaves room for any machine's library.
 constexpr double kEstimateBound = 0x1p-40;
 
-// Returns ln(numerator / denominator).
 double LogRatio(int64_t numerator, int64_t denominator) {
   return std::log1p(static_cast<double>(numerator - denominator) /
                     static_cast<double>(denominator));
 }
 
-// Returns the same logarithm, within 2^(1 - precision) of it.
+// Returns ln(numerator / denominator), within 2^(1 - precision) of it.
 Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
   Real log = Real(numerator - denominator, precision) / denominator;
   mpfr_log1p(log.get(), log.get(), MPFR_RNDN);

@@ -23,7 +23,6 @@ namespace {
 // Logarithms of distances below this are cached: 2 MiB.
 constexpr int64_t kMostKeptDistances = int64_t{1} << 18;
 
-// Returns ln(c x + 1), the nearest double.
 double LogOfTimes(double c, double x) { return RoundedLog1p(TwoProduct(c, x)); }
 
 EvaluatorPtr PrepareFire(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,

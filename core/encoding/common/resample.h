@@ -40,7 +40,6 @@ struct Resampling {
                                            absl::Span<const int64_t> target, int64_t rows,
                                            int64_t columns);
 
-  // Rows of the target.
   int64_t rows() const { return axes[0].target * axes[1].target; }
   // Maximum rows of the source that a row of the target depends on.
   int64_t Window(const Axis& axis) const;

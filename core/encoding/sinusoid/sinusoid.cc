@@ -119,7 +119,6 @@ absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
   return dims;
 }
 
-// Places the columns of all axes in one row.
 void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
   LadderSpan all;
   for (const SinusoidAxis& axis : axes) all.Add(axis.columns);

@@ -355,7 +355,6 @@ class DenseEvaluator final : public Evaluator {
     return tupe_->buckets.SpanFrom(key - query).row;
   }
 
-  // Writes scale (a + b).
   void WriteSum(double a, double b, std::byte* out) const {
     const auto [type, scale] = format_;
     const DoubleDouble sum = TwoSum(a, b);

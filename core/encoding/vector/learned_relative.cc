@@ -20,7 +20,6 @@ Range ReachOf(const v1::LearnedRelative& spec) {
   return {-(spec.symmetric() ? spec.right() : spec.left()), spec.right() + 1};
 }
 
-// Returns the table's row for a relative position.
 RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
   RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
   if (spec.symmetric()) {

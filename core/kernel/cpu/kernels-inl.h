@@ -68,7 +68,6 @@ HWY_INLINE hn::Vec<BothFloats> Zip(WordVec sin, WordVec cos) {
 }
 #endif
 
-// Writes `vector`, past the caches if kStream.
 template <bool kStream, class D>
 HWY_INLINE void Write(hn::Vec<D> vector, D d, hn::TFromD<D>* out) {
   if constexpr (kStream) {
@@ -234,7 +233,6 @@ HWY_INLINE HighEnds Rotated(const Anchor& anchor, const double* rotation_sin,
           hn::NegMulAdd(anchor.sin, sin, hn::MulAdd(anchor.cos, cos, anchor.cos_bound))};
 }
 
-// Indices of undecided elements.
 struct Undecided {
   uint32_t* indices;
   int64_t count;
