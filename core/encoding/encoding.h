@@ -29,7 +29,6 @@
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
-#include "core/tensor/range.h"
 
 namespace google::protobuf {
 class Message;

@@ -18,7 +18,7 @@
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/plan.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -9,7 +9,6 @@
 #include <span>
 
 #include "core/tensor/positions.h"
-#include "core/tensor/range.h"
 
 namespace attnbias {
 

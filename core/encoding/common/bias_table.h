@@ -15,7 +15,7 @@
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/table/table.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -16,7 +16,7 @@
 #include "core/kernel/kernel_set.h"
 #include "core/table/table.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -16,7 +16,7 @@
 #include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
 #include "core/table/table.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -11,7 +11,7 @@
 #include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {
