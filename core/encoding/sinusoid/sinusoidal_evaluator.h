@@ -67,8 +67,8 @@ int64_t JoinedBytes(int64_t width);
 // Joins rows. Columns of no part are those of `resting`, a row of `type`.
 EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type);
 
-// Sinusoids whose angles are each reduced by themselves: at positions that are doubles, of sums over
-// axes, and of angles that frameworks round to F32.
+// Sinusoids whose angles are each reduced by themselves: at positions that are doubles, of sums
+// over axes, and of angles that frameworks round to F32.
 
 // The positions of one axis. Each has a BinarySum with the offset.
 struct ListedAxis {
