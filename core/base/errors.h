@@ -2,7 +2,6 @@
 // Texts and reasons of errors, and macros that return errors early.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <utility>
 

@@ -22,7 +22,6 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds `mutex` while it lives.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {

@@ -22,7 +22,7 @@
 #include "core/base/mutex.h"
 #include "core/cache/byte_budget.h"
 #include "core/encoding/encoding.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -75,7 +75,6 @@ class ByteBudget {
   // maximum of `owner`.
   std::optional<Reservation> Reserve(int64_t bytes, const QuotaOwner& owner);
 
-  // Returns whether `owner` would exceed its maximum.
   bool WouldExceedOwnLimit(int64_t bytes, const QuotaOwner& owner) const;
 
   // Notes that `owner` was refused. It then counts as waiting, unless it wants more than its share.

@@ -29,7 +29,6 @@
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
-#include "core/tensor/range.h"
 
 namespace google::protobuf {
 class Message;
@@ -39,8 +38,6 @@ namespace attnbias {
 
 // Bounds of the contract that several encodings share.
 inline constexpr int64_t kMaxNumHeads = 65536;
-// Numbers in a table whose values are computed with as doubles.
-inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
 // Units of a network's hidden layer.
 inline constexpr int64_t kMaxHidden = 65536;
 // All differences of two positions that the contract allows.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/make_encoding.h"
 
-#include <string>
 #include <utility>
 
 #include "core/base/canonical_writer.h"

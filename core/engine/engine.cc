@@ -15,37 +15,30 @@ constexpr int64_t kLargestBandDivisor = 8;
 // Scattered positions use a band of at most this many numbers for each requested one.
 constexpr int64_t kMostWaste = 8;
 
-// An evaluator over relative positions, of width 1, with the mask's fill at masked coordinates.
-class MaskedEvaluator final : public Evaluator {
- public:
-  MaskedEvaluator(EvaluatorPtr inner, const ResolvedMask& mask, DataType type)
-      : inner_(std::move(inner)), mask_(mask), type_(type) {}
-
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
+// Returns an evaluator over relative positions, of width 1, with the mask's fill at masked
+// coordinates.
+EvaluatorPtr Masked(EvaluatorPtr inner, const ResolvedMask& mask, DataType type) {
+  const int64_t batch = inner->batch();
+  auto fill = [inner = std::move(inner), mask, type](const Block& block, std::byte* out,
+                                                     int64_t lane_stride_bytes) {
     const Range span = block.span;
-    const Range visible = {std::clamp(mask_.visible.begin, span.begin, span.end),
-                           std::clamp(mask_.visible.end, span.begin, span.end)};
+    const Range visible = {std::clamp(mask.visible.begin, span.begin, span.end),
+                           std::clamp(mask.visible.end, span.begin, span.end)};
     const auto at = [&](int64_t coordinate) {
-      return out + (coordinate - span.begin) * SizeOf(type_);
+      return out + (coordinate - span.begin) * SizeOf(type);
     };
     if (visible.size() > 0) {
-      inner_->Fill({block.lanes, visible}, at(visible.begin), lane_stride_bytes);
+      inner->Fill({block.lanes, visible}, at(visible.begin), lane_stride_bytes);
     }
-    const auto* fill = reinterpret_cast<const std::byte*>(&mask_.fill_bits);
+    const auto* bits = reinterpret_cast<const std::byte*>(&mask.fill_bits);
     for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
       const int64_t offset = lane * lane_stride_bytes;
-      RepeatElement(type_, fill, visible.begin - span.begin, out + offset);
-      RepeatElement(type_, fill, span.end - visible.end, at(visible.end) + offset);
+      RepeatElement(type, bits, visible.begin - span.begin, out + offset);
+      RepeatElement(type, bits, span.end - visible.end, at(visible.end) + offset);
     }
-  }
-
-  int64_t batch() const override { return inner_->batch(); }
-
- private:
-  const EvaluatorPtr inner_;
-  const ResolvedMask mask_;
-  const DataType type_;
-};
+  };
+  return MakeEvaluator(std::move(fill), batch);
+}
 
 // Returns whether the numbers depend on one coordinate, and that is an integer.
 bool HasBand(const Plan& plan) {
@@ -59,8 +52,7 @@ EvaluatorPtr Prepare(const Plan& plan, const KernelSet& kernels) {
   }
   EvaluatorPtr evaluator = encoding.prepare(plan.number_format(), kernels);
   if (plan.band_mask().masks_nothing()) return evaluator;
-  return std::make_unique<MaskedEvaluator>(std::move(evaluator), plan.band_mask(),
-                                           plan.data_type());
+  return Masked(std::move(evaluator), plan.band_mask(), plan.data_type());
 }
 
 }  // namespace

@@ -29,7 +29,6 @@ void Set(v1::Range* field, Range range) {
   field->set_end(range.end);
 }
 
-// Checks that a window is a part of the whole.
 absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
   if (window.begin < window.end && whole.Contains(window)) return absl::OkStatus();
   return Invalid(field, ": got ", ToString(window), ", want a range that is not empty inside ",
@@ -68,7 +67,6 @@ absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
                  "with angle EXACT and without decay");
 }
 
-// Reads a list of integers.
 absl::Status ReadList(absl::string_view field, const Encoding& encoding, v1::PositionList& list,
                       Positions& positions) {
   ATTNBIAS_RETURN_IF_ERROR(NormalizeList(field, list));

@@ -2,11 +2,8 @@
 #include "core/engine/payload.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
-
-#include "core/base/errors.h"
 
 namespace attnbias {
 namespace {
@@ -25,7 +22,6 @@ constexpr int64_t kBytesAtOnce = int64_t{64} << 10;
 // microseconds.
 constexpr int64_t kMostColumns = 2048;
 
-// Returns the border of all heads.
 std::vector<std::byte> BorderOf(const Plan& plan) {
   const Range heads = plan.window().heads;
   std::vector<std::byte> border(3 * heads.size() * plan.element_bytes());
@@ -38,13 +34,11 @@ bool MasksRows(const Plan& plan) {
   return plan.form() == v1::FORM_DENSE && !plan.folds_mask() && !plan.mask().masks_nothing();
 }
 
-// Returns whether each row lies in the band as it is sent.
 bool HasRowsInBand(const Plan& plan, const NumberSource& source) {
   return source.band != nullptr && plan.key_coordinates().is_range() && !plan.has_many_axes() &&
          !plan.encoding().has_border() && !MasksRows(plan);
 }
 
-// Returns `size` bytes of `memory`, from `begin` on.
 Chunk ChunkOf(std::shared_ptr<const void> owner, absl::Span<const std::byte> memory, int64_t begin,
               int64_t size) {
   Chunk chunk{.owner = std::move(owner), .memory = memory};

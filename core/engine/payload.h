@@ -12,7 +12,6 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"

@@ -3,12 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
-#include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -342,7 +338,6 @@ class Planner {
     return AddPart(border);
   }
 
-  // Adds a table as one part per axis.
   absl::Status AddAxes(const Part& table) {
     const std::vector<Positions>& axes = plan_.window_.axes;
     for (int64_t axis = 0; axis < std::ssize(axes); ++axis) {

@@ -19,7 +19,6 @@
 #include "core/tensor/data_type.h"
 #include "core/tensor/index_map.h"
 #include "core/tensor/positions.h"
-#include "core/tensor/range.h"
 
 namespace attnbias {
 

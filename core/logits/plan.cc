@@ -2,16 +2,13 @@
 #include "core/logits/plan.h"
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/request/rules.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {

@@ -16,7 +16,7 @@
 #include "core/logits/term.h"
 #include "core/request/tables.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -18,23 +18,9 @@
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/plan.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
-
-// Row-major; row i begins at data + i * stride. Lengths and stride fit 31 bits.
-template <typename T>
-struct MatrixView {
-  const T* data;
-  int64_t rows;
-  int64_t columns;
-  int64_t stride;
-};
-
-// Writes a b, or a b^T if `b_transposed`, row-major without holes, to `out`, whatever that held: by
-// the system's BLAS, on the calling thread alone. T is float or double.
-template <typename T>
-void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed, T* out);
 
 // Resources of a computation, which they outlive.
 struct LogitsResources {

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
-#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 
 namespace attnbias {

@@ -18,7 +18,7 @@
 #include "core/encoding/encoding.h"
 #include "core/request/registration.h"
 #include "core/table/table.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -8,11 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 #include "core/mount/checkpoint_rules.h"
@@ -26,12 +23,9 @@ using nlohmann::json;
 
 constexpr char kModelFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
-// Begins the name of the index of a variant.
-constexpr char kIndexOfVariant[] = "model.safetensors.index.";
-constexpr char kAdapterFile[] = "adapter_config.json";
 
 absl::StatusOr<json> ReadJson(const std::filesystem::path& folder, const char* file) {
-  absl::StatusOr<json> content = ReadPythonJsonFile(folder / file, folder);
+  absl::StatusOr<json> content = ReadJsonFile(folder / file, folder);
   if (!content.ok() || content->is_object()) return content;
   return Invalid((folder / file).string(), ": not a JSON object");
 }
@@ -64,75 +58,6 @@ bool Exists(const std::filesystem::path& path) {
   return std::filesystem::exists(path, unreadable) || unreadable;
 }
 
-// Returns the names of the files of `folder` that hold weights.
-std::vector<std::string> WeightFiles(const std::filesystem::path& folder) {
-  static constexpr std::string_view kEndings[] = {
-      ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".index.json"};
-  std::vector<std::string> files;
-  std::error_code error;
-  for (std::filesystem::directory_iterator file(folder, error), end; !error && file != end;
-       file.increment(error)) {
-    const std::string name = file->path().filename();
-    const auto ends = [&name](std::string_view ending) { return name.ends_with(ending); };
-    if ((name.starts_with(kIndexOfVariant) && ends(".json")) ||
-        std::ranges::any_of(kEndings, ends)) {
-      files.push_back(name);
-    }
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-// Returns the name that transformers gives `name` without its variant, such as "fp16" in
-// model.fp16.safetensors; empty if it has none.
-std::string WithoutVariant(const std::string& name) {
-  const std::vector<std::string> parts = absl::StrSplit(name, '.');
-  if (parts.size() == 3 && parts[0] == "model" && parts[2] == "safetensors") return kModelFile;
-  const bool is_index =
-      parts.size() == 5 && parts[4] == "json" && name.starts_with(kIndexOfVariant);
-  return is_index ? kIndexFile : "";
-}
-
-// Quotes one word of a shell's command.
-std::string ShellWord(const std::string& word) {
-  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
-}
-
-// Returns the end of a message: the command that makes a checkpoint of `files`.
-std::string Conversion(const std::filesystem::path& folder, const std::vector<std::string>& files) {
-  if (files.empty()) return "";
-  for (const std::string& file : files) {
-    const std::string name = WithoutVariant(file);
-    if (name.empty()) continue;
-    return absl::StrCat("; take one that lacks only the name: ln -s ", ShellWord(file), " ",
-                        ShellWord(folder / name));
-  }
-  for (const std::string& file : files) {
-    if (file != "pytorch_model.bin" && file != "pytorch_model.bin.index.json") continue;
-    std::filesystem::path to = folder.lexically_normal();
-    if (!to.has_filename()) to = to.parent_path();
-    return absl::StrCat(
-        "; convert it: python -c 'from sys import argv; from transformers import AutoModel; "
-        "AutoModel.from_pretrained(argv[1]).save_pretrained(argv[2])' ",
-        ShellWord(folder), " ", ShellWord(to.string() + "-safetensors"));
-  }
-  return "; take the checkpoint in the format that transformers saves";
-}
-
-absl::Status NoModelFile(const std::filesystem::path& folder) {
-  constexpr size_t kMostNamed = 8;
-  std::vector<std::string> files = WeightFiles(folder);
-  const std::string conversion = Conversion(folder, files);
-  if (const size_t count = files.size(); count > kMostNamed) {
-    files.resize(kMostNamed);
-    files.push_back(absl::StrCat("and ", count - kMostNamed, " more"));
-  }
-  for (std::string& file : files) file = absl::CEscape(file);
-  return absl::NotFoundError(absl::StrCat(
-      folder.string(), ": got ", files.empty() ? "no file of weights" : absl::StrJoin(files, ", "),
-      ", want ", kModelFile, ", or ", kIndexFile, " with its shards", conversion));
-}
-
 class Reader {
  public:
   Reader(std::string name, std::filesystem::path folder, json config, TableSetBuilder* builder)
@@ -150,7 +75,8 @@ class Reader {
     } else if (Exists(folder_ / kIndexFile)) {
       ATTNBIAS_RETURN_IF_ERROR(AddShards());
     } else {
-      return NoModelFile(folder_);
+      return absl::NotFoundError(absl::StrCat(folder_.string(), ": got no weights, want ",
+                                              kModelFile, ", or ", kIndexFile, " with its shards"));
     }
     if (users_.empty()) {
       return Invalid(folder_.string(), ": none of the tensors that a ", rules_.front().model_type,
@@ -270,13 +196,6 @@ class Reader {
 
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder) {
-  const std::filesystem::path path = folder;
-  if (!Exists(path / ModelConfig::kFile) && Exists(path / kAdapterFile)) {
-    return absl::NotFoundError(absl::StrCat(
-        folder, ": got ", kAdapterFile, " without ", ModelConfig::kFile,
-        ", which is an adapter of PEFT; want the folder of its base model, whose name is in ",
-        kAdapterFile, ": base_model_name_or_path"));
-  }
   ATTNBIAS_ASSIGN_OR_RETURN(json config, ReadJson(folder, ModelConfig::kFile));
   return Reader(name, folder, std::move(config), &builder).Read();
 }

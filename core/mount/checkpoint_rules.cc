@@ -2,11 +2,8 @@
 #include "core/mount/checkpoint_rules.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
-#include <nlohmann/json.hpp>
-#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,11 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-// Exceeds every model's integers; products of two do not overflow.
-constexpr int64_t kMaxInteger = int64_t{1} << 30;
-
 bool IsInteger(const json& value) {
-  return value.is_number_integer() && std::abs(value.get<double>()) <= kMaxInteger;
+  return value.is_number_integer() && std::abs(value.get<double>()) <= ModelConfig::kMaxInteger;
 }
 
 bool IsSize(const json& value) { return IsInteger(value) && value.get<int64_t>() > 0; }
@@ -45,17 +39,11 @@ std::string ModelConfig::String(const char* field, std::string_view otherwise) {
   return std::string(otherwise);
 }
 
-int64_t ModelConfig::Integer(const char* field) {
+int64_t ModelConfig::Integer(const char* field, int64_t least) {
   const auto [name, value] = Find(field);
-  if (IsInteger(value)) return value.get<int64_t>();
-  Refuse(name, Excerpt(value), "an integer in [-2^30, 2^30]");
-  return 1;
-}
-
-int64_t ModelConfig::Size(const char* field) {
-  const auto [name, value] = Find(field);
-  if (IsSize(value)) return value.get<int64_t>();
-  Refuse(name, Excerpt(value), "an integer in [1, 2^30]");
+  if (IsInteger(value) && value.get<int64_t>() >= least) return value.get<int64_t>();
+  Refuse(name, Excerpt(value),
+         least > 0 ? "an integer in [1, 2^30]" : "an integer in [-2^30, 2^30]");
   return 1;
 }
 

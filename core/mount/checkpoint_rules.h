@@ -31,6 +31,8 @@ namespace attnbias {
 class ModelConfig {
  public:
   static constexpr char kFile[] = "config.json";
+  // Exceeds every model's integers; products of two do not overflow.
+  static constexpr int64_t kMaxInteger = int64_t{1} << 30;
 
   explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
 
@@ -38,9 +40,8 @@ class ModelConfig {
   void SetDefaults(nlohmann::json defaults) { defaults_ = std::move(defaults); }
 
   std::string String(const char* field, std::string_view otherwise);
-  int64_t Integer(const char* field);
-  // Returns a positive integer.
-  int64_t Size(const char* field);
+  int64_t Integer(const char* field, int64_t least = -kMaxInteger);
+  int64_t Size(const char* field) { return Integer(field, 1); }
   // Returns the integer at `index` of a list.
   int64_t Element(const char* field, size_t index);
   // Returns height and width, positive: a list of the two, or one integer for both.

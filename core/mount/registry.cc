@@ -3,16 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "attnbias/v1/encodings.pb.h"
 #include "core/base/errors.h"
 #include "core/request/rules.h"
 

@@ -47,7 +47,6 @@ class TableSet {
   // By ascending name.
   absl::Span<const MountedTable> tables() const { return tables_; }
 
-  // Returns the table of this name, or null.
   const MountedTable* Find(std::string_view name) const;
 
   // Returns the table of this digest, which may be the transpose of a mounted one.
@@ -137,7 +136,7 @@ absl::StatusOr<Tables> TakeTables(const TableSet& mounted, google::protobuf::Mes
 //
 // INVALID_ARGUMENT  a model type that is unknown (the message lists the known ones) or has no table
 //                   here, a configuration that its tensors contradict, a damaged file
-// NOT_FOUND         a missing file; the message lists the files of weights and how to convert them
+// NOT_FOUND         a missing file
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns one MPFR number.
+// Owns one MPFR number, and rounds such numbers.
 #pragma once
 
 #include <mpfr.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -105,7 +106,6 @@ class Real {
   mpfr_t value_;
 };
 
-// Returns 2 pi.
 Real TwoPi(int precision_bits);
 
 // Frees, at its end, the constants such as pi that MPFR caches per thread. Held by code that
@@ -137,5 +137,36 @@ void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 // Returns the nearest sum of two doubles, within a relative 2^-106. `value` has 53 bits or more and
 // a magnitude in [2^-900, 2^900].
 DoubleDouble ToDoubleDouble(const Real& value);
+
+// Rounds a scale times a value with a known error bound.
+class ScaledRounding {
+ public:
+  // Minimum error, relative to the value, that TryRound accepts.
+  static constexpr double kLeastError = 0x1p-100;
+
+  // `scale` is not 0 and has more bits than a double-double.
+  ScaledRounding(const Real& scale, DataType type);
+  ScaledRounding(double scale, DataType type);
+
+  bool is_unscaled() const { return is_one_; }
+  // The scale. Its magnitude is in [2^-300, 2^300].
+  DoubleDouble factor() const { return factor_; }
+
+  // Writes the one number to which the scale times every real within `error` of `value` rounds, and
+  // returns true. Writes nothing and returns false if there are several. The magnitude of `value`
+  // is 0 or in [2^-550, 2^550], its error at least a relative kLeastError.
+  [[nodiscard]] bool TryRound(DoubleDouble value, double error, std::byte* out) const;
+  // The same with an error relative to `value`. Returns false for an error of at least 1.
+  [[nodiscard]] bool TryRoundRelative(DoubleDouble value, double error, std::byte* out) const {
+    return error < 1 && TryRound(value, error * std::fabs(value.hi), out);
+  }
+
+ private:
+  Real scale_;
+  DoubleDouble factor_;
+  bool in_double_doubles_;
+  bool is_one_;
+  DataType type_;
+};
 
 }  // namespace attnbias

@@ -180,7 +180,6 @@ FieldRules RulesOfField(const FieldDescriptor& field) {
   return rules;
 }
 
-// Compiles the rules of a message and of the messages inside it.
 void Compile(const Descriptor& type, RulesByType& all) {
   if (!all.try_emplace(&type).second) return;
   MessageRules rules;

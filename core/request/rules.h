@@ -6,7 +6,6 @@
 // the mathematics.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "absl/functional/function_ref.h"

@@ -2,7 +2,7 @@
 // Reads .safetensors files from untrusted sources, for the server and the command line.
 //
 // A file is a header's length in 8 bytes, the header in JSON, then the data. Every statement of the
-// header is checked.
+// header about tensors is checked.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,6 @@ class SafetensorsFile {
   const std::string& path() const { return file_.path(); }
   absl::Span<const SafetensorsEntry> entries() const { return entries_; }
 
-  // Returns the entry of this name, or null.
   const SafetensorsEntry* Find(std::string_view name) const;
   // As Find; an empty name stands for the only entry.
   const SafetensorsEntry* FindOrOnly(std::string_view name) const;

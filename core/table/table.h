@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learned table: an immutable tensor of numbers and its digest.
+// A learned table: an immutable tensor of numbers and its digest; checks of its shape.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/tensor/data_type.h"
 
@@ -54,7 +58,6 @@ class Table {
     return ReadElement(content_->data_type, content_->data.get() + row * face_->row_stride +
                                                 column * face_->column_stride);
   }
-  // Returns the number at an index in row-major order.
   double At(int64_t index) const { return At(index / face_->columns, index % face_->columns); }
 
   // Returns 64 lowercase hex characters: SHA-256 over type, shape and bytes in row-major order,
@@ -96,5 +99,23 @@ bool IsTable(const SafetensorsEntry& entry);
 // path and name, unless the entry is a table.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
+
+// One axis of a table: its required length, and the name of what it counts.
+struct TableAxis {
+  int64_t length;
+  absl::string_view name;
+};
+
+using TableAxes = std::initializer_list<TableAxis>;
+
+// Checks that `table` has exactly these axes: {{32, "buckets"}, {8, "heads"}}.
+absl::Status CheckShape(absl::string_view field, const Table& table, TableAxes axes);
+
+// The same for a table that biases need and values BUCKETS do not.
+absl::Status CheckTable(absl::string_view field, const std::optional<Table>& table, TableAxes axes);
+
+// Checks that `table` has at most as many numbers as are computed with as doubles.
+inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
+absl::Status CheckNetworkSize(absl::string_view field, const Table& table);
 
 }  // namespace attnbias

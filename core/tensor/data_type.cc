@@ -18,18 +18,12 @@ T Load(const std::byte* data) {
 }
 
 double HalfToDouble(uint16_t bits) {
-  const int exponent = bits >> 10 & 0x1f;
-  const int fraction = bits & 0x3ff;
-  double magnitude = 0;
-  if (exponent == 0x1f) {
-    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
-                              : std::numeric_limits<double>::quiet_NaN();
-  } else if (exponent == 0) {
-    magnitude = std::ldexp(fraction, -24);
-  } else {
-    magnitude = std::ldexp(fraction + 1024, exponent - 25);
-  }
-  return std::copysign(magnitude, (bits & 0x8000) != 0 ? -1.0 : 1.0);
+  // F32 has three more bits of the exponent, whose bias is greater by 112.
+  const uint32_t magnitude = (bits & 0x7FFFu) << 13;
+  const bool is_finite = (bits & 0x7C00) != 0x7C00;
+  const float value = is_finite ? std::bit_cast<float>(magnitude) * 0x1p112f
+                                : std::bit_cast<float>(magnitude | 0x7F800000);
+  return std::copysign(value, (bits & 0x8000) != 0 ? -1.0F : 1.0F);
 }
 
 }  // namespace
@@ -51,19 +45,10 @@ double ReadElement(DataType type, const std::byte* data) {
 }
 
 double LowestOf(DataType type) {
-  switch (type) {
-    case DataType::kF64:
-      return std::numeric_limits<double>::lowest();
-    case DataType::kF32:
-      return std::numeric_limits<float>::lowest();
-    case DataType::kF16:
-      return -65504;
-    case DataType::kBF16:
-      return std::bit_cast<float>(uint32_t{0xff7f0000});
-    case DataType::kI32:
-      return std::numeric_limits<int32_t>::lowest();
-  }
-  return 0;
+  static constexpr double kLowest[] = {std::numeric_limits<double>::lowest(),
+                                       std::numeric_limits<float>::lowest(), -65504, -0x1.FEp127,
+                                       std::numeric_limits<int32_t>::lowest()};
+  return kLowest[static_cast<size_t>(type) - 1];
 }
 
 void RepeatElement(DataType type, const std::byte* value, int64_t count, std::byte* out) {

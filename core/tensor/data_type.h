@@ -13,17 +13,8 @@ namespace attnbias {
 enum class DataType : uint8_t { kF64 = 1, kF32, kF16, kBF16, kI32 };
 
 constexpr int64_t SizeOf(DataType type) {
-  switch (type) {
-    case DataType::kF64:
-      return 8;
-    case DataType::kF32:
-    case DataType::kI32:
-      return 4;
-    case DataType::kF16:
-    case DataType::kBF16:
-      return 2;
-  }
-  return 0;
+  constexpr int64_t kSizes[] = {8, 4, 2, 2, 4};
+  return kSizes[static_cast<size_t>(type) - 1];
 }
 
 inline constexpr std::array<std::string_view, 5> kDataTypeNames = {"F64", "F32", "F16", "BF16",

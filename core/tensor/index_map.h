@@ -9,7 +9,6 @@
 #include <span>
 
 #include "core/tensor/positions.h"
-#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -24,7 +23,6 @@ class IndexMap {
         origin_(positions.is_range() ? positions.hull().begin : 0),
         list_(positions.is_range() ? nullptr : positions.list().data()) {}
 
-  // Returns `size` zeros.
   static IndexMap Zeros(int64_t size) {
     IndexMap map(Range{0, size});
     map.levels_[0].stride = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions along one axis: consecutive, or an explicit list.
+// Ranges, and positions along one axis: consecutive, or an explicit list.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,22 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor/range.h"
-
 namespace attnbias {
+
+// A half-open range of integers.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  constexpr int64_t size() const { return end - begin; }
+  constexpr bool Contains(Range other) const { return begin <= other.begin && other.end <= end; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// Returns the smallest range that contains both, which are not empty.
+constexpr Range Union(Range a, Range b) {
+  return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+}
 
 // Maximum magnitude of a position.
 inline constexpr int64_t kMaxPosition = int64_t{1} << 40;

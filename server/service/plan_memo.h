@@ -17,7 +17,7 @@
 #include "core/base/mutex.h"
 #include "core/engine/plan.h"
 #include "core/mount/registry.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -105,7 +105,9 @@ LAYERS = {
         f"core/encoding/{room}".rstrip("/"): Layer(encoding_room(room), (*RPC_ALONE, *CUDA), IMPURE)
         for room in ENCODING
     },
-    "core/kernel/cuda": Layer(("core/base/", "core/tensor/", "core/kernel/"), RPC, IMPURE),
+    "core/kernel/cuda": Layer(
+        ("core/base/", "core/tensor/", "core/numerics/", "core/kernel/"), RPC, IMPURE
+    ),
     "server": Layer((), CUDA),
     **{f"server/{name}": server_layer(name) for name in SERVER},
     "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),
@@ -189,7 +191,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", '#include "../server/run/config.h"'),
             ("core/cache/a.cc", 'auto* value = std::getenv("X");'),
             ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
-            ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
+            ("core/checksum/a.cc", '#include "core/tensor/positions.h"'),
             ("core/safetensors/a.cc", '#include "core/table/table.h"'),
             ("core/file/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("core/table/a.h", '#include "core/request/rules.h"'),
@@ -212,7 +214,7 @@ class PlantedViolations(unittest.TestCase):
             ("server/service/a.cc", '#include "server/service/oip/model.h"'),
             ("server/service/oip/a.cc", '#include "server/run/config.h"'),
             ("server/run/a.cc", '#include "client/cpp/client.h"'),
-            ("client/cpp/a.cc", '#include "core/tensor/range.h"'),
+            ("client/cpp/a.cc", '#include "core/tensor/positions.h"'),
             ("client/cpp/a.cc", '#include "server/run/config.h"'),
             ("client/cpp/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("client/cli/a.cc", '#include "core/checksum/crc32c.h"'),
@@ -234,7 +236,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/request/a.cc", '#include "google/protobuf/message.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/make_encoding.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
-            ("server/schedule/a.cc", '#include "core/tensor/range.h"'),
+            ("server/schedule/a.cc", '#include "core/tensor/positions.h"'),
             ("server/observe/a.cc", "#include <spdlog/spdlog.h>"),
             ("server/service/a.cc", '#include "attnbias/v1/service.grpc.pb.h"'),
             ("server/service/oip/a.cc", '#include "server/service/call.h"'),

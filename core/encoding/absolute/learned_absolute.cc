@@ -6,9 +6,9 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/common/resample.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -16,13 +14,12 @@
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
-#include "core/numerics/rounding.h"
+#include "core/numerics/elementary.h"
+#include "core/numerics/real.h"
 #include "core/request/rules.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
@@ -227,10 +224,8 @@ constexpr int64_t kScaleLane = 2;
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 constexpr int64_t kMostPieceRows = 1024;
 
-// Returns the number of elements of a pair in a row.
 int64_t CopiesIn(v1::RotaryLayout layout) { return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2; }
 
-// Lays the numbers of `count` pairs out as a row.
 void WriteRotaryRow(v1::RotaryLayout layout, DataType type, const std::byte* pairs, int64_t count,
                     std::byte* out) {
   const int64_t size = count * SizeOf(type);
@@ -283,12 +278,6 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
 // Decays stay within 2^kMostDecayExponent of 1, where double-doubles hold them.
 constexpr double kMostDecayExponent = 512;
 
-// Rows after which a power is formed afresh rather than from the one before.
-constexpr int64_t kChainRows = 64;
-
-// Relative error of a power: at most 41 factors and kChainRows products, each within 2^-102.
-constexpr double kPowerBound = 0x1p-95;
-
 // Additional bits for the exponent of a decay, whose error the power multiplies by 2^9.
 constexpr int kDecayGuardBits = 16;
 
@@ -300,136 +289,64 @@ Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
   return Pow(base, Real(steps, precision) / decay.scale_base());
 }
 
-// Returns the distance from the center up to which double-doubles hold every decay.
-int64_t ReachOf(const v1::Decay& decay) {
-  const double steepest = std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
-  const double reach = kMostDecayExponent * decay.scale_base() / steepest;
-  return static_cast<int64_t>(std::min(reach, static_cast<double>(2 * kMaxPosition)));
-}
-
+// Returns the positions at which double-doubles hold every decay.
 Range DomainOf(const v1::Decay& decay) {
-  const int64_t reach = ReachOf(decay);
+  const double steepest = std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
+  const auto reach = static_cast<int64_t>(std::min(
+      kMostDecayExponent * decay.scale_base() / steepest, static_cast<double>(2 * kMaxPosition)));
   return {std::max(decay.center() - reach, kAllPositions.begin),
           std::min(decay.center() + reach + 1, kAllPositions.end)};
 }
 
-// Holds powers 1, 2, 4, ... of the decays of one step, forwards or backwards.
-class Powers {
- public:
-  // Returns the bytes of the powers, without those of making them.
-  static int64_t BytesOf(const v1::Decay& decay, int64_t pairs) {
-    return pairs * CountOf(decay) * int64_t{sizeof(DoubleDouble)};
-  }
+// Writes a decay by its definition.
+void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
+                const NumberFormat& format, std::byte* out) {
+  const RealCacheScope cache_scope;
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        const Real power = DecayOf(decay, pairs, pair, steps, value.precision());
+        mpfr_mul_d(value.get(), power.get(), format.scale, MPFR_RNDN);
+        SetRoundingBound(value, 3, bound);
+      },
+      format.type, out);
+}
 
-  Powers(const v1::Decay& decay, int64_t pairs, int64_t step) : pairs_(pairs) {
-    std::vector<Real> powers;
-    powers.reserve(pairs_);
-    values_.reserve(pairs_ * CountOf(decay));
-    for (int64_t pair = 0; pair < pairs_; ++pair) {
-      if (!ComputeScope::Continues()) return;
-      powers.push_back(DecayOf(decay, pairs, pair, step, kSinusoidPrecision));
-    }
-    for (int64_t reach = ReachOf(decay); reach > 0; reach /= 2) {
-      for (Real& power : powers) {
-        if (!ComputeScope::Continues()) return;
-        values_.push_back(ToDoubleDouble(power));
-        mpfr_sqr(power.get(), power.get(), MPFR_RNDN);
-      }
-    }
-  }
-
-  DoubleDouble One(int64_t pair) const { return values_[pair]; }
-
-  DoubleDouble Of(int64_t pair, int64_t exponent) const {
-    DoubleDouble product = {1, 0};
-    for (size_t at = pair; exponent != 0; exponent /= 2, at += pairs_) {
-      if (exponent % 2 != 0) product = product * values_[at];
-    }
-    return product;
-  }
-
- private:
-  static int64_t CountOf(const v1::Decay& decay) {
-    return std::bit_width(static_cast<uint64_t>(ReachOf(decay)));
-  }
-
-  const int64_t pairs_;
-  std::vector<DoubleDouble> values_;
-};
+// Returns the maximum bytes that AddDecay's result takes in addition to its rotary table.
+int64_t DecayBytes(int64_t pairs) { return pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)}; }
 
 // Adds xPos's third part (Sun et al. 2022) to a rotary table: the decay, which multiplies queries
 // and divides keys.
-class DecayEvaluator final : public Evaluator {
- public:
-  // Returns the maximum bytes of one without `rotary`, including those of making it: per pair the
-  // power being formed, a decay and its rounded number.
-  static int64_t BytesOf(const v1::Rotary& spec) {
-    const int64_t pair = Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) +
-                         int64_t{sizeof(DoubleDouble) + sizeof(double)};
-    const int64_t pairs = RotaryPairs(spec);
-    return 2 * Powers::BytesOf(spec.decay(), pairs) + pairs * pair;
+EvaluatorPtr AddDecay(const v1::Rotary& spec, const NumberFormat& format, EvaluatorPtr rotary) {
+  const int64_t pairs = RotaryPairs(spec);
+  // Logarithms of the decays of one step.
+  std::vector<DoubleDouble> logs(pairs);
+  for (int64_t pair = 0; pair < pairs && ComputeScope::Continues(); ++pair) {
+    logs[pair] = ToDoubleDouble(Log(DecayOf(spec.decay(), pairs, pair, 1, kSinusoidPrecision)));
   }
-
-  DecayEvaluator(const v1::Rotary& spec, const NumberFormat& format, EvaluatorPtr rotary)
-      : decay_(spec.decay()),
-        layout_(spec.layout()),
-        format_(format),
-        pairs_(RotaryPairs(spec)),
-        rotary_(std::move(rotary)),
-        rounding_(format.scale, format.type),
-        after_(decay_, pairs_, 1),
-        before_(decay_, pairs_, -1) {}
-
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
-    Block rotary = block;
-    rotary.lanes.end = std::min(rotary.lanes.end, kScaleLane);
-    if (rotary.lanes.size() > 0) rotary_->Fill(rotary, out, lane_stride_bytes);
-    if (block.lanes.end > kScaleLane) {
-      FillScale(block.span, out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
-    }
-  }
-
- private:
-  void FillScale(Range span, std::byte* out) const {
-    std::vector<DoubleDouble> decays(pairs_);
-    std::vector<std::byte> row(pairs_ * SizeOf(format_.type));
-    for (int64_t at = span.begin; at < span.end; ++at) {
-      const int64_t steps = at - decay_.center();
-      const bool fresh = (at - span.begin) % kChainRows == 0;
-      for (int64_t pair = 0; pair < pairs_; ++pair) {
-        decays[pair] = fresh ? (steps < 0 ? before_ : after_).Of(pair, std::abs(steps))
-                             : decays[pair] * after_.One(pair);
-        std::byte* element = row.data() + pair * SizeOf(format_.type);
-        const double error = kPowerBound * decays[pair].hi;
-        if (!rounding_.TryRound(decays[pair], error, element)) {
-          Resolve(pair, steps, element);
-        }
+  return MakeEvaluator([decay = spec.decay(), layout = spec.layout(), format, pairs,
+                        logs = std::move(logs), rotary = std::move(rotary),
+                        rounding = ScaledRounding(format.scale, format.type)](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    Block tables = block;
+    tables.lanes.end = std::min(block.lanes.end, kScaleLane);
+    if (tables.lanes.size() > 0) rotary->Fill(tables, out, lane_stride_bytes);
+    if (block.lanes.end <= kScaleLane) return;
+    out += (kScaleLane - block.lanes.begin) * lane_stride_bytes;
+    const int64_t size = SizeOf(format.type);
+    std::vector<std::byte> row(pairs * size);
+    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+      const int64_t steps = at - decay.center();
+      for (int64_t pair = 0; pair < pairs; ++pair) {
+        const Estimate power = ExpOf(logs[pair] * static_cast<double>(steps));
+        // Doubling the bound covers the error of the exponent, below 2^-90.
+        if (rounding.TryRound(power.value, 2 * power.bound, &row[pair * size])) continue;
+        RoundDecay(decay, pairs, pair, steps, format, &row[pair * size]);
       }
-      WriteRotaryRow(layout_, format_.type, row.data(), pairs_, out);
-      out += pairs_ * CopiesIn(layout_) * SizeOf(format_.type);
+      WriteRotaryRow(layout, format.type, row.data(), pairs, out);
+      out += pairs * CopiesIn(layout) * size;
     }
-  }
-
-  void Resolve(int64_t pair, int64_t steps, std::byte* out) const {
-    const RealCacheScope cache_scope;
-    RoundByRefining(
-        [&](Real& value, Real& bound) {
-          const Real decay = DecayOf(decay_, pairs_, pair, steps, value.precision());
-          mpfr_mul_d(value.get(), decay.get(), format_.scale, MPFR_RNDN);
-          SetRoundingBound(value, 3, bound);
-        },
-        format_.type, out);
-  }
-
-  const v1::Decay decay_;
-  const v1::RotaryLayout layout_;
-  const NumberFormat format_;
-  const int64_t pairs_;
-  const EvaluatorPtr rotary_;
-  const ScaledRounding rounding_;
-  const Powers after_;
-  const Powers before_;
-};
+  });
+}
 
 float NearestFloat(const Real& value) {
   float nearest;
@@ -467,10 +384,8 @@ std::vector<DerivedValue> Derive(const Rotation& rotation) {
   return derived;
 }
 
-// Returns the columns of a row of pairs.
 SinusoidColumns ColumnsOfPairs(int64_t pairs) { return {2 * pairs, v1::COLUMNS_SINES_COSINES}; }
 
-// Returns the offset of a pair's axis.
 double OffsetOf(const Rotation& rotation, int64_t pair) {
   return rotation.axes[RotaryAxisOf(rotation.spec, pair)].stretch.offset;
 }
@@ -544,7 +459,7 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
       PrepareRotary(Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type), pairs,
                     spec.layout(), format.type);
   if (!spec.has_decay()) return rotary;
-  return std::make_unique<DecayEvaluator>(spec, format, std::move(rotary));
+  return AddDecay(spec, format, std::move(rotary));
 }
 
 int64_t EvaluatorBytes(const Rotation& rotation) {
@@ -555,7 +470,7 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   constexpr int64_t kPairBytes = int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) + RotaryBytes(pairs) +
                   JoinedBytes(2 * pairs) + pairs * kPairBytes;
-  if (spec.has_decay()) bytes += DecayEvaluator::BytesOf(spec);
+  if (spec.has_decay()) bytes += DecayBytes(pairs);
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     return bytes + pairs * int64_t{sizeof(float)};
   }

@@ -22,7 +22,6 @@ Real CorrectionDim(const v1::Rotary& spec, double rotations, const Real& theta) 
          (Log(theta) * 2);
 }
 
-// Returns YaRN's temperature.
 Real MscaleOf(double factor, double mscale, int precision) {
   return Log(Real(factor, precision)) * mscale / 10 + 1;
 }

@@ -4,7 +4,6 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"

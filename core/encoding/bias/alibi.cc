@@ -5,16 +5,16 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/encoding/bias/references.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
@@ -91,47 +91,38 @@ Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format)
   return ScaledRounding(product, format.type);
 }
 
-class AlibiEvaluator final : public Evaluator {
- public:
-  AlibiEvaluator(const v1::Alibi& spec, const NumberFormat& format) : spec_(spec), format_(format) {
-    const RealCacheScope cache_scope;
-    factors_.reserve(spec.num_heads());
-    for (int64_t head = 0; head < spec.num_heads(); ++head) {
-      if (!ComputeScope::Continues()) return;
-      factors_.push_back(FactorOf(spec, head, format));
-    }
+EvaluatorPtr PrepareAlibi(const v1::Alibi& spec, const NumberFormat& format) {
+  const RealCacheScope cache_scope;
+  std::vector<Factor> factors;
+  factors.reserve(spec.num_heads());
+  for (int64_t head = 0; head < spec.num_heads() && ComputeScope::Continues(); ++head) {
+    factors.push_back(FactorOf(spec, head, format));
   }
-
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
-    for (int64_t head = block.lanes.begin; head < block.lanes.end; ++head) {
-      std::byte* element = out + (head - block.lanes.begin) * lane_stride_bytes;
-      for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-        Write(head, at, element);
-        element += SizeOf(format_.type);
-      }
-    }
-  }
-
- private:
-  void Write(int64_t head, int64_t coordinate, std::byte* out) const {
-    const Factor& factor = factors_[head];
+  auto write = [spec = spec, format, factors = std::move(factors)](int64_t head, int64_t coordinate,
+                                                                   std::byte* out) {
+    const Factor& factor = factors[head];
     const double* exact = std::get_if<double>(&factor);
-    const int64_t distance = AlibiDistance(spec_.variant(), coordinate);
+    const int64_t distance = AlibiDistance(spec.variant(), coordinate);
     if (distance == 0 || (exact != nullptr && *exact == 0)) {
-      return RoundDouble(0, format_.type, out);
+      return RoundDouble(0, format.type, out);
     }
     // Exact: distances stay below 2^53.
     const double multiple = static_cast<double>(distance);
-    if (exact != nullptr) return RoundProduct(*exact, multiple, format_.type, out);
+    if (exact != nullptr) return RoundProduct(*exact, multiple, format.type, out);
     const double error = ScaledRounding::kLeastError * std::fabs(multiple);
     if (std::get<ScaledRounding>(factor).TryRound({multiple, 0}, error, out)) return;
-    ReferenceAlibi(spec_, head, coordinate, format_, out);
-  }
-
-  const v1::Alibi spec_;
-  const NumberFormat format_;
-  std::vector<Factor> factors_;
-};
+    ReferenceAlibi(spec, head, coordinate, format, out);
+  };
+  return MakeEvaluator([write = std::move(write), bytes = SizeOf(format.type)](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    for (int64_t head = block.lanes.begin; head < block.lanes.end; ++head) {
+      for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+        write(head, at, out + (at - block.span.begin) * bytes);
+      }
+      out += lane_stride_bytes;
+    }
+  });
+}
 
 absl::StatusOr<Encoding> DescribeAlibi(const v1::Alibi& spec, const Tables& /*tables*/) {
   const int64_t count = spec.slopes_size();
@@ -150,7 +141,7 @@ absl::StatusOr<Encoding> DescribeAlibi(const v1::Alibi& spec, const Tables& /*ta
       .evaluator_bytes = heads * (int64_t{sizeof(Factor)} + Real::BytesOf(kSlopePrecision)) +
                          count * int64_t{sizeof(double)},
       .prepare = [spec](const NumberFormat& format, const KernelSet& /*kernels*/) {
-        return std::make_unique<AlibiEvaluator>(spec, format);
+        return PrepareAlibi(spec, format);
       }};
 }
 

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <numeric>
 #include <optional>
 
 #include "core/base/errors.h"
+#include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
@@ -22,13 +21,12 @@ namespace {
 // Relative error of a logarithm in doubles. Leaves room for any machine's library.
 constexpr double kEstimateBound = 0x1p-40;
 
-// Returns ln(numerator / denominator).
 double LogRatio(int64_t numerator, int64_t denominator) {
   return std::log1p(static_cast<double>(numerator - denominator) /
                     static_cast<double>(denominator));
 }
 
-// Returns the same logarithm, within 2^(1 - precision) of it.
+// Returns ln(numerator / denominator), within 2^(1 - precision) of it.
 Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
   Real log = Real(numerator - denominator, precision) / denominator;
   mpfr_log1p(log.get(), log.get(), MPFR_RNDN);
@@ -119,45 +117,34 @@ class DebertaBuckets {
 // Distances that are their own buckets fit into 32 bits.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
 
-class DebertaEvaluator final : public Evaluator {
- public:
-  explicit DebertaEvaluator(const v1::Deberta& spec) : spec_(spec) {
-    if (spec.bucket_size() != 0) buckets_.emplace(spec);
+// Returns the index of a bucket, which is negative for keys to the right of the query.
+int32_t IndexOf(const v1::Deberta& spec, int64_t bucket) {
+  if (spec.term() == v1::DEBERTA_TERM_POSITION_TO_CONTENT) bucket = -bucket;
+  if (spec.term() != v1::DEBERTA_TERM_BUCKET) {
+    const int64_t span = spec.bucket_size() != 0 ? spec.bucket_size() : spec.max_position();
+    bucket = std::clamp<int64_t>(bucket + span, 0, 2 * span - 1);
   }
+  return static_cast<int32_t>(bucket);
+}
 
-  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
-    const Range distances = DistancesIn(block.span);
-    for (int64_t d = distances.begin; d < distances.end; ++d) {
-      const int64_t bucket = BucketOf(d);
-      ForEachAt(d, block.span, [&](int64_t at) {
-        // Keys to the left of the query have positive distances.
-        const int32_t index = IndexOf(at < 0 ? bucket : -bucket);
-        std::memcpy(out + (at - block.span.begin) * sizeof(index), &index, sizeof(index));
+EvaluatorPtr PrepareDeberta(const v1::Deberta& spec) {
+  std::optional<DebertaBuckets> buckets;
+  if (spec.bucket_size() != 0) buckets.emplace(spec);
+  return MakeEvaluator(
+      [spec, buckets](const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {
+        const Range distances = DistancesIn(block.span);
+        for (int64_t d = distances.begin; d < distances.end; ++d) {
+          const bool ends = buckets.has_value() && spec.edge() == v1::DEBERTA_EDGE_MICROSOFT;
+          const int64_t distance = ends ? std::min<int64_t>(d, spec.max_position() - 1) : d;
+          const int64_t bucket = buckets.has_value() ? buckets->BucketOf(distance) : distance;
+          ForEachAt(d, block.span, [&](int64_t at) {
+            // Keys to the left of the query have positive distances.
+            const int32_t index = IndexOf(spec, at < 0 ? bucket : -bucket);
+            std::memcpy(out + (at - block.span.begin) * sizeof(index), &index, sizeof(index));
+          });
+        }
       });
-    }
-  }
-
- private:
-  int64_t BucketOf(int64_t distance) const {
-    if (!buckets_.has_value()) return distance;
-    if (spec_.edge() == v1::DEBERTA_EDGE_MICROSOFT) {
-      distance = std::min<int64_t>(distance, spec_.max_position() - 1);
-    }
-    return buckets_->BucketOf(distance);
-  }
-
-  int32_t IndexOf(int64_t bucket) const {
-    if (spec_.term() == v1::DEBERTA_TERM_POSITION_TO_CONTENT) bucket = -bucket;
-    if (spec_.term() != v1::DEBERTA_TERM_BUCKET) {
-      const int64_t span = buckets_.has_value() ? spec_.bucket_size() : spec_.max_position();
-      bucket = std::clamp<int64_t>(bucket + span, 0, 2 * span - 1);
-    }
-    return static_cast<int32_t>(bucket);
-  }
-
-  const v1::Deberta spec_;
-  std::optional<DebertaBuckets> buckets_;
-};
+}
 
 absl::StatusOr<Encoding> DescribeDeberta(const v1::Deberta& spec, const Tables& /*tables*/) {
   const int32_t least = spec.bucket_size() / 2 + 2;
@@ -171,7 +158,7 @@ absl::StatusOr<Encoding> DescribeDeberta(const v1::Deberta& spec, const Tables& 
                   .has_biases = false,
                   .has_buckets = true,
                   .prepare = [spec](const NumberFormat& /*format*/, const KernelSet& /*kernels*/) {
-                    return std::make_unique<DebertaEvaluator>(spec);
+                    return PrepareDeberta(spec);
                   }};
 }
 

@@ -2,20 +2,19 @@
 // FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
 
 #include <algorithm>
-#include <bit>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/base/mutex.h"
 #include "core/encoding/common/network.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
+#include "core/numerics/rounding.h"
+#include "core/table/table.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -24,71 +23,31 @@ namespace {
 // Logarithms of distances below this are cached: 2 MiB.
 constexpr int64_t kMostKeptDistances = int64_t{1} << 18;
 
-// Returns ln(c x + 1), the nearest double.
 double LogOfTimes(double c, double x) { return RoundedLog1p(TwoProduct(c, x)); }
 
-// Computes each distance's logarithm once. Thread-safe.
-class DistanceLogs {
- public:
-  using Logs = std::shared_ptr<const std::vector<double>>;
-
-  // All logarithms, and half as many while they grow.
-  static constexpr int64_t kMostBytes = kMostKeptDistances * int64_t{sizeof(double)} * 3 / 2;
-
-  explicit DistanceLogs(double c) : c_(c) {}
-
-  // Returns the logarithms of distances 0 to `most` at least, or null if they are too many.
-  Logs UpTo(int64_t most) const {
-    if (most >= kMostKeptDistances) return nullptr;
-    Logs known = Kept();
-    if (most < static_cast<int64_t>(known->size())) return known;
-    const size_t size = std::bit_ceil(static_cast<uint64_t>(most) + 1);
-    auto grown = std::make_shared<std::vector<double>>();
-    grown->reserve(size);
-    *grown = *known;
-    for (size_t d = known->size(); d < size; ++d) {
-      grown->push_back(LogOfTimes(c_, static_cast<double>(d)));
-    }
-    const MutexLock lock(mutex_);
-    if (logs_->size() < grown->size()) logs_ = std::move(grown);
-    return logs_;
-  }
-
- private:
-  Logs Kept() const {
-    const MutexLock lock(mutex_);
-    return logs_;
-  }
-
-  const double c_;
-  mutable Mutex mutex_;
-  mutable Logs logs_ ABSL_GUARDED_BY(mutex_) = std::make_shared<std::vector<double>>();
-};
-
-class FireEvaluator final : public NetworkEvaluator {
- public:
-  FireEvaluator(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,
-                const NumberFormat& format, const KernelSet& kernels)
-      : NetworkEvaluator(layers, format, kernels), spec_(spec), logs_(spec.c()) {}
-
- private:
-  void SetInputs(int64_t query, Range keys, double* in) const override {
+EvaluatorPtr PrepareFire(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,
+                         const NumberFormat& format, const KernelSet& kernels) {
+  // Logarithms of near distances; 0 until it is computed.
+  const auto logs = std::make_shared<std::vector<std::atomic<double>>>(kMostKeptDistances);
+  const auto log_of = [logs, c = spec.c()](int64_t distance) {
+    const auto x = static_cast<double>(distance);
+    if (distance >= kMostKeptDistances) return LogOfTimes(c, x);
+    double log = (*logs)[distance];
+    if (log == 0) (*logs)[distance] = log = LogOfTimes(c, x);
+    return log;
+  };
+  const auto set_inputs = [log_of, spec](int64_t query, Range keys, double* in) {
     const double normaliser =
-        LogOfTimes(spec_.c(), std::max(static_cast<double>(query), spec_.threshold())) +
-        spec_.eps();
-    const DistanceLogs::Logs logs =
-        logs_.UpTo(std::max(std::abs(keys.begin - query), std::abs(keys.end - 1 - query)));
+        LogOfTimes(spec.c(), std::max(static_cast<double>(query), spec.threshold())) + spec.eps();
     for (int64_t key = keys.begin; key < keys.end; ++key) {
-      const int64_t distance = std::abs(query - key);
-      const double log = logs != nullptr ? (*logs)[distance]
-                                         : LogOfTimes(spec_.c(), static_cast<double>(distance));
-      *in++ = log / normaliser;
+      *in++ = log_of(std::abs(query - key)) / normaliser;
     }
-  }
-
-  const v1::Fire spec_;
-  const DistanceLogs logs_;
-};
+  };
+  const auto write = [format](double output, std::byte* out) {
+    RoundProduct(output, format.scale, format.type, out);
+  };
+  return PrepareNetwork(layers, format.type, kernels, set_inputs, write);
+}
 
 absl::Status CheckTables(const NetworkLayer& hidden, const NetworkLayer& output,
                          int64_t num_heads) {
@@ -119,14 +78,15 @@ absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec, const Tables& tables
   double reach = LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());
   ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.hidden_weight", layers[0], reach));
   ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.output_weight", layers[1], reach));
-  return Encoding{.structure = Structure::kDense,
-                  .lanes = spec.num_heads(),
-                  .has_heads = true,
-                  .domain = kAllPositions,
-                  .evaluator_bytes = NetworkBytes(layers) + DistanceLogs::kMostBytes,
-                  .prepare = [spec, layers](const NumberFormat& format, const KernelSet& kernels) {
-                    return std::make_unique<FireEvaluator>(spec, layers, format, kernels);
-                  }};
+  return Encoding{
+      .structure = Structure::kDense,
+      .lanes = spec.num_heads(),
+      .has_heads = true,
+      .domain = kAllPositions,
+      .evaluator_bytes = NetworkBytes(layers) + kMostKeptDistances * int64_t{sizeof(double)},
+      .prepare = [spec, layers](const NumberFormat& format, const KernelSet& kernels) {
+        return PrepareFire(spec, layers, format, kernels);
+      }};
 }
 
 const EncodingRegistration kFire(v1::TensorSpec::kFireFieldNumber, &DescribeFire);

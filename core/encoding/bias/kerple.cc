@@ -2,13 +2,12 @@
 // KERPLE (Chi et al. 2022).
 
 #include <cmath>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/base/errors.h"
 #include "core/encoding/bias/references.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
@@ -69,42 +68,32 @@ Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
   return power;
 }
 
-class KerpleEvaluator final : public Evaluator {
- public:
-  KerpleEvaluator(const v1::Kerple& spec, const NumberFormat& format) : format_(format) {
-    heads_.reserve(spec.num_heads());
-    roundings_.reserve(spec.num_heads());
-    for (int head = 0; head < spec.num_heads(); ++head) {
-      if (!ComputeScope::Continues()) return;
-      heads_.emplace_back(spec, head);
-      roundings_.emplace_back(Real(heads_.back().weight(), kKernelPrecision) * format.scale,
-                              format.type);
-    }
+EvaluatorPtr PrepareKerple(const v1::Kerple& spec, const NumberFormat& format) {
+  std::vector<KerpleHead> heads;
+  std::vector<ScaledRounding> roundings;
+  heads.reserve(spec.num_heads());
+  roundings.reserve(spec.num_heads());
+  for (int head = 0; head < spec.num_heads() && ComputeScope::Continues(); ++head) {
+    heads.emplace_back(spec, head);
+    roundings.emplace_back(Real(heads.back().weight(), kKernelPrecision) * format.scale,
+                           format.type);
   }
-
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
-    FillByDistance(block, format_.type, out, lane_stride_bytes, [this](int64_t distance) {
+  return MakeEvaluator([format, heads = std::move(heads), roundings = std::move(roundings)](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    FillByDistance(block, format.type, out, lane_stride_bytes, [&](int64_t distance) {
+      // Only POWER uses it.
       DoubleDouble log;
-      if (distance > 0 && !heads_[0].is_log) log = LogOf({static_cast<double>(distance), 0}).value;
-      return [=, this](int64_t head, std::byte* element) { Write(head, distance, log, element); };
+      if (distance > 0 && !heads[0].is_log) log = LogOf({static_cast<double>(distance), 0}).value;
+      return [&, distance, log](int64_t head, std::byte* element) {
+        if (distance != 0) {
+          const Estimate kernel = KernelOf(heads[head], static_cast<double>(distance), log);
+          if (roundings[head].TryRound(kernel.value, kernel.bound, element)) return;
+        }
+        ReferenceKerple(heads[head], distance, format, element);
+      };
     });
-  }
-
- private:
-  // `log` is the distance's logarithm, which only POWER uses.
-  void Write(int64_t lane, int64_t distance, DoubleDouble log, std::byte* out) const {
-    const KerpleHead& head = heads_[lane];
-    if (distance != 0) {
-      const Estimate kernel = KernelOf(head, static_cast<double>(distance), log);
-      if (roundings_[lane].TryRound(kernel.value, kernel.bound, out)) return;
-    }
-    ReferenceKerple(head, distance, format_, out);
-  }
-
-  const NumberFormat format_;
-  std::vector<KerpleHead> heads_;
-  std::vector<ScaledRounding> roundings_;
-};
+  });
+}
 
 absl::Status CheckCount(absl::string_view field, int count, int num_heads) {
   if (count == 1 || count == num_heads) return absl::OkStatus();
@@ -129,7 +118,7 @@ absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec, const Tables& /*
                   .domain = kRelativePositions,
                   .evaluator_bytes = spec.num_heads() * kHeadBytes,
                   .prepare = [spec](const NumberFormat& format, const KernelSet& /*kernels*/) {
-                    return std::make_unique<KerpleEvaluator>(spec, format);
+                    return PrepareKerple(spec, format);
                   }};
 }
 

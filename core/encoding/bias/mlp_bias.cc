@@ -6,21 +6,19 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/errors.h"
 #include "core/encoding/common/network.h"
-#include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
+#include "core/table/table.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
@@ -99,54 +97,44 @@ int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
   return spec.pretrained_window().empty() ? spec.window(axis) : spec.pretrained_window(axis);
 }
 
-class MlpBiasEvaluator final : public NetworkEvaluator {
- public:
-  MlpBiasEvaluator(const v1::MlpBias& spec, absl::Span<const NetworkLayer> layers,
-                   const NumberFormat& format, const KernelSet& kernels)
-      : NetworkEvaluator(layers, format, kernels),
-        kind_(spec.coordinates()),
-        has_sigmoid_(spec.output() == v1::MLP_OUTPUT_SIGMOID_16),
-        rounding_(format.scale, format.type) {
-    const RealCacheScope cache_scope;
-    of_axes_.resize(spec.window_size());
-    for (int axis = 0; axis < spec.window_size(); ++axis) {
-      const int64_t farthest = spec.window(axis) - 1;
-      // Grids count key - query, coordinates query - key.
-      for (int64_t d = farthest; d >= -farthest; --d) {
-        of_axes_[axis].push_back(CoordinateOf(d, kind_, PretrainedSide(spec, axis)));
-      }
+EvaluatorPtr PrepareMlpBias(const v1::MlpBias& spec, absl::Span<const NetworkLayer> layers,
+                            const NumberFormat& format, const KernelSet& kernels) {
+  const RealCacheScope cache_scope;
+  const v1::Coordinates kind = spec.coordinates();
+  // Coordinates of each axis of a window's block.
+  std::vector<std::vector<double>> of_axes(spec.window_size());
+  for (int axis = 0; axis < spec.window_size(); ++axis) {
+    const int64_t farthest = spec.window(axis) - 1;
+    // Grids count key - query, coordinates query - key.
+    for (int64_t d = farthest; d >= -farthest; --d) {
+      of_axes[axis].push_back(CoordinateOf(d, kind, PretrainedSide(spec, axis)));
     }
   }
-
- private:
-  void SetInputs(int64_t /*query*/, Range coordinates, double* in) const override {
+  auto set_inputs = [kind, of_axes = std::move(of_axes)](int64_t /*query*/, Range coordinates,
+                                                         double* in) {
     for (int64_t n = 0; n < coordinates.size(); ++n) {
       int64_t at = coordinates.begin + n;
-      if (of_axes_.empty()) in[n] = CoordinateOf(-at, kind_, 0);
-      for (size_t axis = of_axes_.size(); axis-- > 0;) {
-        const auto side = static_cast<int64_t>(of_axes_[axis].size());
-        in[axis * kBatch + n] = of_axes_[axis][at % side];
+      if (of_axes.empty()) in[n] = CoordinateOf(-at, kind, 0);
+      for (size_t axis = of_axes.size(); axis-- > 0;) {
+        const auto side = static_cast<int64_t>(of_axes[axis].size());
+        in[axis * kBatch + n] = of_axes[axis][at % side];
         at /= side;
       }
     }
-  }
-
-  void Write(double x, std::byte* out) const override {
-    if (!has_sigmoid_) return NetworkEvaluator::Write(x, out);
-    if (format_.type != DataType::kF64 && std::fabs(x) < 100) {
+  };
+  const auto write = [format, has_sigmoid = spec.output() == v1::MLP_OUTPUT_SIGMOID_16,
+                      rounding = ScaledRounding(format.scale, format.type)](double x,
+                                                                            std::byte* out) {
+    if (!has_sigmoid) return RoundProduct(x, format.scale, format.type, out);
+    if (format.type != DataType::kF64 && std::fabs(x) < 100) {
       const double estimate = 16 / (1 + std::exp(-x));
-      if (rounding_.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) return;
+      if (rounding.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) return;
     }
-    const RealCacheScope cache_scope;
-    WriteReferenceSigmoid(x, format_.scale, format_.type, out);
-  }
-
-  const v1::Coordinates kind_;
-  const bool has_sigmoid_;
-  const ScaledRounding rounding_;
-  // Coordinates of each axis of a window's block.
-  std::vector<std::vector<double>> of_axes_;
-};
+    const RealCacheScope scope;
+    WriteReferenceSigmoid(x, format.scale, format.type, out);
+  };
+  return PrepareNetwork(layers, format.type, kernels, std::move(set_inputs), write);
+}
 
 // LOG2_NORMALIZED divides by a side's length minus 1, which may be 0 only if every difference is 0.
 absl::Status CheckWindows(const v1::MlpBias& spec) {
@@ -249,7 +237,7 @@ absl::StatusOr<Encoding> DescribeMlpBias(const v1::MlpBias& spec, const Tables& 
                     .canonical = Canonical(spec),
                     .evaluator_bytes = NetworkBytes(layers),
                     .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-                      return std::make_unique<MlpBiasEvaluator>(spec, layers, format, kernels);
+                      return PrepareMlpBias(spec, layers, format, kernels);
                     }};
   if (!spec.window().empty()) {
     encoding.structure = Structure::kBlockToeplitz;

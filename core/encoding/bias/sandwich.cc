@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandwich (Chi et al. 2023): inner products of sinusoids, which depend on the distance alone.
 
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/encoding/bias/references.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/encoding/sinusoid/sinusoid.h"
+#include "core/numerics/real.h"
 
 namespace attnbias {
 namespace {
@@ -81,83 +81,51 @@ constexpr double kAdditionBound = 0x1p-103;
 
 constexpr int kCosineFactorPrecision = 192;
 
-// Computes the sums of cosines at ascending distances. Each step rotates every term by its
-// frequency.
-class CosineSums {
- public:
-  // `step` holds the angles of distance 1. All arguments outlive this.
-  CosineSums(const std::vector<SinusoidFrequency>& frequencies, const RotorRows& step,
-             const KernelSet& kernels)
-      : frequencies_(frequencies), step_(step), kernels_(kernels), angles_(1, step.pairs()) {}
-
-  DoubleDouble At(int64_t distance) {
-    const Rotors at = angles_.Row(0);
-    if (distance != distance_ + 1 || distance % kChain == 0) {
-      SetAngles(frequencies_, distance, step_.pairs(), at);
-    } else {
-      kernels_.rotate(AsConst(at), step_.Row(0), at, step_.pairs());
-    }
-    distance_ = distance;
-    DoubleDouble sum;
-    for (size_t i = 0; i < frequencies_.size(); ++i) {
-      sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
-    }
-    return sum;
-  }
-
- private:
-  const std::vector<SinusoidFrequency>& frequencies_;
-  const RotorRows& step_;
-  const KernelSet& kernels_;
-  RotorRows angles_;  // at distance_
-  int64_t distance_ = -1;
-};
-
 std::vector<SinusoidFrequency> FrequenciesOf(const v1::Sandwich& spec) {
   const SinusoidAxis axis = AxisOfBase(spec.base(), spec.dim(), v1::COLUMNS_INTERLEAVED);
   return RowsOf(axis, axis.columns, 1).frequencies;
 }
 
-class SandwichEvaluator final : public Evaluator {
- public:
-  SandwichEvaluator(const v1::Sandwich& spec, const NumberFormat& format, const KernelSet& kernels)
-      : spec_(spec),
-        format_(format),
-        kernels_(kernels),
-        frequencies_(FrequenciesOf(spec)),
-        step_(1, PaddedPairs(std::ssize(frequencies_))) {
-    SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
-    roundings_.reserve(spec.num_heads());
-    for (int64_t head = 0; head < spec.num_heads(); ++head) {
-      Real factor(1, kCosineFactorPrecision);
-      MultiplyBySandwichFactor(spec, head, format.scale, factor);
-      roundings_.emplace_back(factor, format.type);
-    }
+EvaluatorPtr PrepareSandwich(const v1::Sandwich& spec, const NumberFormat& format,
+                             const KernelSet& kernels) {
+  std::vector<SinusoidFrequency> frequencies = FrequenciesOf(spec);
+  const int64_t pairs = PaddedPairs(std::ssize(frequencies));
+  RotorRows step(1, pairs);
+  SetAngles(frequencies, 1, pairs, step.Row(0));
+  std::vector<ScaledRounding> roundings;
+  roundings.reserve(spec.num_heads());
+  for (int64_t head = 0; head < spec.num_heads(); ++head) {
+    Real factor(1, kCosineFactorPrecision);
+    MultiplyBySandwichFactor(spec, head, format.scale, factor);
+    roundings.emplace_back(factor, format.type);
   }
-
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
-    CosineSums sums(frequencies_, step_, kernels_);
-    FillByDistance(block, format_.type, out, lane_stride_bytes, [&](int64_t distance) {
-      const DoubleDouble sum = sums.At(distance);
-      return [=, this](int64_t head, std::byte* element) { Write(head, distance, sum, element); };
-    });
-  }
-
- private:
-  void Write(int64_t head, int64_t distance, DoubleDouble sum, std::byte* out) const {
-    const double terms = static_cast<double>(spec_.dim()) / 2;
+  return MakeEvaluator([spec, format, &kernels, frequencies = std::move(frequencies), pairs,
+                        step = std::move(step), roundings = std::move(roundings)](
+                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    const double terms = static_cast<double>(spec.dim()) / 2;
     const double error = terms * (kCosineBound + kAdditionBound * terms);
-    if (roundings_[head].TryRound(sum, error, out)) return;
-    ReferenceSandwich(spec_, head, distance, format_, out);
-  }
-
-  const v1::Sandwich spec_;
-  const NumberFormat format_;
-  const KernelSet& kernels_;
-  const std::vector<SinusoidFrequency> frequencies_;
-  RotorRows step_;
-  std::vector<ScaledRounding> roundings_;
-};
+    // The angles at the distance before. Each step rotates every term by its frequency.
+    RotorRows angles(1, pairs);
+    const Rotors at = angles.Row(0);
+    int64_t before = -1;
+    FillByDistance(block, format.type, out, lane_stride_bytes, [&](int64_t distance) {
+      if (distance != before + 1 || distance % kChain == 0) {
+        SetAngles(frequencies, distance, pairs, at);
+      } else {
+        kernels.rotate(AsConst(at), step.Row(0), at, pairs);
+      }
+      before = distance;
+      DoubleDouble sum;
+      for (size_t i = 0; i < frequencies.size(); ++i) {
+        sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
+      }
+      return [&, distance, sum](int64_t head, std::byte* element) {
+        if (roundings[head].TryRound(sum, error, element)) return;
+        ReferenceSandwich(spec, head, distance, format, element);
+      };
+    });
+  });
+}
 
 absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec, const Tables& /*tables*/) {
   const int64_t frequencies = spec.dim() / 2;
@@ -173,7 +141,7 @@ absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec, const Tables
                          2 * RotorRows::BytesOf(1, frequencies + kPairMultiple) +
                          spec.num_heads() * kHeadBytes,
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<SandwichEvaluator>(spec, format, kernels);
+        return PrepareSandwich(spec, format, kernels);
       }};
 }
 

@@ -4,10 +4,9 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/t5_buckets.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {

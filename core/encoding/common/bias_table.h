@@ -8,10 +8,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/table/table.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 
@@ -33,5 +37,44 @@ EvaluatorPtr PrepareBiasTable(std::optional<Table> table,
 // Returns an Encoding's write_border whose numbers stand in these rows of the table.
 std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> BorderIn(
     std::optional<Table> table, const std::array<int64_t, 3>& rows);
+
+struct T5BucketRule {
+  int64_t num_buckets;
+  int64_t max_distance;
+  bool bidirectional;
+  v1::BucketRule rounding = v1::BUCKET_RULE_EXACT;
+};
+
+// Checks that num_buckets and max_distance of `encoding`, each in its own range, fit each other.
+absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
+
+// Returns the sign of (a / m)^s - (b / m)^k, which changes at the borders of logarithmic buckets.
+// No argument is negative, and m is not 0.
+int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
+
+// T5's map from relative positions to buckets (Raffel et al. 2020; the formula is mesh-tensorflow's
+// _relative_position_bucket).
+//
+// With n = |key - query|, B buckets to a side, m = B / 2 of them exact and D = max_distance:
+//
+//   bucket(n) = n                                                 for n < m
+//   bucket(n) = min(B - 1, m + floor((B - m) ln(n/m) / ln(D/m)))  otherwise
+//
+// The map is monotone and stored as the distance at which each bucket begins.
+class T5Buckets {
+ public:
+  // `rule` is one that CheckBuckets accepts.
+  explicit T5Buckets(const T5BucketRule& rule);
+
+  // Returns the bucket of a relative position (key - query), and where it ends.
+  RowSpan SpanFrom(int64_t relative_position) const;
+
+ private:
+  int64_t BucketOfDistance(int64_t distance) const;
+
+  const bool bidirectional_;
+  // starts_[b]: the smallest distance that falls into bucket b or a later one.
+  std::vector<int64_t> starts_;
+};
 
 }  // namespace attnbias

@@ -10,7 +10,7 @@
 
 #include "core/encoding/encoding.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

@@ -42,6 +42,60 @@ void Activate(v1::Activation activation, std::vector<double>& features) {
   }
 }
 
+// A layer's numbers as doubles.
+struct Layer {
+  explicit Layer(const NetworkLayer& layer)
+      : linear(layer.weight, layer.bias, {0, layer.weight.rows()}), activation(layer.activation) {
+    if (!layer.norm_weight.has_value()) return;
+    norm_weight = NumbersOf(*layer.norm_weight);
+    norm_bias = NumbersOf(*layer.norm_bias);
+  }
+
+  // Returns some of the outputs, [outputs, kBatch], for inputs [inputs, kBatch].
+  std::vector<double> OutputsOf(const std::vector<double>& inputs, Range outputs,
+                                const KernelSet& kernels) const {
+    std::vector<double> result(outputs.size() * kBatch);
+    linear.Apply(inputs.data(), outputs, kernels, result.data());
+    if (!norm_weight.empty()) Normalise(result);
+    Activate(activation, result);
+    return result;
+  }
+
+  // Applies LayerNorm to each member of a batch: adds in the order of the features, and rounds
+  // every operation by itself.
+  void Normalise(std::vector<double>& features) const {
+    const auto count = static_cast<int64_t>(norm_weight.size());
+    double mean[kBatch] = {};
+    double deviation[kBatch] = {};
+    for (int64_t f = 0; f < count; ++f) {
+      for (int64_t c = 0; c < kBatch; ++c) mean[c] += features[f * kBatch + c];
+    }
+    for (double& each : mean) each /= static_cast<double>(count);
+    for (int64_t f = 0; f < count; ++f) {
+      for (int64_t c = 0; c < kBatch; ++c) {
+        double& feature = features[f * kBatch + c];
+        feature -= mean[c];
+        deviation[c] += feature * feature;
+      }
+    }
+    for (double& each : deviation) {
+      each = std::sqrt(each / static_cast<double>(count) + kNormEps);
+    }
+    for (int64_t f = 0; f < count; ++f) {
+      for (int64_t c = 0; c < kBatch; ++c) {
+        double& feature = features[f * kBatch + c];
+        feature = feature / deviation[c] * norm_weight[f];
+        feature += norm_bias[f];
+      }
+    }
+  }
+
+  Linear linear;
+  v1::Activation activation;
+  std::vector<double> norm_weight;
+  std::vector<double> norm_bias;
+};
+
 }  // namespace
 
 std::vector<double> NumbersOf(const Table& table) { return NumbersIn(table, {0, table.size()}); }
@@ -83,63 +137,32 @@ absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& laye
                  kMostReach);
 }
 
-void NetworkEvaluator::Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const {
-  const int64_t element_bytes = SizeOf(format_.type);
-  const int64_t inputs = layers_.front().linear.inputs();
-  for (int64_t at = block.span.begin; at < block.span.end; at += kBatch) {
-    const Range batch = {at, std::min(at + kBatch, block.span.end)};
-    std::vector<double> in(inputs * kBatch);
-    SetInputs(block.query, batch, in.data());
-    const std::vector<double> outputs = OutputsOf(std::move(in), block.lanes);
-    for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-      std::byte* to = out + lane * lane_stride_bytes + (at - block.span.begin) * element_bytes;
-      for (int64_t n = 0; n < batch.size(); ++n) {
-        Write(outputs[lane * kBatch + n], to);
-        to += element_bytes;
+EvaluatorPtr PrepareNetwork(
+    absl::Span<const NetworkLayer> layers, DataType type, const KernelSet& kernels,
+    std::function<void(int64_t query, Range coordinates, double* in)> set_inputs,
+    std::function<void(double output, std::byte* out)> write) {
+  auto fill = [layers = std::vector<Layer>(layers.begin(), layers.end()), size = SizeOf(type),
+               &kernels, set_inputs = std::move(set_inputs), write = std::move(write)](
+                  const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+    const int64_t inputs = layers.front().linear.inputs();
+    for (int64_t at = block.span.begin; at < block.span.end; at += kBatch) {
+      const Range batch = {at, std::min(at + kBatch, block.span.end)};
+      std::vector<double> features(inputs * kBatch);
+      set_inputs(block.query, batch, features.data());
+      for (const Layer& layer : layers) {
+        const bool is_last = &layer == &layers.back();
+        const Range outputs = is_last ? block.lanes : Range{0, layer.linear.outputs()};
+        features = layer.OutputsOf(features, outputs, kernels);
+      }
+      for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
+        std::byte* to = out + lane * lane_stride_bytes + (at - block.span.begin) * size;
+        for (int64_t n = 0; n < batch.size(); ++n, to += size) {
+          write(features[lane * kBatch + n], to);
+        }
       }
     }
-  }
-}
-
-// Adds in the order of the features, and rounds every operation by itself.
-void NetworkEvaluator::Layer::Normalise(std::vector<double>& features) const {
-  const auto count = static_cast<int64_t>(norm_weight.size());
-  double mean[kBatch] = {};
-  double deviation[kBatch] = {};
-  for (int64_t f = 0; f < count; ++f) {
-    for (int64_t c = 0; c < kBatch; ++c) mean[c] += features[f * kBatch + c];
-  }
-  for (double& each : mean) each /= static_cast<double>(count);
-  for (int64_t f = 0; f < count; ++f) {
-    for (int64_t c = 0; c < kBatch; ++c) {
-      double& feature = features[f * kBatch + c];
-      feature -= mean[c];
-      deviation[c] += feature * feature;
-    }
-  }
-  for (double& each : deviation) {
-    each = std::sqrt(each / static_cast<double>(count) + kNormEps);
-  }
-  for (int64_t f = 0; f < count; ++f) {
-    for (int64_t c = 0; c < kBatch; ++c) {
-      double& feature = features[f * kBatch + c];
-      feature = feature / deviation[c] * norm_weight[f];
-      feature += norm_bias[f];
-    }
-  }
-}
-
-std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features, Range lanes) const {
-  for (const Layer& layer : layers_) {
-    const bool is_last = &layer == &layers_.back();
-    const Range outputs = is_last ? lanes : Range{0, layer.linear.outputs()};
-    std::vector<double> result(outputs.size() * kBatch);
-    layer.linear.Apply(features.data(), outputs, kernels_, result.data());
-    if (!layer.norm_weight.empty()) layer.Normalise(result);
-    Activate(layer.activation, result);
-    features = std::move(result);
-  }
-  return features;
+  };
+  return MakeEvaluator(std::move(fill), kBatch);
 }
 
 int64_t NetworkBytes(absl::Span<const NetworkLayer> layers) {

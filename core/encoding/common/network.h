@@ -4,8 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,9 +14,9 @@
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/kernel/kernel_set.h"
-#include "core/numerics/rounding.h"
 #include "core/table/table.h"
-#include "core/tensor/range.h"
+#include "core/tensor/data_type.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 
@@ -66,51 +66,14 @@ absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& laye
 // Returns an Encoding's evaluator_bytes for these layers.
 int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);
 
-// An evaluator whose lanes are the outputs of a network. Its width is 1.
-class NetworkEvaluator : public Evaluator {
- public:
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const final;
-  int64_t batch() const final { return kBatch; }
-
- protected:
-  NetworkEvaluator(absl::Span<const NetworkLayer> layers, const NumberFormat& format,
-                   const KernelSet& kernels)
-      : format_(format), layers_(layers.begin(), layers.end()), kernels_(kernels) {}
-
-  // Writes the inputs of at most kBatch consecutive coordinates to `in` [inputs, kBatch], which is
-  // 0. `query` is the block's.
-  virtual void SetInputs(int64_t query, Range coordinates, double* in) const = 0;
-  // Writes the element of an output, by default the output times the scale.
-  virtual void Write(double output, std::byte* out) const {
-    RoundProduct(output, format_.scale, format_.type, out);
-  }
-
-  const NumberFormat format_;
-
- private:
-  // A layer's numbers as doubles.
-  struct Layer {
-    explicit Layer(const NetworkLayer& layer)
-        : linear(layer.weight, layer.bias, {0, layer.weight.rows()}), activation(layer.activation) {
-      if (!layer.norm_weight.has_value()) return;
-      norm_weight = NumbersOf(*layer.norm_weight);
-      norm_bias = NumbersOf(*layer.norm_bias);
-    }
-
-    // Applies LayerNorm to each member of a batch.
-    void Normalise(std::vector<double>& features) const;
-
-    Linear linear;
-    v1::Activation activation;
-    std::vector<double> norm_weight;
-    std::vector<double> norm_bias;
-  };
-
-  // Returns the outputs [lanes, kBatch] for inputs [inputs, kBatch].
-  std::vector<double> OutputsOf(std::vector<double> features, Range lanes) const;
-
-  const std::vector<Layer> layers_;
-  const KernelSet& kernels_;
-};
+// Returns an evaluator whose lanes are the outputs of a network, and whose width is 1. `kernels`
+// outlives it.
+//
+// `set_inputs` writes the inputs of at most kBatch consecutive coordinates, for the block's query,
+// to `in` [inputs, kBatch], which is 0. `write` writes the element of an output.
+EvaluatorPtr PrepareNetwork(
+    absl::Span<const NetworkLayer> layers, DataType type, const KernelSet& kernels,
+    std::function<void(int64_t query, Range coordinates, double* in)> set_inputs,
+    std::function<void(double output, std::byte* out)> write);
 
 }  // namespace attnbias

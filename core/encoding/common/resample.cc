@@ -16,7 +16,6 @@
 #include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/numerics/double_double.h"
-#include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {

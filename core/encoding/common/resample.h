@@ -13,10 +13,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
+#include "core/numerics/real.h"
 #include "core/table/table.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 
@@ -40,7 +40,6 @@ struct Resampling {
                                            absl::Span<const int64_t> target, int64_t rows,
                                            int64_t columns);
 
-  // Rows of the target.
   int64_t rows() const { return axes[0].target * axes[1].target; }
   // Maximum rows of the source that a row of the target depends on.
   int64_t Window(const Axis& axis) const;

@@ -12,10 +12,10 @@
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/resample.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/request/rules.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/sinusoid/listed_sinusoids.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,9 +13,10 @@
 #include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/executor.h"
-#include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/common/table_checks.h"
+#include "core/encoding/sinusoid/sinusoidal_evaluator.h"
+#include "core/numerics/real.h"
 #include "core/numerics/revolutions.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {
@@ -60,57 +59,43 @@ struct ListedRows {
       reference;
 };
 
-class ListedSinusoids final : public Evaluator {
- public:
-  ListedSinusoids(ListedRows rows, DataType type)
-      : rows_(std::move(rows)), rounding_(rows_.scale, type), type_(type) {
-    RoundReal(rows_.scale, type, scale_);
-  }
-
-  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
-    std::vector<BinaryPosition> at(rows_.axes.size());
+EvaluatorPtr PrepareRows(ListedRows rows, DataType type) {
+  using Element = std::array<std::byte, sizeof(double)>;
+  // The cosine of angle 0.
+  Element scale = {};
+  RoundReal(rows.scale, type, scale.data());
+  const ScaledRounding rounding(rows.scale, type);
+  return MakeEvaluator([rows = std::move(rows), rounding, scale, type, size = SizeOf(type)](
+                           const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {
+    const SinusoidColumns& columns = rows.columns;
+    std::vector<BinaryPosition> at(rows.axes.size());
     for (int64_t row = block.span.begin; row < block.span.end; ++row) {
       for (size_t i = 0; i < at.size(); ++i) {
-        const auto& [positions, axis, offset] = rows_.axes[i];
+        const auto& [positions, axis, offset] = rows.axes[i];
         const std::vector<double>& list = (*positions)[axis];
         const double position = list.empty() ? static_cast<double>(row) : list[row];
         at[i] = BinarySum(position, offset).value_or(BinaryPosition());
       }
-      FillRow(at, out);
-      out += rows_.columns.width * SizeOf(type_);
-    }
-  }
-
- private:
-  void FillRow(absl::Span<const BinaryPosition> at, std::byte* row) const {
-    const SinusoidColumns& columns = rows_.columns;
-    for (int64_t i = 0; i < columns.sines; ++i) {
-      if (!ComputeScope::Continues()) return;
-      const std::optional<ReducedAngle> angle = rows_.angle(at, i);
-      const SinCos both = angle.has_value() ? SinCosOf(*angle) : SinCos();
-      const auto write = [&](int64_t column, DoubleDouble value, const std::byte* at_zero) {
-        std::byte* out = row + column * SizeOf(type_);
-        if (!angle.has_value()) {
-          std::memcpy(out, at_zero, SizeOf(type_));
-        } else if (!rounding_.TryRoundRelative(value, both.error, out)) {
-          rows_.reference(at, column, type_, out);
-        }
-      };
-      const int64_t first = i * columns.pair_stride;
-      write(columns.sin_offset + first, both.sin, zero_);
-      if (i < columns.cosines) {
-        write(columns.cos_offset + first, both.cos, scale_);
+      for (int64_t i = 0; i < columns.sines; ++i) {
+        if (!ComputeScope::Continues()) return;
+        const std::optional<ReducedAngle> angle = rows.angle(at, i);
+        const SinCos both = angle.has_value() ? SinCosOf(*angle) : SinCos();
+        const auto write = [&](int64_t column, DoubleDouble value, const Element& at_zero) {
+          std::byte* element = out + column * size;
+          if (!angle.has_value()) {
+            std::memcpy(element, at_zero.data(), size);
+          } else if (!rounding.TryRoundRelative(value, both.error, element)) {
+            rows.reference(at, column, type, element);
+          }
+        };
+        const int64_t first = i * columns.pair_stride;
+        write(columns.sin_offset + first, both.sin, {});
+        if (i < columns.cosines) write(columns.cos_offset + first, both.cos, scale);
       }
+      out += columns.width * size;
     }
-  }
-
-  const ListedRows rows_;
-  const ScaledRounding rounding_;
-  const DataType type_;
-  // Sine and cosine of angle 0.
-  const std::byte zero_[sizeof(double)] = {};
-  std::byte scale_[sizeof(double)] = {};
-};
+  });
+}
 
 // Returns [pairs, axes], by position.
 std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
@@ -168,7 +153,7 @@ EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type) {
                                   std::byte* out) {
     shared->reference(at.front(), column, to, out);
   };
-  return std::make_unique<ListedSinusoids>(
+  return PrepareRows(
       ListedRows{shared->columns, {std::move(axis)}, shared->scale, angle, reference}, type);
 }
 
@@ -226,10 +211,9 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColum
     const auto scale_to = [scale](int precision) { return Real(scale, precision); };
     RoundSinusoid(wave.kind, quotient, scale_to, type, out);
   };
-  return std::make_unique<ListedSinusoids>(
-      ListedRows{columns, std::move(axes), Real(format.scale, kSinusoidPrecision), std::move(angle),
-                 reference},
-      format.type);
+  return PrepareRows(ListedRows{columns, std::move(axes), Real(format.scale, kSinusoidPrecision),
+                                std::move(angle), reference},
+                     format.type);
 }
 
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies, RealToAnyPrecision scale,
@@ -255,8 +239,8 @@ EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies, RealTo
     RoundSinusoid(wave.kind, exact, scale, to, out);
   };
   const ListedAxis integers = {std::make_shared<RealPositions>(1), 0, 0};
-  return std::make_unique<ListedSinusoids>(
-      ListedRows{columns, {integers}, scale(kSinusoidPrecision), angle, reference}, type);
+  return PrepareRows(ListedRows{columns, {integers}, scale(kSinusoidPrecision), angle, reference},
+                     type);
 }
 
 }  // namespace attnbias

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -120,7 +119,6 @@ absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
   return dims;
 }
 
-// Places the columns of all axes in one row.
 void PlaceColumns(const v1::Sinusoidal& spec, std::vector<SinusoidAxis>& axes) {
   LadderSpan all;
   for (const SinusoidAxis& axis : axes) all.Add(axis.columns);

@@ -114,7 +114,6 @@ SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec);
 
-// Returns an Encoding's axis_offsets.
 std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 
 // Returns an Encoding's axis_columns from the axis of each column. Columns without an axis, which
@@ -122,7 +121,6 @@ std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 inline constexpr int64_t kNoAxis = -1;
 std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column);
 
-// A frequency, in revolutions and in radians.
 struct SinusoidFrequency {
   FloatingRevolutions revolutions_per_position;
   double radians_per_position;  // nearest magnitude

@@ -4,17 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "core/base/executor.h"
-#include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/sinusoid/listed_sinusoids.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
+#include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {
@@ -30,13 +27,9 @@ constexpr int64_t kAnchorsPerChain = 512;
 // Size of the pieces in which rows are copied to their place. It fits the first-level cache.
 constexpr int64_t kPartBytes = int64_t{8} << 10;
 
-// Positions up to which anchors are composed from tables of rotations rather than computed.
-constexpr int64_t kComposedPositions = int64_t{1} << 18;
-
 // Error of chains of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1. A
 // step adds its own rotation's kSinCosBound and the kernel's 2^-101, and rotates the earlier error:
-// kAnchorsPerChain steps make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An element
-// uses one chain and at most four tables of that size, or more of fewer rows.
+// kAnchorsPerChain steps make 2^-87.3, the at most kMaxBlockRows of a block 2^-88.3.
 constexpr double kChainBound = 0x1p-85;
 
 // Scales outside of these would put many elements outside F16's normal numbers, which kernels do
@@ -80,13 +73,13 @@ struct Workspace {
         undecided(new uint32_t[2 * part_rows * pairs]),
         doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
 
-  // Returns the maximum bytes of one and a far anchor. The longest parts hold elements that kernels
-  // round, which are at most as wide as floats.
+  // Returns the maximum bytes of one. The longest parts hold elements that kernels round, which are
+  // at most as wide as floats.
   static int64_t BytesOf(int64_t pairs, int64_t block_rows, int64_t width) {
     const int64_t undecided = 2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
     const int64_t part = block_rows * width * int64_t{sizeof(float)};
     const int64_t bounds = 2 * pairs * int64_t{sizeof(double)};
-    return RotorRows::BytesOf(4, pairs) + bounds + undecided + part + kPartBytes;
+    return RotorRows::BytesOf(3, pairs) + bounds + undecided + part + kPartBytes;
   }
 
   std::byte* part() { return reinterpret_cast<std::byte*>(doubles.data()); }
@@ -115,10 +108,13 @@ class SinusoidalEvaluator final : public Evaluator {
         row_bytes_(columns_.width * SizeOf(type)),
         kernels_(kernels),
         pairs_(PaddedPairs(columns_.sines)),
-        block_rows_(BlockRowsOf(pairs_)) {
-    for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
-      if (!ComputeScope::Continues()) return;
-      tables_.push_back(RotationsBy(step));
+        block_rows_(BlockRowsOf(pairs_)),
+        rotations_(block_rows_ + 1, pairs_) {
+    SetAngles(frequencies_, 0, pairs_, rotations_.Row(0));
+    SetAngles(frequencies_, 1, pairs_, rotations_.Row(1));
+    for (int64_t row = 2; row <= block_rows_ && ComputeScope::Continues(); ++row) {
+      kernels_.rotate(AsConst(rotations_.Row(row - 1)), AsConst(rotations_.Row(1)),
+                      rotations_.Row(row), pairs_);
     }
   }
 
@@ -145,40 +141,8 @@ class SinusoidalEvaluator final : public Evaluator {
   }
 
  private:
-  // Returns the rotations by 0, 1, ..., block_rows_ - 1 steps.
-  RotorRows RotationsBy(int64_t step) const {
-    RotorRows table(block_rows_, pairs_);
-    SetAngles(frequencies_, 0, pairs_, table.Row(0));
-    SetAngles(frequencies_, step, pairs_, table.Row(1));
-    for (int64_t row = 2; row < block_rows_; ++row) {
-      kernels_.rotate(AsConst(table.Row(row - 1)), AsConst(table.Row(1)), table.Row(row), pairs_);
-    }
-    return table;
-  }
-
-  // Sets the angles by a rotation for each digit of the position's distance from 0, to base
-  // block_rows_. Computes digits beyond the tables and the offset's rest. Angles before 0 are those
-  // of the mirrored position, negated.
   void SetAnchor(int64_t position, const Rotors& anchor) const {
-    int64_t digits = std::abs(position);
-    int64_t step = 1;
-    SetAngles(frequencies_, 0, pairs_, anchor, position < 0 ? -described_.rest : described_.rest);
-    for (const RotorRows& table : tables_) {
-      kernels_.rotate(AsConst(anchor), table.Row(digits % block_rows_), anchor, pairs_);
-      digits /= block_rows_;
-      step *= block_rows_;
-    }
-    if (digits != 0) {
-      RotorRows far(1, pairs_);
-      SetAngles(frequencies_, digits * step, pairs_, far.Row(0));
-      kernels_.rotate(AsConst(anchor), AsConst(far.Row(0)), anchor, pairs_);
-    }
-    if (position < 0) {
-      for (int64_t i = 0; i < pairs_; ++i) {
-        anchor.sin_hi[i] = -anchor.sin_hi[i];
-        anchor.sin_lo[i] = -anchor.sin_lo[i];
-      }
-    }
+    SetAngles(frequencies_, position, pairs_, anchor, described_.rest);
     // Gives padding an angle whose sine and cosine pass every rounding test.
     for (auto i = static_cast<int64_t>(frequencies_.size()); i < pairs_; ++i) {
       anchor.sin_hi[i] = 0.6;
@@ -211,7 +175,7 @@ class SinusoidalEvaluator final : public Evaluator {
     SetReach(chain, work);
     for (int64_t row = 0; row < chain.count; row += block_rows_) {
       if (row != 0) {
-        kernels_.rotate(AsConst(anchor), tables_[1].Row(1), anchor, pairs_);
+        kernels_.rotate(AsConst(anchor), rotations_.Row(block_rows_), anchor, pairs_);
       }
       use(row);
     }
@@ -236,7 +200,7 @@ class SinusoidalEvaluator final : public Evaluator {
       std::copy_n(work.sin_bound.data(), pairs_, &sin_bound[at]);
     });
     const SinusoidBlocks work_blocks = {
-        .block = DescribeBlock(anchor_sin.data(), anchor_cos.data(), tables_[0].Row(0),
+        .block = DescribeBlock(anchor_sin.data(), anchor_cos.data(), rotations_.Row(0),
                                sin_bound.data(), chain.count),
         .block_rows = block_rows_,
         .type = type_};
@@ -314,7 +278,7 @@ class SinusoidalEvaluator final : public Evaluator {
   void RotateInDoubles(const Rows& part, int64_t rotation, Workspace& work) const {
     const ConstRotors anchor = AsConst(work.scaled_anchor.Row(0));
     std::byte* out = part.direct ? part.out : work.part();
-    SinusoidBlock block = DescribeBlock(anchor.sin_hi, anchor.cos_hi, tables_[0].Row(rotation),
+    SinusoidBlock block = DescribeBlock(anchor.sin_hi, anchor.cos_hi, rotations_.Row(rotation),
                                         work.sin_bound.data(), part.count);
     block.stream = part.stream && part.direct;
     const int64_t undecided = RunKernel(block, out, work.undecided.get());
@@ -354,7 +318,7 @@ class SinusoidalEvaluator final : public Evaluator {
 
   void RotateInDoubleDoubles(const Rows& part, int64_t rotation, Workspace& work) const {
     for (int64_t row = 0; row < part.count; ++row) {
-      kernels_.rotate(AsConst(work.anchor.Row(0)), tables_[0].Row(rotation + row),
+      kernels_.rotate(AsConst(work.anchor.Row(0)), rotations_.Row(rotation + row),
                       work.rotated.Row(0), pairs_);
       RoundRow(part.position + row, work, work.part() + row * row_bytes_);
     }
@@ -397,9 +361,8 @@ class SinusoidalEvaluator final : public Evaluator {
   const KernelSet& kernels_;
   const int64_t pairs_;
   const int64_t block_rows_;
-  // Table n holds the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n positions. There
-  // are at least two tables.
-  std::vector<RotorRows> tables_;
+  // By 0, 1, ..., block_rows_ positions.
+  RotorRows rotations_;
 };
 
 // Size of the pieces in which rows of axes are joined. It fits a core's own cache.
@@ -467,11 +430,8 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat&
 int64_t SinusoidsBytes(const SinusoidColumns& columns) {
   const int64_t pairs = PaddedPairs(columns.sines);
   const int64_t block_rows = BlockRowsOf(pairs);
-  int64_t tables = 0;
-  for (int64_t step = 1; step < kComposedPositions; step *= block_rows) {
-    tables += RotorRows::BytesOf(block_rows, pairs);
-  }
-  return columns.sines * int64_t{sizeof(SinusoidFrequency)} + tables +
+  return columns.sines * int64_t{sizeof(SinusoidFrequency)} +
+         RotorRows::BytesOf(block_rows + 1, pairs) +
          Workspace::BytesOf(pairs, block_rows, columns.width);
 }
 

@@ -13,16 +13,13 @@
 
 #include "absl/types/span.h"
 #include "core/base/errors.h"
-#include "core/base/mutex.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/network.h"
-#include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/common/t5_buckets.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {
@@ -298,34 +295,20 @@ struct Tupe {
   int64_t FromClassToken() const { return spec.num_buckets() / 2; }
   int64_t ToClassToken() const { return spec.num_buckets(); }
 
-  // Returns the positions, which concurrent evaluators share. Holds them weakly: plans are cached,
-  // and their memory counts against no budget.
-  std::shared_ptr<const TupePositions> PositionsBy(const KernelSet& kernels) {
-    const MutexLock lock(mutex);
-    std::shared_ptr<const TupePositions> shared = positions.lock();
-    if (shared == nullptr) {
-      shared = std::make_shared<const TupePositions>(spec, *position_table, tables, kernels);
-      positions = shared;
-    }
-    return shared;
-  }
-
   v1::Tupe spec;
   const Tables tables;
   const std::optional<Table> relative_table;
   const std::optional<Table> position_table;
   const T5Buckets buckets;
-  Mutex mutex;
-  std::weak_ptr<const TupePositions> positions ABSL_GUARDED_BY(mutex);
 };
 
 // Computes the sum of both terms at pairs of positions.
 class DenseEvaluator final : public Evaluator {
  public:
-  DenseEvaluator(const std::shared_ptr<Tupe>& tupe, const NumberFormat& format,
+  DenseEvaluator(const std::shared_ptr<const Tupe>& tupe, const NumberFormat& format,
                  const KernelSet& kernels)
       : tupe_(tupe),
-        positions_(tupe->PositionsBy(kernels)),
+        positions_(tupe->spec, *tupe->position_table, tupe->tables, kernels),
         format_(format),
         rounding_(format.scale, format.type),
         kernels_(kernels) {}
@@ -351,13 +334,13 @@ class DenseEvaluator final : public Evaluator {
     const int64_t offset = resets() ? 1 : 0;
     const Range keys = {block.span.begin + offset, block.span.end + offset};
     if (resets() && block.query == 0) {
-      positions_->Dot(head, 0, {0, 1}, kernels_, out.data());
+      positions_.Dot(head, 0, {0, 1}, kernels_, out.data());
       std::fill(out.begin() + 1, out.end(), out[0]);
       return;
     }
-    positions_->Dot(head, block.query + offset, keys, kernels_, out.data());
+    positions_.Dot(head, block.query + offset, keys, kernels_, out.data());
     if (resets() && block.span.begin == 0) {
-      positions_->Dot(head, 1, {1, 2}, kernels_, out.data());
+      positions_.Dot(head, 1, {1, 2}, kernels_, out.data());
     }
   }
 
@@ -372,7 +355,6 @@ class DenseEvaluator final : public Evaluator {
     return tupe_->buckets.SpanFrom(key - query).row;
   }
 
-  // Writes scale (a + b).
   void WriteSum(double a, double b, std::byte* out) const {
     const auto [type, scale] = format_;
     const DoubleDouble sum = TwoSum(a, b);
@@ -388,13 +370,13 @@ class DenseEvaluator final : public Evaluator {
   }
 
   const std::shared_ptr<const Tupe> tupe_;
-  const std::shared_ptr<const TupePositions> positions_;
+  const TupePositions positions_;
   const NumberFormat format_;
   const ScaledRounding rounding_;
   const KernelSet& kernels_;
 };
 
-Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
+Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
   if (tupe->has_absolute()) {
     const Table& positions = *tupe->position_table;
     const int64_t class_rows = tupe->spec.reset_class_token() ? 1 : 0;
@@ -430,7 +412,7 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
 
 absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec, const Tables& tables) {
   ATTNBIAS_RETURN_IF_ERROR(Check(spec, tables));
-  Encoding encoding = Describe(std::make_shared<Tupe>(spec, tables));
+  Encoding encoding = Describe(std::make_shared<const Tupe>(spec, tables));
   encoding.canonical = Canonical(spec, tables);
   encoding.bias_status = CheckRelativeTable(spec, tables.Get(spec.relative_table()));
   return encoding;

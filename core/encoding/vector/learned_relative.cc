@@ -7,10 +7,10 @@
 
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/rounding.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 namespace {
@@ -20,7 +20,6 @@ Range ReachOf(const v1::LearnedRelative& spec) {
   return {-(spec.symmetric() ? spec.right() : spec.left()), spec.right() + 1};
 }
 
-// Returns the table's row for a relative position.
 RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
   RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
   if (spec.symmetric()) {

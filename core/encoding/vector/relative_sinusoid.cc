@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -29,74 +28,54 @@ v1::Sinusoidal DistanceTableOf(const v1::RelativeSinusoidal& spec) {
   return table;
 }
 
-class RelativeSinusoidEvaluator final : public Evaluator {
- public:
-  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidAxis& axis,
-                            const v1::RelativeSinusoidal& spec, DataType type)
-      : rows_(std::move(rows)),
-        spec_(spec),
-        type_(type),
-        row_bytes_(spec.dim() * SizeOf(type)),
-        sines_(axis.Rotating()) {
-    for (int64_t& column : sines_) {
-      column = axis.columns.sin_offset + column * axis.columns.pair_stride;
-    }
+EvaluatorPtr PrepareDistances(EvaluatorPtr table, const SinusoidAxis& axis,
+                              const v1::RelativeSinusoidal& spec, DataType type) {
+  // The columns of sines that rotate. The other sines are exact zeros, without a sign.
+  std::vector<int64_t> sines = axis.Rotating();
+  for (int64_t& column : sines) {
+    column = axis.columns.sin_offset + column * axis.columns.pair_stride;
   }
-
-  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
+  return MakeEvaluator([table = std::move(table), spec, type, row_bytes = spec.dim() * SizeOf(type),
+                        sines = std::move(sines)](const Block& block, std::byte* out,
+                                                  int64_t /*lane_stride_bytes*/) {
+    // Makes a row that of the opposite position: sines are odd, cosines even, and rounding to
+    // nearest is symmetric.
+    const auto reflect = [&](std::byte* row) {
+      WithBitsOf(type, [&]<typename Bits>(Bits /*zero*/) {
+        constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));
+        for (const int64_t column : sines) reinterpret_cast<Bits*>(row)[column] ^= kSign;
+      });
+    };
+    const auto fill = [&](Range relative, std::byte* to) {
+      if (relative.size() == 0) return;
+      table->Fill({{0, 1}, relative}, to, 0);
+      const bool key_minus_query = spec.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY;
+      for (int64_t r = relative.begin; r < relative.end; ++r, to += row_bytes) {
+        // Position 0 has exact zeros, which have no sign.
+        if (spec.symmetric() ? r < 0 : (r != 0 && !key_minus_query)) reflect(to);
+      }
+    };
+    const auto repeat = [&](int64_t relative, int64_t count, std::byte* to) {
+      if (count == 0) return;
+      fill({relative, relative + 1}, to);
+      for (int64_t row = 1; row < count; ++row) std::memcpy(to + row * row_bytes, to, row_bytes);
+    };
     const Range span = block.span;
     // The outermost relative positions that have a row of their own.
-    const int64_t left = -(spec_.has_left() ? spec_.left() : kMaxPosition);
-    const int64_t right = spec_.causal() ? 0 : spec_.has_right() ? spec_.right() : kMaxPosition;
+    const int64_t left = -(spec.has_left() ? spec.left() : kMaxPosition);
+    const int64_t right = spec.causal() ? 0 : spec.has_right() ? spec.right() : kMaxPosition;
     const Range own = {std::clamp(left, span.begin, span.end),
                        std::clamp(right + 1, span.begin, span.end)};
-    const auto at = [&](int64_t relative) { return out + (relative - span.begin) * row_bytes_; };
-    Repeat(left, own.begin - span.begin, out);
-    FillRows(own, at(own.begin));
-    if (spec_.causal()) {
-      std::memset(at(own.end), 0, (span.end - own.end) * row_bytes_);
+    const auto at = [&](int64_t relative) { return out + (relative - span.begin) * row_bytes; };
+    repeat(left, own.begin - span.begin, out);
+    fill(own, at(own.begin));
+    if (spec.causal()) {
+      std::memset(at(own.end), 0, (span.end - own.end) * row_bytes);
     } else {
-      Repeat(right, span.end - own.end, at(own.end));
+      repeat(right, span.end - own.end, at(own.end));
     }
-  }
-
- private:
-  void FillRows(Range relative, std::byte* out) const {
-    if (relative.size() == 0) return;
-    rows_->Fill({{0, 1}, relative}, out, 0);
-    const bool key_minus_query = spec_.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY;
-    for (int64_t r = relative.begin; r < relative.end; ++r) {
-      // Position 0 has exact zeros, which have no sign.
-      const bool reflected = spec_.symmetric() ? r < 0 : (r != 0 && !key_minus_query);
-      if (reflected) Reflect(out);
-      out += row_bytes_;
-    }
-  }
-
-  // Makes a row that of the opposite position: sines are odd, cosines even, and rounding to nearest
-  // is symmetric.
-  void Reflect(std::byte* row) const {
-    WithBitsOf(type_, [&]<typename Bits>(Bits /*zero*/) {
-      constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));
-      for (const int64_t column : sines_) reinterpret_cast<Bits*>(row)[column] ^= kSign;
-    });
-  }
-
-  void Repeat(int64_t relative, int64_t count, std::byte* out) const {
-    if (count == 0) return;
-    FillRows({relative, relative + 1}, out);
-    for (int64_t row = 1; row < count; ++row) {
-      std::memcpy(out + row * row_bytes_, out, row_bytes_);
-    }
-  }
-
-  const EvaluatorPtr rows_;
-  const v1::RelativeSinusoidal spec_;
-  const DataType type_;
-  const int64_t row_bytes_;
-  // The columns of sines that rotate. The other sines are exact zeros, without a sign.
-  std::vector<int64_t> sines_;
-};
+  });
+}
 
 absl::StatusOr<Encoding> DescribeRelativeSinusoidal(const v1::RelativeSinusoidal& spec,
                                                     const Tables& /*tables*/) {
@@ -112,8 +91,8 @@ absl::StatusOr<Encoding> DescribeRelativeSinusoidal(const v1::RelativeSinusoidal
                   .domain = domain,
                   .evaluator_bytes = SinusoidsBytes(axes),
                   .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
-                    return std::make_unique<RelativeSinusoidEvaluator>(
-                        PrepareSinusoids(axes, format, kernels), axes.front(), spec, format.type);
+                    return PrepareDistances(PrepareSinusoids(axes, format, kernels), axes.front(),
+                                            spec, format.type);
                   }};
 }
 

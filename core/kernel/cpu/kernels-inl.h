@@ -14,8 +14,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/kernel/element_bits.h"
 #include "core/kernel/kernel_set.h"
+#include "core/numerics/narrow.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -68,7 +68,6 @@ HWY_INLINE hn::Vec<BothFloats> Zip(WordVec sin, WordVec cos) {
 }
 #endif
 
-// Writes `vector`, past the caches if kStream.
 template <bool kStream, class D>
 HWY_INLINE void Write(hn::Vec<D> vector, D d, hn::TFromD<D>* out) {
   if constexpr (kStream) {
@@ -234,7 +233,6 @@ HWY_INLINE HighEnds Rotated(const Anchor& anchor, const double* rotation_sin,
           hn::NegMulAdd(anchor.sin, sin, hn::MulAdd(anchor.cos, cos, anchor.cos_bound))};
 }
 
-// Indices of undecided elements.
 struct Undecided {
   uint32_t* indices;
   int64_t count;
@@ -447,16 +445,6 @@ inline void StreamBytes(const std::byte* source, std::byte* out, int64_t size) n
   const auto* from = reinterpret_cast<const uint8_t*>(source);
   auto* to = reinterpret_cast<uint8_t*>(out);
   int64_t i = head;
-  for (; i + 4 * step <= size; i += 4 * step) {
-    const auto v0 = hn::LoadU(d, from + i);
-    const auto v1 = hn::LoadU(d, from + i + step);
-    const auto v2 = hn::LoadU(d, from + i + 2 * step);
-    const auto v3 = hn::LoadU(d, from + i + 3 * step);
-    hn::Stream(v0, d, to + i);
-    hn::Stream(v1, d, to + i + step);
-    hn::Stream(v2, d, to + i + 2 * step);
-    hn::Stream(v3, d, to + i + 3 * step);
-  }
   for (; i + step <= size; i += step) {
     hn::Stream(hn::LoadU(d, from + i), d, to + i);
   }

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <deque>

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/kernel/cuda/launches.h"
-#include "core/kernel/element_bits.h"
+#include "core/numerics/narrow.h"
 
 namespace attnbias {
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/kernel/element_bits.h"
+#include "core/numerics/narrow.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {

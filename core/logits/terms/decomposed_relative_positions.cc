@@ -3,7 +3,6 @@
 // ViTDet; Kirillov et al. 2023, SAM): one vector for the rows of a pair, and one for its columns.
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"

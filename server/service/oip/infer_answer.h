@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "inference/inference.pb.h"
 #include "server/service/oip/infer_request.h"

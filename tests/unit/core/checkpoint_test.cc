@@ -80,12 +80,6 @@ TEST_F(Checkpoint, RejectsUnreasonableJson) {
   ExpectInvalid("{\"model_type\": " + deep, "config.json: ");
   ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep + std::string(200000, ']') + "}",
                 "nested deeper than 100 levels");
-  // Work quadratic in the number of digits would take hours.
-  const std::string digits(4 << 20, '1');
-  for (const std::string& number :
-       {digits, "-" + digits, "0." + digits + "e", "1e" + digits + "."}) {
-    ExpectInvalid("{\"model_type\": \"t5\", \"x\": " + number + "}", "config.json: not JSON");
-  }
   ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}", "model_type");
 }
 
@@ -104,21 +98,6 @@ TEST_F(Checkpoint, EveryMountedModelTypeHasRules) {
   }
 }
 
-TEST_F(Checkpoint, AcceptsNonFiniteNumbersInUnusedFields) {
-  WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
-  for (const char* value : {"NaN", "[0.5, Infinity]", "-Infinity", "1e400"}) {
-    WriteConfig(absl::StrCat("{\"model_type\": \"t5\", \"x\": ", value, "}"));
-    EXPECT_THAT(Load(), IsOk()) << value;
-    ExpectInvalid(absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"),
-                  "num_heads: got ");
-  }
-  for (const char* text :
-       {"\xEF\xBB\xBF{\"model_type\": \"t5\"}", "{\"model_type\": \"t5\", NaN: 1}",
-        "{\"model_type\": \"t5\", \"x\": NaN1}", "{\"model_type\": \"t5\", \"x\": 01e400}"}) {
-    ExpectInvalid(text, "config.json: not JSON");
-  }
-}
-
 TEST_F(Checkpoint, NullFieldFallsBackToItsAlias) {
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 2})});
   WriteConfig(R"({"model_type": "t5", "num_attention_heads": null, "num_heads": 2})");
@@ -126,23 +105,12 @@ TEST_F(Checkpoint, NullFieldFallsBackToItsAlias) {
   ExpectInvalid(R"({"model_type": "t5", "num_heads": null})", "num_heads: got null");
 }
 
-TEST_F(Checkpoint, FolderWithoutModelNamesItsFiles) {
-  const auto says = [this](const std::string& text) {
-    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(text)));
-  };
-  WriteFile(folder_ / "adapter_config.json", "{}");
-  says("got adapter_config.json without config.json, which is an adapter");
+TEST_F(Checkpoint, FolderWithoutModelIsNotFound) {
   WriteConfig(R"({"model_type": "t5"})");
-  says("got no file of weights, want model.safetensors");
   WriteFile(folder_ / "pytorch_model.bin", "");
-  says("got pytorch_model.bin, want model.safetensors, or ");
-  says(absl::StrCat("' '", folder_.string(), "-safetensors'"));
-  WriteFile(folder_ / "model.fp16.safetensors", "");
-  WriteFile(folder_ / "a\nb.gguf", "");
-  says("got a\\nb.gguf, model.fp16.safetensors, pytorch_model.bin, want ");
-  says("ln -s 'model.fp16.safetensors' '");
-  for (int i = 0; i < 20; ++i) WriteFile(folder_ / absl::StrCat(i, ".bin"), "");
-  says(", and 15 more, want ");
+  EXPECT_THAT(Load(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("got no weights, want model.safetensors, or model.safetensors.")));
 }
 
 TEST_F(Checkpoint, UnreadableModelFilesAreErrors) {

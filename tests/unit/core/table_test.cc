@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/encoding/common/table_checks.h"
 #include "gmock/gmock.h"
 #include "tests/unit/support/status_matchers.h"
 

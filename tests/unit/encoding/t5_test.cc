@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/encoding/common/t5_buckets.h"
+#include "core/encoding/common/bias_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/support/filled.h"

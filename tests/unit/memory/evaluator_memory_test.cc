@@ -353,7 +353,7 @@ TEST(EvaluatorMemory, CancelledPreparationStopsEarly) {
 }
 
 TEST(EvaluatorMemory, NothingIsPreparedBeyondTheBudget) {
-  EngineHarness engine({.memory_budget_bytes = int64_t{32} << 20});
+  EngineHarness engine({.memory_budget_bytes = int64_t{16} << 20});
   const PlanPtr plan =
       engine.Plan(Parse<v1::TensorSpec>("rotary {head_dim: 65536 decay {}} "
                                         "table {positions {end: 4096}}"));

@@ -15,7 +15,7 @@
 #include "core/request/tables.h"
 #include "core/table/table.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/range.h"
+#include "core/tensor/positions.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/unit/support/status_matchers.h"
