@@ -246,7 +246,7 @@ absl::StatusOr<Message*> PartOf(const FieldDescriptor& field, absl::string_view 
   int number = 0;
   if (!absl::SimpleAtoi(index, &number) || number < 0 || number > size) {
     return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", index, ": want ",
-                                                   field.name(), " in order from 0 on, ", size,
+                                                   field.name(), " numbered from 0 without gaps, ", size,
                                                    " being next"));
   }
   return number == size ? reflection->AddMessage(message, &field)
@@ -259,7 +259,7 @@ absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
   const FieldDescriptor* rival = RivalOf(field, message);
   if (rival == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(name, ": got it together with ", rival->name(), ", want one of the two"));
+      absl::StrCat(name, ": given together with ", rival->name(), ", want one of the two"));
 }
 
 // The path of a field inside a message: "layers.0.weight", "ladder.base".
@@ -394,7 +394,7 @@ absl::Status SetFlag(const std::string& name, const std::string& value, const st
   }
   const FieldDescriptor& field = *owner->GetDescriptor()->FindFieldByName(name);
   if (const FieldDescriptor* other = RivalOf(field, *owner)) {
-    return absl::InvalidArgumentError(absl::StrCat(FlagOf(name), ": got it together with ",
+    return absl::InvalidArgumentError(absl::StrCat(FlagOf(name), ": given together with ",
                                                    FlagOf(other->name()), ", want one of the two"));
   }
   const absl::Status status = SetField(name, value, owner);

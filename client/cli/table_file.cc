@@ -46,7 +46,7 @@ absl::Status CheckSize(int64_t bytes) {
   if (bytes <= kMaxTableBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("got a tensor of ", bytes, " bytes, want at most ", kMaxTableBytes,
-                   " in a request; a larger one is mounted by the server (--tables)"));
+                   " in a request; have the server mount larger ones (--tables)"));
 }
 
 absl::Status NotNpy(absl::string_view why) {
@@ -115,7 +115,7 @@ absl::StatusOr<HeaderPlace> FindHeader(const RegularFile& file) {
     place = {12, place.size | byte(10) << 16 | byte(11) << 24};
   }
   if (place.size > kMaxHeaderBytes || place.size > file.size() - place.offset) {
-    return NotNpy(absl::StrCat("its header claims ", place.size, " bytes"));
+    return NotNpy(absl::StrCat("its header declares ", place.size, " bytes"));
   }
   return place;
 }
@@ -148,7 +148,7 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
   table.set_data_type(*type);
   const absl::string_view order = ValueOf(header, "fortran_order");
   if (absl::StartsWith(order, "True")) {
-    return absl::InvalidArgumentError("order: got Fortran's, want C's (numpy.ascontiguousarray)");
+    return absl::InvalidArgumentError("order: got Fortran order, want C order (numpy.ascontiguousarray)");
   }
   if (!absl::StartsWith(order, "False")) return NotNpy("no fortran_order");
   const auto shape = Between(ValueOf(header, "shape"), '(', ')');

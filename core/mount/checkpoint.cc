@@ -52,7 +52,7 @@ absl::StatusOr<Contents> ReadIndex(const std::filesystem::path& folder) {
     // A shard lies in the folder of its index.
     if (name.empty() || std::filesystem::path(name).filename() != name) {
       return Invalid(path, ": weight_map: ", tensor, ": got ", Excerpt(file),
-                     ", want a file's name");
+                     ", want a file name");
     }
     contents[name].push_back(tensor);
   }
@@ -104,7 +104,7 @@ std::string Conversion(const std::filesystem::path& folder, const std::vector<st
   for (const std::string& file : files) {
     const std::string name = WithoutVariant(file);
     if (name.empty()) continue;
-    return absl::StrCat("; take one that lacks only the name: ln -s ", ShellWord(file), " ",
+    return absl::StrCat("; link one that lacks only the name: ln -s ", ShellWord(file), " ",
                         ShellWord(folder / name));
   }
   for (const std::string& file : files) {
@@ -116,7 +116,7 @@ std::string Conversion(const std::filesystem::path& folder, const std::vector<st
         "AutoModel.from_pretrained(argv[1]).save_pretrained(argv[2])' ",
         ShellWord(folder), " ", ShellWord(to.string() + "-safetensors"));
   }
-  return "; take the checkpoint in the format that transformers saves";
+  return "; use the checkpoint in the format that transformers saves";
 }
 
 absl::Status NoModelFile(const std::filesystem::path& folder) {
@@ -274,7 +274,7 @@ absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
   if (!Exists(path / ModelConfig::kFile) && Exists(path / kAdapterFile)) {
     return absl::NotFoundError(absl::StrCat(
         folder, ": got ", kAdapterFile, " without ", ModelConfig::kFile,
-        ", which is an adapter of PEFT; want the folder of its base model, whose name is in ",
+        ", which is a PEFT adapter; want the folder of its base model, whose name is in ",
         kAdapterFile, ": base_model_name_or_path"));
   }
   ATTNBIAS_ASSIGN_OR_RETURN(json config, ReadJson(folder, ModelConfig::kFile));

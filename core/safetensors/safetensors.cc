@@ -76,25 +76,25 @@ class HeaderReader final : public json::json_sax_t {
       return Refuse(absl::StrCat("unknown field ", Quoted(name)));
     }
     field_ = name;
-    return given_.insert(name).second || Refuse("a field twice");
+    return given_.insert(name).second || Refuse("a duplicate field");
   }
 
   bool string(std::string& value) override {
     if (depth_ == 2 && in_metadata_) return true;
-    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("a string out of place");
+    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("an unexpected string");
     entries.back().dtype = value;
     return true;
   }
 
   bool start_array(size_t /*size*/) override {
-    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("an array out of place");
+    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("an unexpected array");
     in_array_ = true;
     offsets_.clear();
     return true;
   }
 
   bool number_unsigned(uint64_t value) override {
-    if (!in_array_) return Refuse("a number out of place");
+    if (!in_array_) return Refuse("an unexpected number");
     const auto number = static_cast<int64_t>(value);
     if (number < 0) return Refuse("a number beyond 63 bits");
     (field_ == "shape" ? entries.back().shape : offsets_).push_back(number);
@@ -223,7 +223,7 @@ absl::Status SafetensorsFile::ReadHeader() {
   }
   const int64_t most = std::min(kMaxHeaderBytes, size - kLengthBytes);
   if (header_size > static_cast<uint64_t>(most)) {
-    return NotSafetensors("its header claims ", header_size, " bytes, want at most ", most);
+    return NotSafetensors("its header declares ", header_size, " bytes, want at most ", most);
   }
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::string header, file_.Read(kLengthBytes, data_offset_));

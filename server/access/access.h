@@ -63,7 +63,7 @@ class ReloadableFile {
     failed_ = !status.ok();
     const std::string error(status.message());
     if (failed_ && error != last_error_) {
-      LogError(absl::StrCat(what_, ": reload failed, the previous content stays in use: ", error));
+      LogError(absl::StrCat(what_, ": reload failed, keeping the previous content: ", error));
     } else if (!failed_ && (Get() != before || !last_error_.empty())) {
       LogInfo(absl::StrCat(what_, ": reloaded"));
     }

@@ -124,7 +124,7 @@ void TableMounts::Refresh() {
     std::string message(status.message());
     if (message == last_error_) return;
     LogError(
-        absl::StrCat("tables: reload failed, the ", mounted, " mounted before remain: ", message));
+        absl::StrCat("tables: reload failed, the ", mounted, " mounted before stay in use: ", message));
     last_error_ = std::move(message);
   }
 }

@@ -67,7 +67,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   // An unbounded parser allocates the length that a field claims, up to 50 MB.
   if (!measured.is_whole || !reader.status().ok() ||
       !message.ParseFromBoundedZeroCopyStream(&reader, static_cast<int>(bytes.Length()))) {
-    return Invalid("request: not a serialised ", Message::descriptor()->name());
+    return Invalid("request: not a serialized ", Message::descriptor()->name());
   }
   ATTNBIAS_RETURN_IF_ERROR(measured.known);
   return message;

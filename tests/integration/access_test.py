@@ -143,7 +143,7 @@ def test_certificate_reload_under_load(start_server: Any, files: Files) -> None:
     assert traffic.failures == []
     errors = [line for line in server.log().splitlines() if " error " in line]
     assert all(
-        "certificates: reload failed, the previous content stays in use" in line for line in errors
+        "certificates: reload failed, keeping the previous content" in line for line in errors
     )
     assert "certificates: reloaded" in server.log()
 
@@ -307,7 +307,7 @@ def test_reload_locking_out_all_callers_is_rejected(
         eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
         assert stub.tensor(ALIBI)
         assert (
-            f"{kind}: reload failed, the previous content stays in use: {files.folder}"
+            f"{kind}: reload failed, keeping the previous content: {files.folder}"
             in server.log()
         )
     ended = run_server("--check-config", *flags)
@@ -544,7 +544,7 @@ def say(*flags: str) -> str:
         ('{"callers": {"a": {"memory_share": "NaN"}}}', "memory_share: got nan"),
         ('{"callers": {"a": {"concurrent_calls": 0}}}', "concurrent_calls: got 0, want at least 1"),
         ('{"callers": {"a": {"bytes_per_second": -1}}}', "bytes_per_second: got -1"),
-        ('{"callers": {"a b": {}}}', "got a name that no caller can have"),
+        ('{"callers": {"a b": {}}}', "got an invalid caller name"),
         ('{"callers": {"a": {}, "a": {}}}', "a"),
     ],
 )

@@ -41,7 +41,7 @@ constexpr uint32_t kRequestCrcTag =
 constexpr uint32_t kDataTag =
     Tag(v1::StreamTensorResponse::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-absl::Status Malformed() { return absl::DataLossError("message: it is not protobuf"); }
+absl::Status Malformed() { return absl::DataLossError("message: not a valid protobuf message"); }
 
 std::string Hex(std::optional<uint32_t> crc) {
   return crc.has_value() ? absl::StrCat(absl::Hex(*crc, absl::kZeroPad8)) : "none";

@@ -60,7 +60,7 @@ absl::Status CheckMetadata(const std::string& key, const std::string& value) {
       grpc_header_nonbin_value_is_legal(slice(value)) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("metadata: got a value of \"", key,
-                     "\" that is not printable ASCII, want one that is, or a key that ends "
+                     "\" that is not printable ASCII, want printable ASCII, or a key that ends "
                      "in \"-bin\""));
   }
   return absl::OkStatus();
@@ -343,7 +343,7 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (*token != nullptr && !tls->enabled && !IsOnThisMachine(*target)) {
     return absl::InvalidArgumentError(absl::StrCat(
         (*token)->name(), ": got one for ", *target,
-        ", which is not on this machine, in plaintext that others could read: ", "set tls"));
+        ", which is not on this machine, without TLS, so others could read it: ", "set tls"));
   }
   ClientOptions resolved = options;
   resolved.target = *std::move(target);

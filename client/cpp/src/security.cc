@@ -127,7 +127,7 @@ absl::Status CheckPair(const TlsOptions& tls, const Names& names) {
   }
   return Refused(
       names.key, tls.key_file,
-      absl::StrCat("the PEM file, not encrypted, of the key of \"", tls.cert_file, "\""));
+      absl::StrCat("the unencrypted PEM file of the key of \"", tls.cert_file, "\""));
 }
 
 absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
@@ -168,13 +168,13 @@ absl::StatusOr<Source> SourceOf(const ClientOptions& options) {
   const std::string token = options.token.value_or("");
   if (!path.empty() && !token.empty()) {
     return absl::InvalidArgumentError(
-        "token: got one together with token_file, want one of the two");
+        "token: given together with token_file, want one of the two");
   }
   if (SaysWhoCalls(options)) {
     if (path.empty() && token.empty()) return Source();
     return absl::InvalidArgumentError(
         absl::StrCat(token.empty() ? "token_file" : "token",
-                     ": got one together with \"authorization\" in metadata, want one of the two"));
+                     ": given together with \"authorization\" in metadata, want one of the two"));
   }
   if (!path.empty()) return Source{.name = "token_file", .path = path};
   if (!token.empty()) return Source{.name = "token", .token = token};
@@ -221,8 +221,8 @@ absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(const ClientOptio
   if (source->path.empty()) {
     if (!IsToken(source->token)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(source->name, ": got text that is not a token; want visible characters ",
-                       "of ASCII, without spaces"));
+          absl::StrCat(source->name, ": got text that is not a token; want visible ASCII characters, ",
+                       "without spaces"));
     }
     made->token_ = std::move(source->token);
     return made;
@@ -251,7 +251,7 @@ absl::StatusOr<std::string> BearerToken::ReadFile() const {
   if (IsToken(token)) return std::string(token);
   return absl::InvalidArgumentError(absl::StrCat(name_, ": got \"", path_,
                                                  "\", which does not hold a token; want ",
-                                                 "visible characters of ASCII, without spaces"));
+                                                 "visible ASCII characters, without spaces"));
 }
 
 }  // namespace attnbias

@@ -128,7 +128,7 @@ func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 	heads := int(l.spec.NumHeads)
 	row := max(heads*l.row*elementSize[In](), 1)
 	if row > maxRequestBytes {
-		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; ask for "+
+		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; request "+
 			"fewer heads at once", row, maxRequestBytes)
 	}
 	answer := max(heads*l.width*elementSize[Out](), 1)
@@ -312,7 +312,7 @@ func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 
 func endOf(err error) error {
 	if errors.Is(err, io.EOF) {
-		return corrupt("stream: ended in OK before all rows were answered")
+		return corrupt("stream: ended with OK before all rows were answered")
 	}
 	return err
 }

@@ -263,7 +263,7 @@ func TestLogitsRejectCorruptResponses(t *testing.T) {
 	f, client := fakeAndClient(t)
 	f.logits = logitsServer(0, nil, func(*pb.ComputeLogitsResponse) {})
 	_, err := smallLogits(t, client).Rows(t.Context(), 0, 1, someRows(3))
-	expectError(t, err, ErrCorrupt, "ended in OK before all rows")
+	expectError(t, err, ErrCorrupt, "ended with OK before all rows")
 }
 
 func TestCancelledContextEndsLogits(t *testing.T) {

@@ -40,8 +40,8 @@ func securityOf(s *settings, target string) (*security, error) {
 		return nil, err
 	}
 	if who.token != nil && who.tls == nil && !isOnThisMachine(target) {
-		return nil, invalid("%s: got one for %s, which is not on this machine, in plaintext that "+
-			"others could read: add WithTLS", who.token.name, target)
+		return nil, invalid("%s: got one for %s, which is not on this machine, without TLS, "+
+			"so others could read it: add WithTLS", who.token.name, target)
 	}
 	return who, nil
 }
@@ -166,7 +166,7 @@ func newBearer(name, file, token string) (*bearer, error) {
 		return b, b.renew()
 	}
 	if !isToken(token) {
-		return nil, invalid("%s: got text that is not a token, want visible characters of ASCII, "+
+		return nil, invalid("%s: got text that is not a token, want visible ASCII characters, "+
 			"without spaces", name)
 	}
 	b.last.Store(&token)
@@ -180,8 +180,8 @@ func (b *bearer) renew() error {
 	}
 	token := strings.TrimSpace(string(text))
 	if !isToken(token) {
-		return invalid("%s: got %q, which does not hold a token, want visible characters of "+
-			"ASCII, without spaces", b.name, b.file)
+		return invalid("%s: got %q, which does not hold a token, want visible ASCII "+
+			"characters, without spaces", b.name, b.file)
 	}
 	b.last.Store(&token)
 	return nil

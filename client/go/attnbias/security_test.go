@@ -159,8 +159,8 @@ func TestErrorAdviceMatchesServerSecurity(t *testing.T) {
 		want, target string
 		tls          *TLS
 	}{
-		{"accepts connections, and does not answer", silent, nil},
-		{"accepts connections, and does not answer", silent, &TLS{CA: trusted}},
+		{"accepts connections, but does not answer", silent, nil},
+		{"accepts connections, but does not answer", silent, &TLS{CA: trusted}},
 		{"has a certificate for another name", good, &TLS{CA: trusted, ServerName: "x"}},
 		{"has a certificate that has expired", withTLS(servers.server("server", -time.Minute)),
 			&TLS{CA: trusted}},

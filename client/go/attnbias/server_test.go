@@ -369,9 +369,9 @@ func TestPanicNamesOutOfRangeIndex(t *testing.T) {
 	expectPanic(t, "query out of range: got -1, want one of [0, 4)", func() { bias.Row(0, -1) })
 	expectPanic(t, "key out of range: got 5, want one of [0, 5)", func() { bias.Vector(0, 0, 5) })
 	for want, wrong := range map[string]Window{
-		"Window.Queries: got [1, 5), want a part of [0, 4)": {Queries: Span{1, 5}},
-		"Window.Keys: got [2, 2), want a part of [0, 5)":    {Keys: Span{2, 2}},
-		"Window.Heads: got [-1, 1), want a part of [0, 2)":  {Heads: Span{-1, 1}},
+		"Window.Queries: got [1, 5), want a non-empty part of [0, 4)": {Queries: Span{1, 5}},
+		"Window.Keys: got [2, 2), want a non-empty part of [0, 5)":    {Keys: Span{2, 2}},
+		"Window.Heads: got [-1, 1), want a non-empty part of [0, 2)":  {Heads: Span{-1, 1}},
 	} {
 		_, err := bias.Window(wrong)
 		expectError(t, err, ErrInvalidArgument, want)

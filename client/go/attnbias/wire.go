@@ -176,4 +176,4 @@ func (c *chunk) tensorHeader(request rawRequest) (*pb.TensorHeader, error) {
 	return header, checkHeader(header)
 }
 
-func malformed() error { return corrupt("message: it is not protobuf") }
+func malformed() error { return corrupt("message: not a valid protobuf message") }

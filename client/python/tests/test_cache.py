@@ -230,7 +230,7 @@ def test_max_tensor_bytes_applies_to_cached_payloads(
     get(cached)
     with (
         connect("127.0.0.1:1", cache=folder, max_tensor_bytes=100) as client,
-        pytest.raises(attnbias.ResourceExhaustedError, match="this client takes at most 100"),
+        pytest.raises(attnbias.ResourceExhaustedError, match="this client accepts at most 100"),
     ):
         get(client)
 
@@ -306,7 +306,7 @@ def test_offline_error_names_missing_request(connect: Connect, folder: Path, met
         getattr(client, method)(*first, ENCODING, **POSITIONS, data_type="f16")
     assert caught.value.message == (
         f"offline=True, and {folder} does not have Sinusoidal(dim=5), positions=1000, "
-        "data_type='f16': get it once with a client that has this cache and is not offline"
+        "data_type='f16': get it once with an online client that uses this cache"
     )
     assert not folder.exists()
 
@@ -766,7 +766,7 @@ def test_full_disk_stores_nothing_and_warns_once(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert files(folder) == []
     (record,) = caplog.records
-    assert "cannot keep what was fetched" in record.message
+    assert "cannot store what was fetched" in record.message
     get(cached)
     get(cached)
     assert len(server.requests) == 3
@@ -1030,7 +1030,7 @@ def test_folder_writable_by_others_is_rejected(
     folder.mkdir()
     folder.chmod(mode)
     want = (
-        f": {folder}: got mode {mode:04o}, with which other users can write it; "
+        f": {folder}: got mode {mode:04o}, which lets other users write to it; "
         f"want 0700: chmod 700 {folder}"
     )
     with pytest.raises(ValueError, match=r"^cache: ") as refused:

@@ -214,7 +214,7 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": np.zeros((2, 2), "f4")}, path)
     refused(
-        path, r"no metadata of attnbias; want what Client.save, attnbias.save or the tool wrote"
+        path, r"no metadata of attnbias; want a file of Client.save, attnbias.save or the tool"
     )
     save_file({"a": np.zeros(2), "b": np.zeros(2)}, path, {"attnbias.fingerprint": "f"})
     refused(path, "its tensors a, b are not an answer of attnbias")

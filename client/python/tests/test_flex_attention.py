@@ -296,7 +296,7 @@ def test_zero_block_size_is_rejected() -> None:
 def test_block_mask_of_unmasked_tensor_is_rejected(make: Any) -> None:
     bias = make()
     assert bias.mask is None
-    says = f"mask: this {type(bias).__name__} has none, want a Toeplitz that was asked for with"
+    says = f"mask: this {type(bias).__name__} has none, want a Toeplitz requested with"
     with pytest.raises(ValueError, match=says):
         bias.mask_mod()
     pytest.importorskip("torch")

@@ -105,7 +105,7 @@ def test_exported_tensors_are_available_offline(
     assert export(config) == 0
     said = capsys.readouterr()
     assert said.err == (
-        "attnbias: torch and transformers are not installed: what attach asks for is left out\n"
+        "attnbias: torch and transformers are not installed: what attach requests is left out\n"
     )
     export.close()
     with attnbias.Client(cache=folder, offline=True) as client:
@@ -152,7 +152,7 @@ def test_encodings_without_table_are_skipped(
     assert export({"model_type": "gpt2"}) == 1
     said = capsys.readouterr()
     assert said.out == f"positions: {left_out}"
-    assert said.err.endswith("config: nothing that it has can be computed without a checkpoint\n")
+    assert said.err.endswith("config: nothing in it can be computed without a checkpoint\n")
 
 
 def test_cache_commands_list_verify_and_clear(
@@ -171,11 +171,11 @@ def test_cache_commands_list_verify_and_clear(
     assert rotary[5] == str(damaged.stat().st_size)
 
     assert main(["cache", "verify"]) == 0
-    assert capsys.readouterr().out == "2 tensors are whole\n"
+    assert capsys.readouterr().out == "2 tensors are intact\n"
     data = damaged.read_bytes()
     damaged.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert main(["cache", "verify"]) == 1
-    said = f"{damaged} was damaged, and is removed\n1 tensors are whole\n"
+    said = f"{damaged} was damaged and has been removed\n1 tensors are intact\n"
     assert capsys.readouterr().out == said
 
     assert main(["cache", "clear"]) == 0
@@ -224,4 +224,4 @@ def test_unwritable_folder_is_an_error(
     folder.mkdir()
     (folder / "drafts").touch()  # where a folder should be
     assert export(ROTARY) == 1
-    assert capsys.readouterr().err.endswith(f"{folder}: what was fetched could not be kept in it\n")
+    assert capsys.readouterr().err.endswith(f"{folder}: cannot store what was fetched\n")

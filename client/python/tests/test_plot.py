@@ -159,7 +159,7 @@ def test_head_selection_and_limit() -> None:
     assert len(many.plot()) == 16
     assert [axis.get_title() for axis in many.plot(heads=(17, 19))] == ["head 17", "head 18"]
     assert len(many.plot(heads=20)) == 20
-    with pytest.raises(IndexError, match=r"heads: got \[0, 21\), want some in \[0, 20\)"):
+    with pytest.raises(IndexError, match=r"heads: got \[0, 21\), want a non-empty range in"):
         many.plot(heads=21)
     indices = np.arange(12, dtype=np.int32).reshape(3, 4)
     with pytest.raises(ValueError, match="heads: got some, want none"):

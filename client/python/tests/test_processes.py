@@ -396,7 +396,7 @@ def test_unreachable_server_is_reported_immediately() -> None:
         rest = process.stderr.read()
     assert first.startswith(
         "UNAVAILABLE: nothing answers at 127.0.0.1:1: is the server running? "
-        "attnbias.LocalServer() starts one, Client(target) asks another ("
+        "attnbias.LocalServer() starts one, Client(target) connects to another ("
     )
     assert "trying 127.0.0.1:1 again, for up to 10 s" in first
     assert rest == ""

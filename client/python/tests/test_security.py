@@ -241,7 +241,7 @@ def test_next_call_uses_the_new_certificate(
         assert client.health()
         assert server.callers[-1].certificate_name == "trainer"
         (record,) = caplog.records
-        assert record.getMessage().startswith(f"tls.key: got '{own.key}', want the PEM file, not")
+        assert record.getMessage().startswith(f"tls.key: got '{own.key}', want the unencrypted PEM")
         replace(own.key, renewed.key.read_bytes())
         assert client.health()
         assert server.callers[-1].certificate_name == "renewed"
@@ -343,13 +343,13 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             (
                 tls,
                 Tls(ca=pki.other.certificate),
-                "has a certificate that is not trusted here: pass its authority's, as "
-                "tls=attnbias.Tls(ca=FILE)",
+                "has a certificate that is not trusted here: pass the certificate of "
+                "its CA as tls=attnbias.Tls(ca=FILE)",
             ),
             (
                 elsewhere,
                 trusting,
-                "has a certificate for another name: ask it by one of its names, or pass one as "
+                "has a certificate for another name: connect by one of its names, or pass one as "
                 "tls=attnbias.Tls(server_name=NAME)",
             ),
             (late, trusting, "has a certificate that has expired"),
@@ -391,7 +391,7 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             grpc.StatusCode.PERMISSION_DENIED,
             attnbias.PermissionDeniedError,
             "abc",
-            "denied permission: ask its operator, or call with another token or "
+            "denied permission: ask its operator, or use another token or "
             "certificate (as planned)",
         ),
     ],
@@ -410,7 +410,7 @@ def test_authentication_errors_suggest_a_fix(
 def test_token_requires_tls_beyond_loopback(
     pki: Pki, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    want = "^token: got one for host:50051, which is not on this machine, in plaintext .* tls=True"
+    want = "^token: got one for host:50051, which is not on this machine, without TLS, .* tls=True"
     with pytest.raises(ValueError, match=want):
         attnbias.Client("host", token="abc")
     attnbias.Client("host", token="abc", tls=Tls(ca=pki.authority.certificate))
@@ -429,7 +429,7 @@ def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Conne
     lock = f"openssl pkey -in {key} -aes128 -passout pass:abcd -out {locked}"
     subprocess.run(lock.split(), check=True)
     stranger = pki.other.sign("stranger").key
-    certificates, fits = "a PEM file with certificates", "the PEM file, not encrypted, of the key"
+    certificates, fits = "a PEM file with certificates", "the unencrypted PEM file of the key"
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"tls": 1}, TypeError, "tls: got an object of int; want True, False or attnbias.Tls("),
         ({"tls": Tls(ca=5)}, TypeError, "tls.ca: got an object of int; want a PEM file"),  # type: ignore[arg-type]
@@ -474,7 +474,7 @@ def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Conne
         (
             {"token": text},
             ValueError,
-            f"token: got '{text}', which does not hold a token; want visible characters of ASCII",
+            f"token: got '{text}', which does not hold a token; want visible ASCII characters",
         ),
         (
             {"token": Path("/no")},
@@ -484,7 +484,7 @@ def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Conne
         (
             {"token": "abc", "metadata": [("Authorization", "Bearer abc")]},
             ValueError,
-            "token: got one together with 'authorization' in metadata; want one of the two",
+            "token: given together with 'authorization' in metadata; want one of the two",
         ),
     ]
     for options, kind, says in cases:

@@ -296,12 +296,12 @@ def test_head_and_contiguous_shards_are_windows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "says"),
     [
-        ((0, 2), {}, ValueError, "shard: got none of heads, queries and keys, want one in a call"),
+        ((0, 2), {}, ValueError, "shard: got none of heads, queries and keys, want one per call"),
         (
             (0, 2),
             {"heads": True, "queries": "zigzag"},
             ValueError,
-            "shard: got heads and queries of heads, queries and keys, want one in a call",
+            "shard: got heads and queries of heads, queries and keys, want one per call",
         ),
         ((0, 2), {"heads": 8}, TypeError, "heads: got 8, want True or False"),
         ((0, 2), {"queries": "ring"}, ValueError, "queries: got 'ring', want one of 'contiguous'"),
@@ -774,7 +774,7 @@ def test_invalid_placements_are_rejected(group: Callable[..., list[Any]], real_t
     for seen in group(see_errors, real_target):
         wanted = [
             "ValueError: placements[1]: got Partial(sum), want Shard(dim) or Replicate(): "
-            "every number comes whole, in one piece",
+            "the server returns complete values, never partial sums",
             "ValueError: placements[1]: got Shard(dim=3) for a tensor of shape (6, 4, 4), want a "
             "dim in [-3, 3)",
             "ValueError: placements: got [Shard(dim=0)], want one for each of the mesh's 2 axes: "
@@ -943,7 +943,7 @@ def see_a_wrong_sharding(target: str) -> str:
 
 
 def test_invalid_sharding_is_rejected(devices: Callable[..., Any], real_target: str) -> None:
-    wanted = "sharding: got str, want one of jax.sharding, as NamedSharding"
+    wanted = "sharding: got str, want one of jax.sharding, such as NamedSharding"
     assert devices(see_a_wrong_sharding, real_target) == wanted
 
 

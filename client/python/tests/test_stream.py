@@ -183,7 +183,7 @@ LIES = {
     "gap": (sends(HEADER, PAYLOAD.chunk(0, 100), PAYLOAD.chunk(104, 200)), "got offset 104"),
     "repeated chunk": (sends(HEADER, *[PAYLOAD.chunk(0, 100)] * 2), "got offset 0, want 100"),
     "second header": (sends(HEADER, HEADER), "stream: a second header"),
-    "no parts": (sends(NO_PARTS.first()), "it has no parts"),
+    "no parts": (sends(NO_PARTS.first()), "header: has no parts"),
     "no rows": (sends(EMPTY.first()), "does not add up"),
     "diagonals of a table": (sends(SHIFTED.first()), "has first_relative_position 1, want 0"),
     "two parts of one name": (
@@ -196,8 +196,8 @@ LIES = {
     "nothing": (sends(), "ended without a header"),
     "no header": (sends(b""), "the first message has no header"),
     "data instead": (sends(PAYLOAD.chunk(0, 100)), "the first message has no header"),
-    "header that is not protobuf": (sends(b"\xff\xff"), "not protobuf"),
-    "chunk that is not protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "not protobuf"),
+    "header that is not protobuf": (sends(b"\xff\xff"), "not a valid protobuf message"),
+    "chunk that is not protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "not a valid protobuf"),
     "too many bytes": (
         sends(*PAYLOAD.messages(), table(sequence(5001)).chunk(20000, 20004)),
         "want at most the 0 that are missing",

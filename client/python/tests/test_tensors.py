@@ -284,7 +284,7 @@ def test_attn_mask_rejects_integers_and_vectors() -> None:
     no_dtype: Any = "f16"
     with pytest.raises(ValueError, match=r"vectors: got a tensor of shape"):
         vectors(2, 5, 3, 4).as_attn_mask()
-    with pytest.raises(ValueError, match=r"dtype: got torch.int64, want a floating one"):
+    with pytest.raises(ValueError, match=r"dtype: got torch.int64, want a floating type"):
         toeplitz(1, 2, 2).as_attn_mask(dtype=torch.int64)
     with pytest.raises(TypeError, match=r"dtype: got 'f16'; want one of torch's"):
         toeplitz(1, 2, 2).as_attn_mask(dtype=no_dtype)

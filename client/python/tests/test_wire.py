@@ -65,7 +65,7 @@ def test_overlong_length_varint_is_read() -> None:
     ],
 )
 def test_broken_messages_are_data_loss(message: bytes) -> None:
-    with pytest.raises(DataLossError, match="message: it is not protobuf"):
+    with pytest.raises(DataLossError, match="message: not a valid protobuf message"):
         parse_chunk(message)
 
 

@@ -131,7 +131,7 @@ TEST_F(Checkpoint, FolderWithoutModelNamesItsFiles) {
     EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(text)));
   };
   WriteFile(folder_ / "adapter_config.json", "{}");
-  says("got adapter_config.json without config.json, which is an adapter");
+  says("got adapter_config.json without config.json, which is a PEFT adapter");
   WriteConfig(R"({"model_type": "t5"})");
   says("got no file of weights, want model.safetensors");
   WriteFile(folder_ / "pytorch_model.bin", "");
@@ -191,7 +191,7 @@ TEST_F(Checkpoint, DoesNotFollowPathsOutOfFolder) {
                                    std::string("./shard.safetensors"), std::string()}) {
     index(shard);
     EXPECT_THAT(load(), IsInvalidWith(absl::StrCat("weight_map: ", tensor, ": got \"", shard,
-                                                   "\", want a file's name")));
+                                                   "\", want a file name")));
   }
   index("..");
   EXPECT_THAT(load(), IsInvalidWith("got a folder, want"));

@@ -363,7 +363,7 @@ class BaseClient:
             NotFoundError: the server has no such service.
             UnavailableError: no server answers.
         """
-        require_instance(service, str, "service", "a name, as 'readiness'")
+        require_instance(service, str, "service", "a name, such as 'readiness'")
         message = health_pb2.HealthCheckRequest(service=service)
         options = replace(self._options(None, False, timeout), max_attempts=1)
         answer = await ask(CHECK_HEALTH, message, options, Deadline(options.timeout))
@@ -602,7 +602,7 @@ class Client(BaseClient):
 
 def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> Cache | None:
     require_instance(
-        folder, (str, os.PathLike, type(None)), "cache", "a folder, as '~/.cache/attnbias'"
+        folder, (str, os.PathLike, type(None)), "cache", "a folder, such as '~/.cache/attnbias'"
     )
     require_bytes(max_bytes, "cache_bytes")
     name = "cache"
@@ -618,7 +618,7 @@ def _checked(seconds: float | None, name: str) -> float | None:
     if seconds is None:
         return None
     if not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name}: got {seconds!r}, want seconds, more than 0, or None")
+        raise TypeError(f"{name}: got {seconds!r}, want a positive number of seconds, or None")
     if seconds > 0:
         return seconds
-    raise ValueError(f"{name}: got {seconds}, want seconds, more than 0, or None")
+    raise ValueError(f"{name}: got {seconds}, want a positive number of seconds, or None")

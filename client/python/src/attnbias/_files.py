@@ -53,7 +53,7 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):
-        raise TypeError("bias: got a RingShard; want what it is a shard of, bias.whole")
+        raise TypeError("bias: got a RingShard; want the whole tensor, bias.whole")
     if isinstance(bias, GridTable) and not bias.is_whole():
         raise TypeError("bias: got a window of a GridTable; want the whole, or bias.dense()")
     write(to_path(path), bias.parts(), metadata_of(bias, bias))
@@ -167,7 +167,7 @@ def _load_safetensors(path: Path) -> Loaded:
         arrays: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name) for name in names}
     if not metadata:
         message = "it has no metadata of attnbias"
-        raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
+        raise ValueError(f"{message}; want a file of Client.save, attnbias.save or the tool")
     if column_axes := metadata.integers("column_axes"):
         _require_one("dtype", arrays)
         found: Loaded | None = to_grid_tables(dict(sorted(arrays.items())), column_axes)

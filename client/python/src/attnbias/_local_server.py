@@ -71,7 +71,7 @@ class LocalServer(forks.Forkable):
 
     def __init__(self, *flags: str, **options: Any) -> None:
         for flag in flags:
-            require_instance(flag, str, "flags", "str, as '--threads=2'")
+            require_instance(flag, str, "flags", "str, such as '--threads=2'")
         for name in ("credentials", "tls", "token"):
             if options.get(name):
                 raise TypeError(f"{name}: got some, want none: the socket is in plaintext")

@@ -126,7 +126,9 @@ class HeatMap:
             return [0]
         begin, end = (0, min(self.num_heads, most)) if wanted is None else bounds(wanted, "heads")
         if not 0 <= begin < end <= self.num_heads:
-            raise IndexError(f"heads: got [{begin}, {end}), want some in [0, {self.num_heads})")
+            raise IndexError(
+                f"heads: got [{begin}, {end}), want a non-empty range in [0, {self.num_heads})"
+            )
         return list(range(begin, end))
 
     def title(self, head: int) -> str:

@@ -122,7 +122,7 @@ def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
     """Returns the bounds of a nonempty window; raises IndexError naming ``name``."""
     begin, end = (0, length) if span is None else bounds(span, name)
     if not 0 <= begin < end <= length:
-        message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
+        message = f"{name}: got [{begin}, {end}), want a non-empty window in [0, {length})"
         raise IndexError(message)
     return begin, end
 

@@ -93,7 +93,7 @@ class _OnMesh:
             if type(placement) not in (Shard, Replicate):
                 raise ValueError(
                     f"placements[{index}]: got {placement!r}, want Shard(dim) or Replicate(): "
-                    "every number comes whole, in one piece"
+                    "the server returns complete values, never partial sums"
                 )
         self._mesh = device_mesh
         self._placements = tuple(placements)
@@ -142,7 +142,7 @@ class _OnJax:
         jax = sys.modules.get("jax")
         if jax is None or not isinstance(sharding, jax.sharding.Sharding):
             got = type(sharding).__name__
-            raise TypeError(f"sharding: got {got}, want one of jax.sharding, as NamedSharding")
+            raise TypeError(f"sharding: got {got}, want one of jax.sharding, such as NamedSharding")
         self._sharding = sharding
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
@@ -168,7 +168,7 @@ class _OnJax:
         except (IndexError, ValueError) as error:
             raise ValueError(
                 f"sharding: got {self._sharding} for a tensor of shape {shape}, want one that "
-                f"divides its axes, and names no more: {error}"
+                f"divides its axes and names no others: {error}"
             ) from error
         return {
             device: tuple(cut.indices(length)[:2] for cut, length in zip(index, shape, strict=True))

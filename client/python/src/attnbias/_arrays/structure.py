@@ -362,10 +362,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
             raise ValueError(f"{message}, not of buckets")
         numbers = to_torch(self._numbers(), device)
         if dtype is not None:
-            require_instance(dtype, torch.dtype, "dtype", "one of torch's, as query.dtype")
+            require_instance(dtype, torch.dtype, "dtype", "a torch.dtype, such as query.dtype")
             numbers = numbers.to(dtype)
         if not numbers.is_floating_point():
-            raise ValueError(f"dtype: got {numbers.dtype}, want a floating one, as query.dtype")
+            raise ValueError(
+                f"dtype: got {numbers.dtype}, want a floating type, such as query.dtype"
+            )
         mask = self._expanded(self._with_hidden(numbers), _SDPA_ALIGNMENT)
         return mask[None] if self._has_heads() else mask[None, None]
 
@@ -440,9 +442,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def _require_mask(self) -> None:
         if self.mask is None:
             raise ValueError(
-                f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for "
-                "with causal, window_left or window_right; score_mod() goes with a mask_mod of "
-                "your own"
+                f"mask: this {type(self).__name__} has none, want a Toeplitz requested with "
+                "causal, window_left or window_right; combine score_mod() with your own "
+                "mask_mod"
             )
 
     def _seen_on(self, device: Device) -> Mod:
@@ -605,7 +607,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         try:  # numpy has no bfloat16 to hand over
             return self.to_torch("cpu").contiguous().__dlpack__(**options)
         except ImportError:
-            message = "dtype: got bfloat16, which goes through DLPack by torch, not installed here"
+            message = "dtype: got bfloat16, which takes torch for DLPack; it is not installed"
             raise BufferError(f"{message}; want to_jax()") from None
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -724,11 +726,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def _check_implicit(self, dtype: np.dtype[Any]) -> None:
         nbytes = self.size * dtype.itemsize
         if nbytes > MAX_IMPLICIT_BYTES:
-            copies = ".view() copies nothing" if self._is_strided else ".window() cuts a part"
+            copies = ".view() copies nothing" if self._is_strided else ".window() selects a part"
             raise ValueError(
                 f"{type(self).__name__}: the dense array of shape {self.shape} has {nbytes} bytes, "
-                f"want at most {MAX_IMPLICIT_BYTES} unless asked for by name: "
-                f".dense() makes it, {copies}"
+                f"want at most {MAX_IMPLICIT_BYTES} unless requested explicitly: .dense() makes "
+                f"it, {copies}"
             )
 
 
@@ -765,7 +767,7 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
         raise ValueError(
-            f"shard: got {got} of heads, queries and keys, want one in a call: "
+            f"shard: got {got} of heads, queries and keys, want one per call: "
             "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
         )
     return named[0]
@@ -778,7 +780,7 @@ def _require_basic(entries: tuple[Any, ...]) -> None:
         if isinstance(entry, (bool, np.bool_)) or not _is_integer(entry):
             raise IndexError(
                 f"index: got {entry!r}, want integers, slices, Ellipsis and None; "
-                "arrays of indices go with .view()[...]"
+                "for arrays of indices use .view()[...]"
             )
 
 

@@ -172,7 +172,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except _DamagedError as error:
-            _log.warning("%s; it counts as missing", escaped(str(error)))
+            _log.warning("%s; treating it as missing", escaped(str(error)))
             return None
         except OSError as error:
             self.warn(f"cannot be read: {error}")
@@ -243,7 +243,7 @@ class Cache:
                 draft.move(tensors, name)
             return self._open(fingerprint, stamp, lambda _: None)[0]
         except (OSError, _DamagedError) as error:
-            self.warn(f"cannot keep what was fetched: {error}")
+            self.warn(f"cannot store what was fetched: {error}")
             return None
 
     def warn(self, why: str) -> None:

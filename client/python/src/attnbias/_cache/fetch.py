@@ -88,7 +88,7 @@ class CachedFetch:
     def _missing(self) -> NotFoundError:
         return NotFoundError(
             f"offline=True, and {self.cache.folder} does not have {self.request.brief()}: "
-            "get it once with a client that has this cache and is not offline"
+            "get it once with an online client that uses this cache"
         )
 
     async def _fetch(self) -> Payload:

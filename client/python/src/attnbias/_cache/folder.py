@@ -147,6 +147,6 @@ def require_own(path: Path, status: os.stat_result) -> None:
         mode = stat.S_IMODE(status.st_mode)
         wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
         raise UnsafeError(
-            f"{path}: got mode {mode:04o}, with which other users can write it; want {wanted:04o}: "
+            f"{path}: got mode {mode:04o}, which lets other users write to it; want {wanted:04o}: "
             f"chmod {wanted:o} {path}"
         )

@@ -49,10 +49,10 @@ class Replacement:
 
     def __str__(self) -> str:
         if self.left:
-            return f"{self.path}: left as it is; {self.reason}"
+            return f"{self.path}: left unchanged; {self.reason}"
         by = "nothing" if self.encoding is None else str(self.encoding)
-        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
-        compared = f"; not compared with what the model has: {self.reason}" if self.reason else ""
+        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer computed"
+        compared = f"; not compared with the model's own: {self.reason}" if self.reason else ""
         return f"{self.path}: {by}; {sizes}{compared}"
 
 
@@ -65,7 +65,7 @@ class Attached:
 
     def __repr__(self) -> str:
         left = sum(each.left for each in self._replacements)
-        return f"Attached({len(self._replacements) - left} replaced, {left} left as they are)"
+        return f"Attached({len(self._replacements) - left} replaced, {left} left unchanged)"
 
     def report(self) -> tuple[Replacement, ...]:
         """Returns what was replaced, in the order of the model's modules."""
@@ -130,7 +130,7 @@ def attach(
     require_instance(model, transformers.PreTrainedModel, "model", want)
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
+        raise ValueError(f"max_length: got {max_length!r}, want a positive integer")
     # Tensors made in inference mode cannot be trained with. Comparisons run on the CPU.
     with torch.inference_mode(mode=False), torch.device("cpu"):
         return _attached(model, client, max_length, attention)
@@ -221,7 +221,7 @@ def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ValueError(
-            f"model: got {what} with code or attributes of its own, which fail where they are "
+            f"model: got {what} with custom code or attributes, which fail when they are "
             f"{done}: {type(error).__name__}: {error}"
         ) from error
 
@@ -247,7 +247,7 @@ def _attention_of(
     message = f"attention: got {got}, want {wanted} for {type(model).__name__}"
     if attention == "flex" and family.takes_any and model._supports_flex_attn:
         message += (
-            "; or what transformers runs it with: "
+            "; or the one that transformers uses: "
             'model.set_attn_implementation("flex_attention"), and attach it without attention'
         )
     raise ValueError(message)

@@ -159,6 +159,6 @@ def require_class_method(path: str, module: nn.Module, name: str) -> None:
     """Refuses a module with its own method, which attach would override."""
     if name in vars(module):
         raise ValueError(
-            f"model: got {path} with a {name} of its own, want that of {type(module).__name__}, "
+            f"model: got {path} with its own {name}, want that of {type(module).__name__}, "
             "which is to be replaced"
         )

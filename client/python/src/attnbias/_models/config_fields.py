@@ -169,7 +169,7 @@ class ConfigFields:
         """Refuses a field that affects positions by its name, is not off, and was not read."""
         for name in self._values.keys() - self._read:
             if _OF_POSITIONS.match(name) and self._values[name]:
-                self.refuse(name, "no such field: what it does to positions is not known here")
+                self.refuse(name, "no such field: its effect on positions is unknown")
 
     def refuse_unread(self, want: str) -> None:
         """Refuses any field that has a value and was not read."""

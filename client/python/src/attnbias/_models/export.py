@@ -60,7 +60,7 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
             # Positions do not depend on the attention implementation.
             model = transformers.AutoModel.from_config(read, attn_implementation="eager")
     except Exception as error:  # of transformers and what it checks by, which raise many kinds
-        raise ValueError(f"{config}: transformers does not take it: {error}") from error
+        raise ValueError(f"{config}: transformers does not accept it: {error}") from error
     try:
         family = family_of(model)
         sites = list(family.sites(AttachContext(model, max_length, family.attentions[0], client)))
@@ -71,7 +71,7 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
         if site.request is not None:
             place = "attach " + ".".join(filter(None, (site.path, site.method)))
             if _has_weights(site.request.encoding):
-                yield ExportItem(place, None, "it takes what is among the weights")
+                yield ExportItem(place, None, "it takes numbers from the weights")
             else:
                 yield ExportItem(place, site.request)
 

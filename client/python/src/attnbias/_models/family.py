@@ -121,7 +121,7 @@ def family_of(model: PreTrainedModel) -> Family:
     return family
 
 
-_BY_HAND: Final = "Leave it as it is, or put what a Client gets in place by hand: docs/encodings.md"
+_BY_HAND: Final = "Leave it unattached, or use what Client.get returns: docs/encodings.md"
 
 
 def _module_of(module: nn.Module) -> str | None:

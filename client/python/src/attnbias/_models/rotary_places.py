@@ -112,7 +112,7 @@ def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
     else:
         axes = [axis for axis, own in enumerate(section) for _ in range(own)]
     if [axes.count(axis) for axis in range(count)] != list(section):
-        want = "the pairs of each axis" + ", fewer of each but the first" * in_turn
+        want = "the pairs of each axis" + ", fewer for each axis after the first" * in_turn
         raise ValueError(f"Mrope.mrope_section: got {list(section)}, want {want}")
     return axes
 
@@ -171,8 +171,8 @@ _IGNORED_ELSEWHERE: Final = {
     "short_mscale",
 } - {"sequence_length"}
 _AS_ATTACHED: Final = (
-    "attnbias.attach(model, client, max_length=...) takes the numbers of the model's module; or "
-    "ask for Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
+    "attnbias.attach(model, client, max_length=...) uses the numbers of the model's module; or "
+    "request Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
 )
 _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
     "truncate": ConfigFields.flag,
@@ -287,10 +287,10 @@ def _check_columns(
     else:
         refuse = functools.partial(config.refuse, model.partial_rotary_factor)
     if rope_type == "default" and not model.is_partial:
-        refuse("1: this model turns all columns of a head")
+        refuse("1: this model rotates all columns of a head")
     columns = int(words["head_dim"] * factor)
     if columns % 2:
-        refuse(f"an even number of columns that turn, not {columns} of {words['head_dim']}")
+        refuse(f"an even number of rotated columns, not {columns} of {words['head_dim']}")
 
 
 def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:

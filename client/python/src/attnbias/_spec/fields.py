@@ -126,7 +126,7 @@ def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
     if array.nbytes > _MOST_BYTES:
         raise ValueError(
             f"{name}: got {array.nbytes} bytes, want at most {_MOST_BYTES} in a request; "
-            "a larger table is mounted by the server (--tables)"
+            "have the server mount larger tables (--tables)"
         )
     data = _little_endian(array).tobytes()
     return tensor_pb2.InlineTable(data_type=to_data_type(array.dtype), shape=array.shape, data=data)

@@ -146,7 +146,7 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
             )
     parts = tuple(_to_part(part) for part in header.parts)
     if not parts:
-        raise DataLossError("header: it has no parts")
+        raise DataLossError("header: has no parts")
     if len({part.name for part in parts}) < len(parts):
         names = ", ".join(part.name for part in parts)
         raise DataLossError(f"header.parts: got [{escaped(names)}], want distinct names")
@@ -294,7 +294,7 @@ def require_within(nbytes: int, limit: int) -> None:
     """Refuses a payload that is larger than the caller's limit."""
     if nbytes > limit:
         raise ResourceExhaustedError(
-            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client takes at most {limit}"
+            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client accepts at most {limit}"
         )
 
 

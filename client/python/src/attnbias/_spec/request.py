@@ -164,7 +164,7 @@ class Request(RequestFields):
 
 
 _WANTED_ENCODING = (
-    "an encoding, as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
+    "an encoding, such as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
 )
 _EXTENTS = {
     "table": list(tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name),
@@ -214,7 +214,7 @@ class LogitsRequest:
         """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for a bias alone."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
-                raise TypeError("rows: got None, which goes with query_bias and query_length")
+                raise TypeError("rows: got None, want query_bias and query_length with it")
             return np.empty(
                 (_length(self.query_bias, 0, "query_bias"), self.query_length, 0), "<f4"
             )

@@ -92,7 +92,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _malformed() -> DataLossError:
-    return DataLossError("message: it is not protobuf")
+    return DataLossError("message: not a valid protobuf message")
 
 
 def beyond(size: int, missing: int) -> DataLossError:

@@ -45,7 +45,7 @@ def target_from(target: str | None) -> str:
     name = "target"
     if target is None:
         target, name = os.environ.get(_VARIABLE) or "localhost", _VARIABLE
-    require_instance(target, str, name, "a str, as 'localhost:50051'")
+    require_instance(target, str, name, "a str, such as 'localhost:50051'")
     if of_hosts := _OF_HOSTS.fullmatch(target):
         scheme, rest = of_hosts.groups()
         hosts = [rest] if scheme.startswith("dns") else rest.split(",")
@@ -233,8 +233,8 @@ def endpoint_to(
     _require_legal(metadata)
     if sent is not None and security is None and not is_on_this_machine(target):
         raise ValueError(
-            f"{sent.name}: got one for {target}, which is not on this machine, in plaintext that "
-            "others could read: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+            f"{sent.name}: got one for {target}, which is not on this machine, without TLS, so "
+            "others could read it: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
         )
     return Endpoint(target, security, sent, metadata, dict(options), offline, connect_timeout)
 
@@ -244,7 +244,7 @@ def _pairs(metadata: Metadata) -> Metadata:
         return tuple((key, value) for key, value in metadata)
     except (TypeError, ValueError):
         got = f"metadata: got an object of {type(metadata).__name__}"
-        raise TypeError(f"{got}; want pairs, as [('tenant', 'a')]") from None
+        raise TypeError(f"{got}; want pairs, such as [('tenant', 'a')]") from None
 
 
 def _require_legal(metadata: Metadata) -> None:
@@ -260,6 +260,6 @@ def _require_legal(metadata: Metadata) -> None:
             raise TypeError(f"metadata: got {got} for {key!r}, want {wanted.__name__}")
         if isinstance(value, str) and not (value.isascii() and value.isprintable()):
             raise ValueError(
-                f"metadata: got a value of {key!r} that is not printable ASCII, want one that is, "
-                "or bytes and a key that ends in '-bin'"
+                f"metadata: got a value of {key!r} that is not printable ASCII, want printable "
+                "ASCII, or bytes and a key that ends in '-bin'"
             )

@@ -50,7 +50,7 @@ class FileWatcher(Generic[_Value]):
         try:
             value = self._read()
         except ValueError as error:
-            _log.warning("%s; the previous content stays in use", error)
+            _log.warning("%s; keeping the previous content", error)
             return False
         changed = value != self.value
         self.value = value
@@ -153,7 +153,7 @@ class Certificates:
                     context.load_verify_locations(self._files[field])
         if "key" in held:
             cert, key = self._files["cert"], self._files["key"]
-            want = f"the PEM file, not encrypted, of the key of {str(cert)!r}"
+            want = f"the unencrypted PEM file of the key of {str(cert)!r}"
             with self._refusing("key", want):
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(cert, key, password="")
@@ -244,7 +244,7 @@ class Token:
 def _checked(token: str, got: str) -> str:
     if _TOKEN.fullmatch(token):
         return token
-    raise ValueError(f"{got}; want visible characters of ASCII, without spaces")
+    raise ValueError(f"{got}; want visible ASCII characters, without spaces")
 
 
 def token_from(
@@ -266,6 +266,6 @@ def token_from(
         return None
     if is_said:
         raise ValueError(
-            f"token: got one together with {_HEADER!r} in metadata; want one of the two"
+            f"token: given together with {_HEADER!r} in metadata; want one of the two"
         )
     return Token(token, "token")

@@ -28,8 +28,8 @@ def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
     """
     if any(weight.is_inference() for weight in module.parameters()):
         raise ValueError(
-            "model: got weights made under torch.inference_mode(), whose changes are not counted; "
-            "want them made outside"
+            "model: got weights created under torch.inference_mode(), which does not track their "
+            "changes; want them created outside it"
         )
     changes.add_buffer(module, _NUMBERS, numbers, numbers)
     made_of = ((weight, weight._version) for weight in module.parameters())

@@ -328,12 +328,12 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
     fractions = position_ids[(position_ids != position_ids.trunc()) | position_ids.isinf()]
     if fractions.numel():
         raise ValueError(
-            f"position_ids: got {float(fractions[0])}, want whole numbers: the model was attached "
-            "to a table with a row for each; detach() it for values in between"
+            f"position_ids: got {float(fractions[0])}, want integers: the model was attached to "
+            "a table with a row per position; detach() it for fractional positions"
         )
     first, last = (int(position) for position in torch.aminmax(position_ids))
     if first < least:
-        raise ValueError(f"position_ids: got {first}, want positions from {least} on")
+        raise ValueError(f"position_ids: got {first}, want positions of at least {least}")
     require_length(last + 1, max_length)
 
 
