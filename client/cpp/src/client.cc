@@ -199,8 +199,8 @@ class Download {
       if (code == grpc::StatusCode::OK) return EndedEarly();
       if (before > 0 && !has_restarted &&
           (code == grpc::StatusCode::FAILED_PRECONDITION || code == grpc::StatusCode::NOT_FOUND)) {
-        // A table has changed or is gone, perhaps only on some replicas. So all
-        // of the payload is fetched again, once.
+        // A table has changed or is gone, perhaps only on some replicas. The whole
+        // payload is fetched again, once.
         has_restarted = true;
         at_ = 0;
         attempts.Progressed();

@@ -106,7 +106,7 @@ func (c *Client) whyUnreached(says string) string {
 	return ""
 }
 
-// howSpokenTo describes how the server was called, and what it may require instead.
+// howSpokenTo describes how the client connected, and what the server may require instead.
 func (c *Client) howSpokenTo() string {
 	switch {
 	case c.who.tls == nil:
@@ -126,7 +126,7 @@ const (
 )
 
 // explained adds the reason of each address to an error if the target has several: gRPC reports
-// only one address, perhaps not the most telling.
+// only one address, which may not explain the failure best.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {
 		return err
@@ -186,7 +186,7 @@ func (c *Client) addresses(ctx context.Context) []string {
 	return nil
 }
 
-// whyNot returns why there is no connection with an address.
+// whyNot returns why the client has no connection to an address.
 func (c *Client) whyNot(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, oneAddressTime)
 	defer cancel()
@@ -199,7 +199,7 @@ func (c *Client) whyNot(ctx context.Context, address string) string {
 		return err.Error()
 	}
 	defer connection.Close()
-	// Any call would do: without a connection it fails with the reason.
+	// Any call works here: without a connection it fails with the reason.
 	err = connection.Invoke(ctx, healthpb.Health_Check_FullMethodName,
 		&healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
 	if err != nil {

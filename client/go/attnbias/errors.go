@@ -20,7 +20,7 @@ import (
 
 // Sentinels that errors.Is matches with an [*Error]. docs/errors.md has the remedies.
 var (
-	// ErrInvalidArgument: the request, or an option, is wrong whatever the server's state.
+	// ErrInvalidArgument: the request or an option is wrong, whatever the server's state.
 	ErrInvalidArgument = errors.New("attnbias: invalid argument")
 	// ErrNotFound: no such table or service on this server.
 	ErrNotFound = errors.New("attnbias: not found")
@@ -38,7 +38,7 @@ var (
 	ErrTooLarge = errors.New("attnbias: too large")
 	// ErrFingerprintMismatch: the server no longer has the payload that was begun.
 	ErrFingerprintMismatch = errors.New("attnbias: fingerprint mismatch")
-	// ErrAborted: the server ended the call, as for a client that stops reading or sending.
+	// ErrAborted: the server ended the call, perhaps because the client stopped reading or sending.
 	ErrAborted = errors.New("attnbias: aborted")
 	// ErrUnavailable: no server could be reached, or it went away.
 	ErrUnavailable = errors.New("attnbias: unavailable")
@@ -66,9 +66,9 @@ var sentinels = map[codes.Code]error{
 
 // FieldViolation is one wrong field of a request.
 type FieldViolation struct {
-	// Field is its path in the request, as spec.t5.num_buckets.
+	// Field is its path in the request, such as spec.t5.num_buckets.
 	Field string
-	// Description has the value and what was wanted.
+	// Description states the value and the accepted values.
 	Description string
 }
 
@@ -76,9 +76,9 @@ type FieldViolation struct {
 type Error struct {
 	// Code is gRPC's. Failures that this package finds itself have the matching code.
 	Code codes.Code
-	// Message names the field, the value and what was wanted.
+	// Message names the field, the value and the accepted values.
 	Message string
-	// Reason is machine-readable, as TENSOR_TOO_LARGE_FOR_UNARY; empty if the server sent none.
+	// Reason is machine-readable, such as TENSOR_TOO_LARGE_FOR_UNARY; empty if the server sent none.
 	Reason string
 	// RequestID is the id of the call in the server's log; empty if the server sent none.
 	RequestID string

@@ -19,15 +19,15 @@ import (
 const (
 	// Maximum data of a request: the server's limit less the other fields.
 	maxRequestBytes = 8<<20 - 4096
-	// Blocks large enough for the cost of a message, small enough that sending, computing and
-	// receiving overlap.
+	// Blocks amortize the cost of a message, yet let sending, computing and receiving
+	// overlap.
 	blockBytes       = 2 << 20
 	blockAnswerBytes = 16 << 20
 )
 
-// Logits computes positional logits over a stream that stays open between calls of Rows, as for a
-// decoder. In is the element type of the rows that are sent, Out that of the answers. Not safe for
-// concurrent use.
+// Logits computes positional logits over a stream that stays open between calls of Rows, which
+// suits a decoder. In is the element type of the rows that are sent, Out that of the answers. Not
+// safe for concurrent use.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec

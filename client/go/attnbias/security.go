@@ -23,7 +23,7 @@ const (
 	tokenFileVariable = "ATTNBIAS_CLIENT_TOKEN_FILE"
 )
 
-// security is how client and server are authenticated.
+// security authenticates client and server.
 type security struct {
 	tls   *certificates // nil: plaintext
 	token *bearer       // nil: none

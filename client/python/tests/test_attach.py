@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach where transformers is not; with it, see tests/conformance/peers/attach_test.py."""
+"""attach without transformers installed; with it, see tests/conformance/peers/attach_test.py."""
 
 from __future__ import annotations
 

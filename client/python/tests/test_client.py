@@ -459,7 +459,7 @@ def test_invalid_table_info_is_data_loss(
 
 
 class Pages(dict[str, service_pb2.ListTablesResponse]):
-    """Pages without end: each names the next."""
+    """Endless pages: each names the next."""
 
     def __init__(self, name: str, seconds: float = 0) -> None:
         super().__init__()

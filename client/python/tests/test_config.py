@@ -48,7 +48,7 @@ SWIN = {"depths": [1, 2], "num_heads": [2, 4], "image_size": 32, "patch_size": 4
 
 
 class Config:
-    """As transformers' are."""
+    """Like those of transformers."""
 
     def __init__(self, **fields: Any) -> None:
         self._fields = fields
@@ -97,7 +97,7 @@ def test_rejects_invalid_sources(tmp_path: Path) -> None:
 
 
 def test_rejects_files_that_are_not_regular(tmp_path: Path) -> None:
-    """A FIFO, which the writer would make end so that no reader of it waits forever."""
+    """A FIFO; the writer closes it, so that no reader waits forever."""
     os.mkfifo(tmp_path / "fifo")
     writer = threading.Thread(
         target=lambda: os.close(os.open(tmp_path / "fifo", os.O_WRONLY)), daemon=True
@@ -525,7 +525,7 @@ def test_invalid_sizes_are_rejected(config: Any, says: str) -> None:
 def test_head_and_layer_counts_are_bounded(
     model_type: str, name: str, more: dict[str, Any]
 ) -> None:
-    """None of them is listed before it is known to be few."""
+    """Lists none of them until their number is known to be small."""
     says = rf"^{name}: got 1{'0' * 30}, want an integer of at most 65536$"
     with pytest.raises(ValueError, match=says):
         from_config({"model_type": model_type, name: 10**30, **more})

@@ -39,7 +39,7 @@ SPEC = encodings_pb2.TensorSpec(
 
 
 def load_structure(path: Path) -> Any:
-    """A structure of any kind, out of a file that may hold other things."""
+    """Loads a structure of any kind from a file that may contain other tensors."""
     got = attnbias.load(path)
     assert isinstance(got, attnbias.Structure)
     return got
@@ -324,7 +324,7 @@ def test_damaged_files_are_rejected_or_consistent(
     name = data.draw(st.sampled_from(sorted(whole_files)))
     content = bytearray(whole_files[name])
     for _ in range(data.draw(st.integers(1, 3))):
-        # Most of what can go wrong is at the beginning.
+        # Most faults are at the beginning.
         at = data.draw(st.integers(0, min(600, len(content))) | st.integers(0, len(content)))
         kind = data.draw(st.sampled_from(["flip", "cut", "insert", "remove"]))
         if kind == "flip" and at < len(content):

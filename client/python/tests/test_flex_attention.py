@@ -37,7 +37,7 @@ def toeplitz() -> attnbias.Toeplitz:
 
 
 def masked(mask: attnbias.Mask, fill: float = -np.inf, *, first_query: int = 0) -> Any:
-    """Queries from position first_query on, keys from 0, and what is hidden, by numpy."""
+    """Queries from position first_query on, keys from 0, and masked pairs, by numpy."""
     bias = toeplitz()
     relative = np.arange(1 - LENGTH - first_query, LENGTH - first_query)
     least = -np.inf if mask.window_left is None else -mask.window_left
@@ -144,7 +144,7 @@ def causal() -> attnbias.Toeplitz:
 
 
 def windows() -> list[Any]:
-    """Every structure; of some a window whose score_mod has a place of its own."""
+    """Every structure; for some, also a window whose score_mod has its own position."""
     cut = {"queries": (1, LENGTH), "heads": (0, HEADS)}
     return [causal(), toeplitz().window(**cut), key_row(), bordered(), block(), block_with_border()]
 

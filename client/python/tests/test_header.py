@@ -41,7 +41,7 @@ def signed(kind: Any, header: Any) -> Any:
 
 
 def flips(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The message with each of its bits turned over, and in which byte."""
+    """Yields the message with each bit flipped in turn, and the byte of the bit."""
     for bit in range(8 * len(message)):
         damaged = bytearray(message)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -121,7 +121,7 @@ def test_checksum_of_zero_is_verified() -> None:
 
 
 def swapped() -> service_pb2.TensorHeader:
-    """Another shape of as many bytes: nothing but a checksum tells."""
+    """Another shape of the same size: only a checksum reveals it."""
     header = service_pb2.TensorHeader()
     header.CopyFrom(PAYLOAD.header)
     header.parts[0].shape[:] = [2500, 2]

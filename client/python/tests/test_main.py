@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m attnbias``: what an export lets an offline client get, and what a folder has."""
+"""``python -m attnbias``: tensors that an export gives an offline client; folders' contents."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ASKED: dict[str, tuple[dict[str, Any], str, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tests/conformance/peers has what is exported for ``attach``."""
+    """tests/conformance/peers covers exports for ``attach``."""
     monkeypatch.setattr("attnbias._models.export.can_attach", lambda: False)
 
 
@@ -74,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def export(tmp_path: Path, folder: Path) -> Iterator[Callable[..., int]]:
-    """Exports a configuration from a server that ends with the test, or by its ``close()``."""
+    """Exports a configuration from a server that stops with the test, or by its ``close()``."""
     server = attnbias.LocalServer("--threads=1")
     server.start()
 

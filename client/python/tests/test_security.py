@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, certificates and tokens, against servers that want them."""
+"""TLS, certificates and tokens, against servers that require them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pki(NamedTuple):
     clients: Authority
     """Of clients."""
     other: Authority
-    """Whom nobody trusts."""
+    """Signed by an untrusted authority."""
     server: Pair
     trainer: Pair
 
@@ -78,7 +78,7 @@ def replace(path: Path, new: bytes) -> None:
 
 
 def of_server(identity: Pair, clients: Path | None = None) -> grpc.ServerCredentials:
-    """TLS of a server that wants certificates of its clients where ``clients`` may sign them."""
+    """TLS of a server that requires client certificates signed by ``clients``, if given."""
     return grpc.ssl_server_credentials(
         [(identity.key.read_bytes(), identity.certificate.read_bytes())],
         root_certificates=clients.read_bytes() if clients else None,
@@ -270,7 +270,7 @@ def test_replaced_authority_is_trusted(
 
 
 def whoever_serves(wire: Connection, identity: Pair, clients_ca: Path) -> None:
-    """Serves in a process of its own, and reports callers on request."""
+    """Serves in a separate process, and reports callers on request."""
     with FakeServer(credentials=of_server(identity, clients_ca)) as server:
         wire.send(server.target)
         wire.recv()

@@ -79,7 +79,7 @@ MESSAGES = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A message with some bytes changed, or put in, and its end perhaps cut off."""
+    """A message with some bytes changed or inserted, and perhaps truncated."""
     message = bytearray(draw(MESSAGES))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(message)))

@@ -172,7 +172,7 @@ class BlockToeplitz(GatheredStructure):
 
 
 class BorderedToeplitz(GatheredStructure):
-    """A Toeplitz over positions of which 0 is a class token with numbers of its own.
+    """A Toeplitz over positions of which 0 is a class token with its own numbers.
 
     See ``Structure`` for what all share.
 
