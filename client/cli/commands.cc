@@ -384,7 +384,8 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
         ->group(security);
   };
   TlsOptions& tls = settings->tls_options;
-  add("--tls-ca", &tls.ca_file, "ATTNBIAS_CLIENT_TLS_CA", "TLS with the CA certificates in a PEM file");
+  add("--tls-ca", &tls.ca_file, "ATTNBIAS_CLIENT_TLS_CA",
+      "TLS with the CA certificates in a PEM file");
   add("--tls-cert", &tls.cert_file, "ATTNBIAS_CLIENT_TLS_CERT",
       "TLS with the client certificate in a PEM file");
   add("--tls-key", &tls.key_file, "ATTNBIAS_CLIENT_TLS_KEY",
@@ -446,15 +447,14 @@ CommandTable AddCommands(CLI::App* app, Settings* settings) {
   get->add_option("--part", settings->part, "Part to write to FILE.npy or -");
   CLI::App* describe = AddTensorCommand(app, "describe", "Describes what get would fetch", settings,
                                         /*is_whole=*/true);
-  CLI::App* show =
-      AddTensorCommand(app, "show", "Draws a tensor as a heat map, in the terminal or into a file", settings,
-                       /*is_whole=*/false);
+  CLI::App* show = AddTensorCommand(
+      app, "show", "Draws a tensor as a heat map, in the terminal or into a file", settings,
+      /*is_whole=*/false);
   show->add_option("--head", settings->head, "Head to draw; 0 if not given")
       ->check(CLI::NonNegativeNumber);
   show->add_option("--part", settings->part, "Part to draw; the first if not given");
   show->add_option("--png", settings->png, "FILE.png to write instead of the terminal");
-  CLI::App* info =
-      app->add_subcommand("info", "Prints the server's version, encodings and limits");
+  CLI::App* info = app->add_subcommand("info", "Prints the server's version, encodings and limits");
   CLI::App* list = app->add_subcommand("list", "Lists encodings and their fields; needs no server");
   list->add_option("encoding", settings->names, "Only these encodings");
   CLI::App* tables = app->add_subcommand("tables", "Lists the server's learned tables");

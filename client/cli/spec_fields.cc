@@ -246,8 +246,8 @@ absl::StatusOr<Message*> PartOf(const FieldDescriptor& field, absl::string_view 
   int number = 0;
   if (!absl::SimpleAtoi(index, &number) || number < 0 || number > size) {
     return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", index, ": want ",
-                                                   field.name(), " numbered from 0 without gaps, ", size,
-                                                   " being next"));
+                                                   field.name(), " numbered from 0 without gaps, ",
+                                                   size, " being next"));
   }
   return number == size ? reflection->AddMessage(message, &field)
                         : reflection->MutableRepeatedMessage(message, &field, number);

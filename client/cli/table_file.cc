@@ -148,7 +148,8 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
   table.set_data_type(*type);
   const absl::string_view order = ValueOf(header, "fortran_order");
   if (absl::StartsWith(order, "True")) {
-    return absl::InvalidArgumentError("order: got Fortran order, want C order (numpy.ascontiguousarray)");
+    return absl::InvalidArgumentError(
+        "order: got Fortran order, want C order (numpy.ascontiguousarray)");
   }
   if (!absl::StartsWith(order, "False")) return NotNpy("no fortran_order");
   const auto shape = Between(ValueOf(header, "shape"), '(', ')');

@@ -79,7 +79,8 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
     const int64_t vector_bytes = component.heads * spec_.head_dim() * SizeOf(work_type_);
     if (component.count > room / vector_bytes) {
       return Invalid(component.sized_by, ": makes ", component.count, " vectors of ", vector_bytes,
-                     " bytes, want at most ", room / vector_bytes, ", the most that this server can hold");
+                     " bytes, want at most ", room / vector_bytes,
+                     ", the most that this server can hold");
     }
     room -= component.count * vector_bytes;
   }

@@ -79,8 +79,7 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(const std::string& name, Safe
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
   if (entry.bytes() > max_bytes_ - bytes_) {
     return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(), " bytes after ", bytes_,
-                   " of other tables, want at most ",
-                   max_bytes_, ", half of the memory budget");
+                   " of other tables, want at most ", max_bytes_, ", half of the memory budget");
   }
   std::shared_ptr<const void> held;
   if (hold_ != nullptr) {

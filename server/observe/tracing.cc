@@ -88,8 +88,8 @@ void Dropped(int64_t spans, std::string_view why) {
   const int64_t now = absl::ToUnixSeconds(absl::Now());
   int64_t due = next_line;
   if (now < due || !next_line.compare_exchange_strong(due, now + 60)) return;
-  LogWarning(absl::StrCat("dropping spans, ", spans_dropped.load(),
-                          " so far: ", Shortened(why, 512)));
+  LogWarning(
+      absl::StrCat("dropping spans, ", spans_dropped.load(), " so far: ", Shortened(why, 512)));
 }
 
 // Counts the spans that the SDK drops because its queue is full. The SDK logs one line for each

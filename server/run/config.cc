@@ -131,7 +131,8 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
       "CA certificates in PEM that verify clients; clients then need a certificate, or a token "
       "with --tokens");
   add("--tokens", files.tokens,
-      "File with lines NAME sha256:DIGEST; callers need one of these tokens or a client certificate");
+      "File with lines NAME sha256:DIGEST; callers need one of these tokens or a client "
+      "certificate");
   add("--policy", files.policy, "JSON file with the rights and limits of each caller");
 }
 
@@ -182,8 +183,7 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
       ->check(CLI::IsMember({"text", "json"}));
   app.add_option("--log-level", config.log.level, "Minimum level to log")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
-  app.add_option("--access-log", config.log.access,
-                 "Calls to log, regardless of --log-level")
+  app.add_option("--access-log", config.log.access, "Calls to log, regardless of --log-level")
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }
 

@@ -307,8 +307,7 @@ def test_reload_locking_out_all_callers_is_rejected(
         eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
         assert stub.tensor(ALIBI)
         assert (
-            f"{kind}: reload failed, keeping the previous content: {files.folder}"
-            in server.log()
+            f"{kind}: reload failed, keeping the previous content: {files.folder}" in server.log()
         )
     ended = run_server("--check-config", *flags)
     assert ended.returncode == 2

@@ -125,9 +125,8 @@ absl::Status CheckPair(const TlsOptions& tls, const Names& names) {
   if (key != nullptr && X509_check_private_key(certificate->get(), key.get()) == 1) {
     return absl::OkStatus();
   }
-  return Refused(
-      names.key, tls.key_file,
-      absl::StrCat("the unencrypted PEM file of the key of \"", tls.cert_file, "\""));
+  return Refused(names.key, tls.key_file,
+                 absl::StrCat("the unencrypted PEM file of the key of \"", tls.cert_file, "\""));
 }
 
 absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
@@ -167,8 +166,7 @@ absl::StatusOr<Source> SourceOf(const ClientOptions& options) {
   const std::string path = options.token_file.value_or("");
   const std::string token = options.token.value_or("");
   if (!path.empty() && !token.empty()) {
-    return absl::InvalidArgumentError(
-        "token: given together with token_file, want one of the two");
+    return absl::InvalidArgumentError("token: given together with token_file, want one of the two");
   }
   if (SaysWhoCalls(options)) {
     if (path.empty() && token.empty()) return Source();
@@ -220,9 +218,9 @@ absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(const ClientOptio
   std::unique_ptr<BearerToken> made(new BearerToken(source->name));
   if (source->path.empty()) {
     if (!IsToken(source->token)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(source->name, ": got text that is not a token; want visible ASCII characters, ",
-                       "without spaces"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          source->name, ": got text that is not a token; want visible ASCII characters, ",
+          "without spaces"));
     }
     made->token_ = std::move(source->token);
     return made;

@@ -78,7 +78,7 @@ type Error struct {
 	Code codes.Code
 	// Message names the field, the value and the accepted values.
 	Message string
-	// Reason is machine-readable, such as TENSOR_TOO_LARGE_FOR_UNARY; empty if the server sent none.
+	// Reason is machine-readable, such as TENSOR_TOO_LARGE_FOR_UNARY; empty if not sent.
 	Reason string
 	// RequestID is the id of the call in the server's log; empty if the server sent none.
 	RequestID string

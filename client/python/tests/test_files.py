@@ -213,9 +213,7 @@ def test_unknown_suffix_and_missing_file_are_rejected(tmp_path: Path) -> None:
 def test_foreign_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": np.zeros((2, 2), "f4")}, path)
-    refused(
-        path, r"no metadata of attnbias; want a file of Client.save, attnbias.save or the tool"
-    )
+    refused(path, r"no metadata of attnbias; want a file of Client.save, attnbias.save or the tool")
     save_file({"a": np.zeros(2), "b": np.zeros(2)}, path, {"attnbias.fingerprint": "f"})
     refused(path, "its tensors a, b are not an answer of attnbias")
     np.savez(tmp_path / "zip", a=np.zeros(2))

@@ -391,8 +391,7 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             grpc.StatusCode.PERMISSION_DENIED,
             attnbias.PermissionDeniedError,
             "abc",
-            "denied permission: ask its operator, or use another token or "
-            "certificate (as planned)",
+            "denied permission: ask its operator, or use another token or certificate (as planned)",
         ),
     ],
 )

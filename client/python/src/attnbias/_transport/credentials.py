@@ -265,7 +265,5 @@ def token_from(
     if not token:
         return None
     if is_said:
-        raise ValueError(
-            f"token: given together with {_HEADER!r} in metadata; want one of the two"
-        )
+        raise ValueError(f"token: given together with {_HEADER!r} in metadata; want one of the two")
     return Token(token, "token")
