@@ -298,7 +298,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"query_stride", "Every n-th token of each axis is a query; 1 if not given"},
     {"query_positions", "Positions instead of --query-length"},
     {"key_positions", "Positions instead of --key-length"},
-    {"scale", "Factor applied before the only rounding"},
+    {"scale", "Factor applied before the single rounding"},
     {"causal", "Masks keys right of the query"},
     {"window_left", "Masks keys more than N to the left of the query"},
     {"window_right", "Masks keys more than N to the right of the query"},

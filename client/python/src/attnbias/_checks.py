@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of arguments; errors state what was received and what was wanted."""
+"""Checks of arguments; errors state the value received and the values accepted."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
-    """Reads what ``Client.save``, ``attnbias.save`` or the command-line tool wrote.
+    """Reads a file that ``Client.save``, ``attnbias.save`` or the command-line tool wrote.
 
     Args:
         path: a name that ends in .npy or .safetensors.
@@ -80,11 +80,11 @@ def load(path: str | os.PathLike[str]) -> Loaded:
             return _load_safetensors(path)
         # Mapped first, so that a header that claims too much is refused before memory is allocated.
         array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
-        # .npy has no bfloat16: numpy writes its bytes, of two each.
+        # .npy has no bfloat16: numpy writes its bytes, two per element.
         return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # of three parsers, which let errors of their own through
+    except Exception as error:  # three parsers leak errors of their own kinds
         raise ValueError(f"{path}: {error}") from error
 
 

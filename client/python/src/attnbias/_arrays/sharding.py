@@ -27,17 +27,17 @@ Box = tuple[tuple[int, int], ...]
 """A part of a tensor: the half-open bounds along each axis."""
 
 Numbers = npt.NDArray[Any] | Structure
-"""What a box holds."""
+"""Content of a box."""
 
 
 class Sharding(Protocol):
     """Placement of a tensor on devices."""
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """Returns what this process holds of a tensor of this shape, each box once.
+        """Returns the boxes of a tensor of this shape that this process holds, each once.
 
         Raises:
-            ValueError: such a tensor cannot lie so.
+            ValueError: such a tensor cannot be placed so.
         """
         ...
 
@@ -73,7 +73,7 @@ def to_sharding(
 
 
 class _OnMesh:
-    """A ``DTensor``: one box, as this process's coordinates in the mesh have it."""
+    """A ``DTensor``: one box, determined by this process's coordinates in the mesh."""
 
     def __init__(self, device_mesh: Any, placements: Any) -> None:
         module = sys.modules.get("torch.distributed.device_mesh")

@@ -32,9 +32,9 @@ class Pair:
         quantity: name of the numbers.
         own: the module's, on any device.
         served: the server's, of the same shape.
-        axes: by the name of each axis, what its indices stand for.
+        axes: meaning of the indices of each axis, by its name.
         bound: greatest difference, which broadcasts to the shape; 0 for equal numbers.
-        cause: what probably made them differ, for the error.
+        cause: probable cause of a difference, for the error.
     """
 
     quantity: str

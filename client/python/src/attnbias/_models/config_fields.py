@@ -146,7 +146,7 @@ class ConfigFields:
         return ConfigFields(values, {}, self._path, self.ignored)
 
     def require(self, name: str, only: Any) -> None:
-        """Refuses any value but the one that the model's code uses."""
+        """Refuses any value except the one that the model's code uses."""
         if self.is_set(name) and self.get(name) != only:
             self.refuse(name, f"{only!r}, the only value that the model's code uses")
 

@@ -116,7 +116,7 @@ def falcon(config: ConfigFields, _: TableOf) -> Places:
     if not config.flag("alibi"):
         return rotary_places(config, RotaryModel())
     for name in ("rope_parameters", "rope_scaling", "rope_theta"):
-        config.get(name)  # transformers writes them all the same
+        config.get(name)  # transformers writes them anyway
     num_heads = config.count("num_attention_heads")
     slopes = [float(ml_dtypes.bfloat16(slope)) for slope in _bloom_slopes(num_heads)]
     return {"decoder": ALiBi(num_heads=num_heads, slopes=slopes, variant="key_from_start")}

@@ -296,7 +296,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def has_vectors(self) -> bool:
-        """True if pairs have vectors, in a last axis of columns, unless ``values="buckets"``."""
+        """True if pairs have vectors, with columns last, unless ``values="buckets"``."""
         given = (getattr(self, name) is not None for name in self._columns)
         return self.extent == "pair" and any(given)
 

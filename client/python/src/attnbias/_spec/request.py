@@ -91,7 +91,7 @@ class Request(RequestFields):
     A window is a half-open tuple (begin, end), or n for (0, n).
 
     Attributes:
-        encoding: the encoding to compute, as ``attnbias.ALiBi(num_heads=8)``.
+        encoding: the encoding to compute, such as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, for an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
             each. For sinusoidal and rotary tables they may be fractions.
@@ -115,7 +115,7 @@ class Request(RequestFields):
             buckets).
         form: None is the encoding's compact form; or "dense".
         values: "bias" (None too), or "buckets", the indices into its learned table.
-        scale: factor applied before the one rounding.
+        scale: factor applied before the single rounding.
         causal: masks keys after the query.
         window_left: masks keys more than this many positions before the query.
         window_right: masks keys more than this many positions after the query.

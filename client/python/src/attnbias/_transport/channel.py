@@ -74,7 +74,7 @@ def addresses_of(target: str) -> list[str]:
         scheme, rest = target[:5], target[5:].removeprefix("///")
         return [f"{scheme}{address}" for address in rest.split(",")]
     host, _, port = _bare(target).rpartition(":")
-    if host == "localhost":  # gRPC tries both, whatever the system has
+    if host == "localhost":  # gRPC tries both on any system
         return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
@@ -105,7 +105,7 @@ def _with_port(host: str, target: str, name: str) -> str:
 
 
 Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
-"""What calls carry: printable ASCII, or bytes under a key that ends in ``-bin``."""
+"""Metadata of calls: printable ASCII, or bytes under a key that ends in ``-bin``."""
 
 WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
@@ -120,7 +120,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     # A connection whose peer is silent during a call is closed after 10 + 5 s.
     "grpc.keepalive_time_ms": 10_000,
     "grpc.keepalive_timeout_ms": 5_000,
-    "grpc.http2.ping_timeout_ms": 5_000,  # what later versions of gRPC look at
+    "grpc.http2.ping_timeout_ms": 5_000,  # the option that later versions of gRPC read
     "grpc.http2.max_pings_without_data": 0,
     # A server that restarts is found again within a tenth of a second.
     "grpc.initial_reconnect_backoff_ms": 100,
@@ -160,9 +160,9 @@ class Endpoint:
     metadata: Metadata
     options: Mapping[str, Any]
     offline: bool = False
-    """Whether it is never to be talked to."""
+    """True if calls to it are refused."""
     connect_timeout: float | None = None
-    """Seconds that a client waits for its first connection; None as long as for an answer."""
+    """Seconds that a client waits for its first connection; None uses the timeout of calls."""
 
     def open(self, *, spare: bool) -> grpc.Channel:
         """Opens a channel whose calls block."""

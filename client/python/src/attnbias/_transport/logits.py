@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from attnbias._transport.calls import CallOptions, Read
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
-# Large enough to amortise a message's cost, small enough that sending, computing and receiving
+# Large enough to amortize a message's cost, small enough that sending, computing and receiving
 # overlap.
 _BLOCK_BYTES: Final = 2 << 20
 _BLOCK_ANSWER_BYTES: Final = 16 << 20
 
 
 class LogitsStream:
-    """Computes one array. An object is good for one run()."""
+    """Computes one array. Call run() once."""
 
     def __init__(self, request: LogitsRequest, options: CallOptions) -> None:
         self._options = options

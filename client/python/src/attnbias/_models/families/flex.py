@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEAST_QUERIES: Final = 128
 _BLOCK: Final = 128  # queries, and keys, as in torch's own block masks
 # A model has a few kinds of biases and masks, each a program or two. Past the limit, fullgraph is
-# an error, where else FlexAttention would make all scores at once, as if nothing were attached.
+# an error, since FlexAttention would otherwise materialize all scores.
 _compiled: Final = torch.compile(
     flex_attention, fullgraph=True, recompile_limit=64, isolate_recompiles=True
 )

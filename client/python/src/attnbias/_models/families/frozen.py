@@ -24,7 +24,7 @@ class _Origin(list[tuple[torch.Tensor, int]]):
 def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
     """Adds numbers computed from a module's parameters, which move with the module.
 
-    Refuses parameters whose changes cannot be seen.
+    Refuses parameters whose changes cannot be detected.
     """
     if any(weight.is_inference() for weight in module.parameters()):
         raise ValueError(

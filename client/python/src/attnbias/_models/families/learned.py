@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT, GPT-2, BART, CLIP, ViT and similar models: learned positions, a table.
 
-The server's numbers become those of the model's own parameter. So the rows that are read, and all
-that is done to them, stay the model's.
+The server's numbers become those of the model's own parameter. Reading and processing
+of the rows stay the model's.
 """
 
 from __future__ import annotations
