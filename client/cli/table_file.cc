@@ -190,7 +190,7 @@ absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   return table;
 }
 
-// Returns all that precedes the array's bytes. INVALID_ARGUMENT for BF16, which
+// Returns the bytes that precede the array's. INVALID_ARGUMENT for BF16, which
 // .npy cannot express.
 absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   const auto descr = DescrOf(part.data_type());
@@ -303,7 +303,7 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
   return table;
 }
 
-// Returns all that precedes the payload. Each part of `header` becomes a tensor
+// Returns the bytes that precede the payload. Each part of `header` becomes a tensor
 // of its name; docs/protocol.md lists the metadata. The payload begins at a
 // multiple of 64 bytes.
 absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header) {

@@ -19,7 +19,7 @@ namespace attnbias {
 // request may carry.
 absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 
-// Output name of the tensor's bare bytes on the standard output.
+// Output name of the tensor's raw bytes on standard output.
 inline constexpr absl::string_view kStandardOutput = "-";
 
 // Returns INVALID_ARGUMENT if a file of this name cannot hold a tensor of

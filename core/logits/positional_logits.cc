@@ -16,7 +16,7 @@
 namespace attnbias {
 namespace {
 
-// Products of a tile: as many as fit a core's own cache. Each row needs a window of vectors one
+// Products of a tile: as many as fit a core's private cache. Each row needs a window of vectors one
 // further than the row before. A tile multiplies all its rows with the union of these windows, so a
 // taller one computes more unused products.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
@@ -39,7 +39,7 @@ void AddKeySegment(const Work* products, const KeySegment& segment, Work* sums) 
       sums[i] += products[i * step];
     }
   };
-  // Steps 0 and -1 as constants, so that the loops become vector code.
+  // Steps 0 and -1 as constants, so that the compiler vectorizes the loops.
   if (segment.step == 0) return add(std::integral_constant<int64_t, 0>());
   if (segment.step == -1) return add(std::integral_constant<int64_t, -1>());
   add(segment.step);

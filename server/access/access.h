@@ -55,7 +55,7 @@ class ReloadableFile {
     return value_;
   }
 
-  // Reads the files, and replaces the value if they have changed. Logs the outcome. Is called by
+  // Reads the files, and replaces the value if they have changed. Logs the outcome. Call it from
   // one thread.
   void Refresh() {
     const std::shared_ptr<const Value> before = Get();
@@ -155,7 +155,7 @@ class Pacer {
     using Seconds = std::chrono::duration<double>;
     const Seconds takes(static_cast<double>(bytes) / bytes_per_second);
     const Clock::time_point begin = std::max(free_from_, Clock::now());
-    // Keeps within the clock's range, whatever the size and the rate.
+    // Stays within the clock's range for any size and rate.
     free_from_ = begin + std::chrono::duration_cast<Clock::duration>(
                              std::min<Seconds>(takes, std::chrono::hours(24)));
     return begin;

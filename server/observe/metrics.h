@@ -64,11 +64,11 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns the metrics and those of the process in Prometheus' text format. Is called by one
+  // Returns the metrics and those of the process in Prometheus' text format. Call it from one
   // thread.
   std::string Text() const;
 
-  // Adds a number that Text asks for. Is called before Text.
+  // Adds a number that Text reads. Call this before Text.
   void AddGauge(const std::string& name, const std::string& help, std::function<double()> value);
 
   void CallStarted(Method method) { methods_[static_cast<int>(method)].started->Increment(); }

@@ -44,7 +44,7 @@
 namespace attnbias {
 namespace {
 
-// Is set before the first call.
+// Set before the first call.
 bool is_tracing = false;
 std::atomic<int64_t> spans_dropped = 0;
 

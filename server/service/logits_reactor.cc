@@ -133,7 +133,7 @@ class LogitsReactor final : public RequestPump {
     call_.server_state().engine.cache().AddEvictable(std::move(logits_), bytes);
   }
 
-  // Copies the data to memory of the budget, which counts until the answer is made.
+  // Copies the data to memory that the budget counts until the answer is made.
   absl::Status Accept(const v1::ComputeLogitsRequest& request) {
     if (request.has_spec()) {
       return Invalid("spec: got a second one, want it only in the first message");

@@ -45,7 +45,7 @@ struct Measured {
   bool is_whole = false;
   // UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its descriptor
   // does not have. The error names path, number and this server's version. Otherwise a newer client
-  // would get only a part of what it requests.
+  // would receive only a part of the requested tensor.
   absl::Status known;
 };
 

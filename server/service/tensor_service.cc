@@ -34,8 +34,8 @@ constexpr int kMaxPageSize = 1000;
 // have been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
-// Maximum size of answers from the cache that gRPC's own threads make: for these a change of thread
-// would take longer.
+// Maximum size of answers from the cache that gRPC threads make: for these, switching threads would
+// take longer.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
@@ -177,7 +177,7 @@ class TensorReactor : public Base {
       : Base(server_state, method, context), method_(method), request_(*request) {}
   ~TensorReactor() override = default;
 
-  // Begins the call. Is called last by a constructor.
+  // Begins the call. Constructors call it last.
   void Start() {
     if (absl::Status status = call_.CheckCancelled(); !status.ok()) return this->End(status);
     if (!AnswerAtOnce()) this->Begin(request_, [this] { Prepare(); });
@@ -394,7 +394,7 @@ class StreamReactor final
 
   grpc::ByteBuffer only_;  // the only message
   bool header_sent_ = false;
-  int64_t made_ = 0;  // end of what has been made, in the payload
+  int64_t made_ = 0;  // end of the bytes made so far, in the payload
 };
 
 absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {

@@ -435,7 +435,7 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         server.connect(files.credentials("s")) as small,
         server.connect(files.credentials("l")) as large,
     ):
-        # 4 MiB: an eighth of the budget, more than one of what `small` has.
+        # 4 MiB: an eighth of the budget, more than one of those of `small`.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
         # Its tensors are made piece by piece, and do not evict those of others.

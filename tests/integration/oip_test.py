@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Open Inference Protocol: what it tells of models, what it refuses and in what words, and
+"""The Open Inference Protocol: its descriptions of models, its errors and their texts, and
 streams whose requests fail. That its tensors are right, access_paths_test tells.
 """
 

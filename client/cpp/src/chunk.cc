@@ -49,7 +49,7 @@ std::string Hex(std::optional<uint32_t> crc) {
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t size) { std::memcpy(to, from, size); }
 
-// Copies past the caches: writes `to` without reading it first, which saves a
+// Copies with non-temporal stores: writes `to` without reading it first, which saves a
 // third of the memory traffic, and evicts nothing. For payloads larger than the
 // caches.
 void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {

@@ -39,7 +39,7 @@ constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
 
 constexpr size_t kAlignment = 64;
 // Payloads from this size on have left the last cache before they are read.
-// Measured over loopback, copying past the caches saves a fifth of the client's
+// Measured over loopback, non-temporal stores save a fifth of the client's
 // time.
 constexpr int64_t kStreamedBytes = 16 << 20;
 // The contract's limit.

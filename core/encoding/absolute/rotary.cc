@@ -223,7 +223,7 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
 constexpr int64_t kCosLane = 0;
 constexpr int64_t kScaleLane = 2;
 
-// Size of the pieces in which rows are laid out. It fits a core's own cache.
+// Size of the pieces in which rows are laid out. It fits a core's private cache.
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 constexpr int64_t kMostPieceRows = 1024;
 

@@ -12,7 +12,7 @@
 
 namespace attnbias {
 
-// One axis of a table: its required length, and the name of what it counts.
+// One axis of a table: its required length, and the name of its entries.
 struct TableAxis {
   int64_t length;
   absl::string_view name;

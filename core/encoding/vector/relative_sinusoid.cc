@@ -45,7 +45,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
 
   void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
     const Range span = block.span;
-    // The outermost relative positions that have a row of their own.
+    // The outermost relative positions with their own row.
     const int64_t left = -(spec_.has_left() ? spec_.left() : kMaxPosition);
     const int64_t right = spec_.causal() ? 0 : spec_.has_right() ? spec_.right() : kMaxPosition;
     const Range own = {std::clamp(left, span.begin, span.end),
@@ -73,8 +73,8 @@ class RelativeSinusoidEvaluator final : public Evaluator {
     }
   }
 
-  // Makes a row that of the opposite position: sines are odd, cosines even, and rounding to nearest
-  // is symmetric.
+  // Changes a row to that of the opposite position: sines are odd, cosines even, and rounding is
+  // symmetric.
   void Reflect(std::byte* row) const {
     WithBitsOf(type_, [&]<typename Bits>(Bits /*zero*/) {
       constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of attach run, each with a server of its own."""
+"""The examples of attach run, each with its own server."""
 
 import subprocess
 import sys

@@ -262,7 +262,7 @@ def test_multimodal_gemma_3(client: attnbias.Client) -> None:
 
 
 def test_multimodal_qwen2_vl(client: attnbias.Client) -> None:
-    """Positions of an image differ between the axes, and its patches have two axes of their own."""
+    """Positions of an image differ between the axes, and its patches have two separate axes."""
     model = new_model("qwen2_vl")
     own = copy.deepcopy(model)
     ids = tokens(1, 40)

@@ -234,7 +234,7 @@ TEST_F(Checkpoint, OpensOnlyNeededShardsOfIndex) {
 }
 
 // Tensors as transformers 5.23 saves them (save_pretrained of a tiny model of
-// each type), with what a task's head puts in front.
+// each type), with the prefix that a task's head adds.
 struct Saved {
   std::string name;
   std::string model_type;
@@ -702,7 +702,7 @@ TEST_F(CheckpointSpec, ContradictingConfigIsNamed) {
         absl::StrCat(R"({"model_type":"roberta","pad_token_id":)", padding, ",", sizes, "}"), bert,
         absl::StrCat("config.json: pad_token_id: got ", padding, ", want an integer in [-1, 7]"));
   }
-  // The product of what is allowed does not overflow.
+  // The product of the largest allowed values does not overflow.
   expect(R"({"model_type":"vit","image_size":1073741824,"patch_size":1})",
          {Tensor("embeddings.position_embeddings", {1, 5, 8})},
          "want [1, 1152921504606846977, 768]");

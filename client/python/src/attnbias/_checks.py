@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
     """Explicit positions."""
     Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
-    """Those that may be fractions."""
+    """Explicit positions that may be fractions."""
 
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]

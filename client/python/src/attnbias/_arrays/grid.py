@@ -276,7 +276,7 @@ def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any)
 
 
 def _border_place(is_query: Any, is_key: Any) -> Any:
-    """Returns 0 for what the class token gives, 1 for what it gets, 2 for class token to itself."""
+    """Returns 0 for the class token as query, 1 for it as key, 2 for both."""
     return is_key * (1 + is_query * 1)
 
 

@@ -150,7 +150,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
             continue
         field = fields[name]
         if isinstance(value, np.bool_):
-            value = bool(value)  # noqa: PLW2901  # protobuf's versions differ in what they take
+            value = bool(value)  # noqa: PLW2901  # protobuf's versions accept different types
         oneof = field.containing_oneof
         # proto3 makes a oneof for each optional field.
         is_choice = oneof is not None and len(oneof.fields) > 1
