@@ -31,7 +31,7 @@ struct MatrixView {
   int64_t stride;
 };
 
-// Writes a b, or a b^T if `b_transposed`, row-major without holes, to `out`, which it overwrites: by
+// Writes a b, or a b^T if `b_transposed`, row-major and contiguous, to `out`, overwriting it: by
 // the system's BLAS, on the calling thread alone. T is float or double.
 template <typename T>
 void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed, T* out);
