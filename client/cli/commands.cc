@@ -57,7 +57,7 @@ std::optional<int64_t> FirstHead(const v1::TensorSpec& spec) {
   return std::nullopt;
 }
 
-// Bounds the answer for a picture, which needs less. Encodings that accept no
+// Bounds the answer for a picture, which needs fewer elements. Encodings that accept no
 // lists of positions would send a long tensor whole.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
 // Sizes a picture for a page.

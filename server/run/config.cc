@@ -148,8 +148,8 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
                  "Instruction set of the kernels; default: the best that this CPU supports");
   app.add_option(
          "--backend", config.backend,
-         "Use of a CUDA device: auto: for results of at least --cuda-min-bytes; cuda: for all "
-         "that it can compute; cpu: never")
+         "auto: use a CUDA device for results of at least --cuda-min-bytes; cuda: for all it "
+         "can compute; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
            "Minimum bytes of a result on a CUDA device; 0 with --backend auto: CPU only");

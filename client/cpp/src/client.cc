@@ -288,7 +288,7 @@ class Download {
   v1::TensorHeader header_;
   absl::Span<std::byte> memory_;
   int64_t at_ = 0;  // bytes received and checked
-  // True once the current stream has brought its header.
+  // True once the current stream's header was received.
   bool has_header_ = false;
 };
 
