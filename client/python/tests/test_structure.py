@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structures behave as the dense arrays that they stand for, with numpy as the oracle."""
+"""Structures behave like the dense arrays that they represent, with numpy as the oracle."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _OF_POSITIONS: Final = re.compile(
     r"((m|long|xd)?rope|rotary|ntk|yarn|logn(_|$)|alibi|sinusoid"
     r"|position|x?pos(_|$)|posemb|relative|rel_(att|bias|pos))"
 )
-_MOST: Final = 2**31 - 1  # of any integer: no tensor is as large
+_MOST: Final = 2**31 - 1  # maximum of any integer: no tensor is as large
 _MOST_COUNT: Final = 65536  # as many heads as a server takes
 
 
