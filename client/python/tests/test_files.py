@@ -242,7 +242,7 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
         ("key_row", "query_length", str(1 << 63), "query_length: .* an integer of 64"),
         ("key_row", "key_length", "5", "lengths 4 of row, 5 of attnbias.key_length;"),
         ("key_row", "key_length", None, "attnbias.key_length: not among its metadata"),
-        ("block", "block.first_query", "4", "queries: got .* want a window"),
+        ("block", "block.first_query", "4", "queries: got .* want a non-empty window"),
         ("block", "block.query_stride", "2,two", "block.query_stride: got 'two', want an integer"),
         ("bordered", "border.class_key", "4", "class_key: got 4, want None or one of"),
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),

@@ -722,7 +722,7 @@ TEST_F(Checkpoint, ErrorsNameFileAndField) {
   EXPECT_THAT(Load(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("model.safetensors.index.json")));
   WriteFile(folder_ / "model.safetensors.index.json", R"({"weight_map":{"x":"../x.safetensors"}})");
-  EXPECT_THAT(Load(), IsInvalidWith("x: got \"../x.safetensors\", want a file's"));
+  EXPECT_THAT(Load(), IsInvalidWith("x: got \"../x.safetensors\", want a file name"));
   WriteModel({Tensor("shared.weight", {1})});
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("none of the tensors that a t5"),
