@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Safetensors, RejectsDeepNesting) {
   EXPECT_THAT(ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
-              IsInvalidWith("an array"));
+              IsInvalidWith("an unexpected array"));
 }
 
 TEST(Safetensors, LongNameIsTruncatedInMessages) {
