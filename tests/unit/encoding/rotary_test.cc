@@ -701,7 +701,7 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.axes: got 2 axes, want a divisor of 3, the number of rotated pairs, "
        "or pair_axis"},
       {Rotary("head_dim: 8 axes {} axes {} pair_axis: [0, 0, 1]"),
-       "rotary.pair_axis: got 3 numbers, want 4, one for each pair of columns"},
+       "rotary.pair_axis: got 3 numbers, want 4, one for each rotated pair of columns"},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [0, 2]"),
        "rotary.pair_axis[1]: got 2, want an integer in [0, 1], one of the "},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [1, 1]"),
