@@ -185,7 +185,7 @@ def test_cache_commands_list_verify_and_clear(
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
     [
-        (["export", "--config", "C", "--max-length", "0"], 2, "--max-length: got '0', want a positive int"),
+        (["export", "--config", "C", "--max-length", "0"], 2, "got '0', want a positive int"),
         (["export", "--config", "C"], 2, "the following arguments are required: --max-length"),
         (
             ["export", "--config", "MISSING", "--max-length", "4"],
