@@ -20,19 +20,11 @@ for row in rows:
 
 figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 axes.plot(lengths, ours, "o-", color="#2a7f62", label='attached, attention="flex"')
+axes.plot(lengths[: len(theirs)], theirs, "o-", color="#c1443c", label="transformers, SDPA")
 axes.plot(
-    lengths[: len(theirs)], theirs, "o-", color="#c1443c", label="transformers, SDPA"
+    lengths[len(theirs) :], stopped, "x", color="#c1443c", label="transformers, SDPA: wanted more"
 )
-axes.plot(
-    lengths[len(theirs) :],
-    stopped,
-    "x",
-    color="#c1443c",
-    label="transformers, SDPA: wanted more",
-)
-axes.annotate(
-    f"{ours[-1]:.1f} GiB", (lengths[-1], ours[-1]), (0, 7), textcoords="offset points"
-)
+axes.annotate(f"{ours[-1]:.1f} GiB", (lengths[-1], ours[-1]), (0, 7), textcoords="offset points")
 axes.set_xscale("log", base=2)
 axes.set_xticks(lengths, map(str, lengths))
 axes.minorticks_off()

@@ -66,9 +66,7 @@ for name, title, bias in (
     ("alibi", "ALiBi, causal", alibi.diagonals),
     ("swin", "Swin, 8 x 8 tokens", swin.block),
 ):
-    grid[f"{name} few"].set_title(
-        f"{title}\n{few.format(bias[0].size)}", fontsize="medium"
-    )
+    grid[f"{name} few"].set_title(f"{title}\n{few.format(bias[0].size)}", fontsize="medium")
 for name, bias in (("t5", t5), ("alibi", alibi), ("swin", swin)):
     size = f"{bias.shape[-1]} x {bias.shape[-2]}"
     grid[name].set_title(dense.format(size), fontsize="medium")
