@@ -11,7 +11,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LINK_DEPENDS_NO_SHARED ON)
 
-# Files of one library are compiled many at a time: most of what each would take alone is
+# Files of one library are compiled many at a time: most of the time that each takes alone is
 # reading the same headers. So no two of them give a name in an anonymous namespace twice.
 option(CMAKE_UNITY_BUILD "Compile the files of a library together" ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 32)

@@ -31,7 +31,7 @@ install(FILES "${debian}/attnbias.bash-completion" RENAME attnbias
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_ALL server cli dev)
-# Each has a description of its own.
+# Each has its own description.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
 set(CPACK_PACKAGE_CONTACT "attnbias <attnbias@users.noreply.github.com>")
 set(CPACK_STRIP_FILES ON)
@@ -41,7 +41,7 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 execute_process(COMMAND dpkg-architecture --query DEB_HOST_ARCH
                 OUTPUT_VARIABLE CPACK_DEBIAN_PACKAGE_ARCHITECTURE
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-# So that an upgrade of Debian takes the packages for the new release.
+# Lets an upgrade of Debian install the packages for the new release.
 file(STRINGS /etc/os-release release REGEX "^VERSION_ID=")
 string(REGEX REPLACE "[^0-9]" "" release "${release}")
 set(CPACK_DEBIAN_PACKAGE_RELEASE "1~deb${release}")

@@ -15,7 +15,7 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 
-# As CMake has it by itself where it compiles for Debian on Debian.
+# CMake has this by default when it compiles for Debian on Debian.
 set(CMAKE_INSTALL_LIBDIR lib/aarch64-linux-gnu)
 
 set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CMAKE_SYSROOT}")

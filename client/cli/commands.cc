@@ -73,7 +73,7 @@ class Commands {
   int OfPython() const {
     const std::string name = app_.get_subcommands()[0]->get_name();
     return Usage(absl::InvalidArgumentError(
-        absl::StrCat(name, ": want python -m attnbias ", name, ", of the Python package")));
+        absl::StrCat(name, ": use python -m attnbias ", name, ", from the Python package")));
   }
 
   int Health() const {
@@ -194,7 +194,7 @@ class Commands {
     }
     if (settings_.json && settings_.out == kStandardOutput) {
       return Usage(absl::InvalidArgumentError(
-          "--json: got it together with --out -, which writes bare bytes; want --out "
+          "--json: given together with --out -, which writes raw bytes; want --out "
           "FILE, or describe --json"));
     }
     const auto client = Connect();
@@ -272,24 +272,24 @@ class Commands {
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
     {"position_ids", "Positions in this order; repeat for each axis"},
-    {"grid", "Lengths of a grid, one for each axis; all its tokens"},
+    {"grid", "Lengths of a grid, one for each axis; selects all its tokens"},
     {"grid_offset", "Position of the first token on each axis; 0 if not given"},
-    {"query_length", "Length of the whole"},
-    {"key_length", "Length of the whole"},
-    {"alignment", "start: query 0 meets key 0; end: the last ones meet"},
+    {"query_length", "Full length"},
+    {"key_length", "Full length"},
+    {"alignment", "start: query 0 aligns with key 0; end: the last query with the last key"},
     {"query_offset", "Position of query 0"},
-    {"queries", "Window inside the length, or of a grid's tokens; N is 0:N"},
+    {"queries", "Window of the length, or of a grid's tokens; N is 0:N"},
     {"keys", "As --queries"},
-    {"heads", "As --queries, of all heads"},
+    {"heads", "As --queries, but for heads"},
     {"query_stride", "Every n-th token of each axis is a query; 1 if not given"},
     {"query_positions", "Positions instead of --query-length"},
     {"key_positions", "Positions instead of --key-length"},
-    {"scale", "Factor before the one rounding"},
+    {"scale", "Factor applied before the single rounding"},
     {"causal", "Masks keys right of the query"},
-    {"window_left", "Masks keys further left than that"},
-    {"window_right", "Masks keys further right than that"},
+    {"window_left", "Masks keys more than N to the left of the query"},
+    {"window_right", "Masks keys more than N to the right of the query"},
     {"fill_value", "Value of masked elements; -inf if not given"},
-    {"fill_lowest", "Masked elements become the data type's lowest number"},
+    {"fill_lowest", "Fills masked elements with the data type's lowest number"},
 };
 
 std::string HelpOf(absl::string_view field) {
@@ -350,7 +350,7 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
   const std::string security = "Security";
   app->add_flag_function(
          "--tls", [settings](int64_t count) { settings->tls = count > 0; },
-         "TLS with the authorities that the system trusts")
+         "TLS with the CA certificates that the system trusts")
       ->envname("ATTNBIAS_CLIENT_TLS")
       ->group(security);
   const auto add = [&](const std::string& name, std::string* value, const std::string& variable,
@@ -361,16 +361,17 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
         ->group(security);
   };
   TlsOptions& tls = settings->tls_options;
-  add("--tls-ca", &tls.ca_file, "ATTNBIAS_CLIENT_TLS_CA", "TLS with the authorities in a PEM file");
+  add("--tls-ca", &tls.ca_file, "ATTNBIAS_CLIENT_TLS_CA",
+      "TLS with the CA certificates in a PEM file");
   add("--tls-cert", &tls.cert_file, "ATTNBIAS_CLIENT_TLS_CERT",
       "TLS with the client certificate in a PEM file");
   add("--tls-key", &tls.key_file, "ATTNBIAS_CLIENT_TLS_KEY",
-      "The private key of that certificate, a PEM file");
+      "Private key of that certificate, in a PEM file");
   add("--tls-server-name", &tls.server_name, "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
       "TLS with this name in the server's certificate instead of the target's")
       ->type_name("NAME");
   add("--token-file", &settings->token_file, "ATTNBIAS_CLIENT_TOKEN_FILE",
-      "A file with a bearer token that identifies the caller");
+      "File with a bearer token that identifies the caller");
 }
 
 void AddConnectionOptions(CLI::App* app, Settings* settings) {
@@ -381,10 +382,10 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
   const auto is_positive = [](const std::string& text) -> std::string {
     double seconds = 0;
     if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
-    return absl::StrCat("got ", text, ", want seconds, more than 0");
+    return absl::StrCat("got ", text, ", want a positive number of seconds");
   };
   app->add_option("--timeout", settings->timeout_seconds,
-                  "Time limit of the whole call, in seconds")
+                  "Time limit for the whole call, in seconds")
       ->check(is_positive)
       ->capture_default_str();
   app->add_option("--connect-timeout", settings->connect_timeout_seconds,
@@ -441,8 +442,8 @@ void AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* tables = add("tables", "Lists the server's learned tables", &Commands::Tables);
   for (CLI::App* command : {health, info, list, tables, describe, get}) {
     command->add_flag("--json", settings->json,
-                      "JSON, with the contract's names; of get, without the "
-                      "numbers");
+                      "Print JSON with the contract's names; for get, without "
+                      "the numbers");
   }
   CLI::App* completion =
       add("completion", "Prints a shell script that completes commands and flags",

@@ -241,7 +241,8 @@ absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding, const Tensor& ten
                                   const v1::TensorHeader& whole, const Matrix& matrix,
                                   Size pixels) {
   const v1::TensorHeader& header = tensor.header();
-  const absl::Status contradicts = absl::DataLossError("header: got the shape of something else");
+  const absl::Status contradicts =
+      absl::DataLossError("header: got a shape that contradicts its spec");
   if (matrix.part >= header.parts_size()) return contradicts;
   const v1::TensorPart& part = header.parts(matrix.part);
   const Axes axes = AxesOf(header, part);

@@ -43,7 +43,7 @@ absl::Status CheckSize(int64_t bytes) {
   if (bytes <= kMaxTableBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("got a tensor of ", bytes, " bytes, want at most ", kMaxTableBytes,
-                   " in a request; a larger one is mounted by the server (--tables)"));
+                   " in a request; have the server mount larger ones (--tables)"));
 }
 
 absl::Status NotNpy(absl::string_view why) {
@@ -155,7 +155,7 @@ absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   return table;
 }
 
-// Returns all that precedes the array's bytes. INVALID_ARGUMENT for BF16, which
+// Returns the bytes that precede the array's. INVALID_ARGUMENT for BF16, which
 // .npy cannot express.
 absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   const auto* const descr =
@@ -256,7 +256,7 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
   return table;
 }
 
-// Returns all that precedes the payload. Each part of `header` becomes a tensor
+// Returns the bytes that precede the payload. Each part of `header` becomes a tensor
 // of its name; docs/protocol.md lists the metadata. The payload begins at a
 // multiple of 64 bytes.
 std::string SafetensorsHead(const v1::TensorHeader& header) {

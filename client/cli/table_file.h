@@ -19,7 +19,7 @@ namespace attnbias {
 // request may carry.
 absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 
-// Output name of the tensor's bare bytes on the standard output.
+// Output name of the tensor's raw bytes on standard output.
 inline constexpr absl::string_view kStandardOutput = "-";
 
 // Returns the bytes of `part`, or of all parts if that is empty.

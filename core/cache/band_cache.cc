@@ -23,7 +23,7 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
 
 absl::Status FairShareExceeded() {
   return absl::ResourceExhaustedError(
-      "this client uses its share of the memory, and others wait; try again later");
+      "this client has used its share of the memory, and others are waiting; try again later");
 }
 
 absl::Status NoRoomFor(int64_t bytes) {

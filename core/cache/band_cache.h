@@ -53,7 +53,7 @@ struct BudgetedEvaluator {
   EvaluatorPtr numbers;  // destroyed first
 };
 
-// Measures what a cache does. The cache calls it from any thread, possibly under its lock: an
+// Observes a cache. The cache calls it from any thread, possibly under its lock: an
 // observer must be quick and never call back.
 class CacheObserver {
  public:
@@ -75,7 +75,7 @@ struct BandSpec {
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
-  // Encoding::evaluator_bytes, of what `prepare` makes.
+  // Encoding::evaluator_bytes of the evaluator that `prepare` makes.
   int64_t evaluator_bytes = 0;
   // Called at most once. Null if no band is to be computed.
   std::function<EvaluatorPtr()> prepare;
@@ -99,8 +99,8 @@ class BandCache {
   // CANCELLED           the caller has cancelled
   void Get(BandSpec spec, CallerPtr caller, Done done);
 
-  // Notifies callers that have cancelled, and stops computations without active callers. To be
-  // called from time to time.
+  // Notifies callers that have cancelled, and stops computations without active callers. Call it
+  // periodically.
   void DropCancelled();
 
   // Allocates memory. Evicts unused bands if the budget is used up, or bands made for the caller's
@@ -114,7 +114,7 @@ class BandCache {
   // As Allocate, for memory from elsewhere.
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes, const Caller& caller);
 
-  // Adds something idle, of `bytes` of the budget and without other holders, to what may be
+  // Adds something idle, of `bytes` of the budget and without other holders, to the set that may be
   // evicted.
   void AddEvictable(std::shared_ptr<const void> idle, int64_t bytes);
   // Removes it, if it has not been evicted.

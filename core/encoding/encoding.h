@@ -184,7 +184,7 @@ struct Encoding {
   // Returns the values that a header holds next to the numbers. Null for none.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
   // Maximum bytes that `prepare`, then its evaluator with one Fill under way, take in addition to
-  // this object; 0 if that is little. Does not count an accelerator's memory.
+  // this object; 0 if negligible. Does not count an accelerator's memory.
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's lifetime. May end early in
   // a ComputeScope whose caller has cancelled, except in parts that other callers share. Null for a

@@ -52,7 +52,7 @@ class Engine {
   // keep, the payload computes while it is read. Memory for that counts against the budget too.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
-  // The cache, for memory of the budget that is not a tensor's, and for what is evictable.
+  // The cache, for memory of the budget that is not a tensor's, and for evictable memory.
   BandCache& cache() { return cache_; }
 
   // Reserves memory that is never evicted, such as that of mounted tables: the budget is smaller by

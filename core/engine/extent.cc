@@ -31,7 +31,7 @@ void Set(v1::Range* field, Range range) {
 
 absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
   if (window.begin < window.end && whole.Contains(window)) return absl::OkStatus();
-  return Invalid(field, ": got ", ToString(window), ", want a range that is not empty inside ",
+  return Invalid(field, ": got ", ToString(window), ", want a non-empty range inside ",
                  ToString(whole));
 }
 
@@ -63,8 +63,8 @@ absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
   const auto first = std::ranges::find_if_not(list.doubles(), IsIntegerPosition);
   return Invalid(field, ".doubles[", first - list.doubles().begin(), "]: got ", *first,
                  ", want an integer in [-2^40, 2^40]: ", std::string(encoding.name),
-                 " has no numbers between positions here; tables of sinusoidal have, and of rotary "
-                 "with angle EXACT and without decay");
+                 " has no numbers between positions here; only tables of sinusoidal, and of rotary "
+                 "with angle EXACT and without decay, have them");
 }
 
 absl::Status ReadList(absl::string_view field, const Encoding& encoding, v1::PositionList& list,
@@ -294,7 +294,7 @@ absl::Status ResolveQueries(const Encoding& encoding, v1::PairExtent& extent, Wi
   }
   if (extent.has_key_positions() && !extent.has_query_offset()) {
     return Invalid(
-        "pair.query_offset: not set, want the position of query 0 where keys are a list of "
+        "pair.query_offset: not set, want the position of query 0 if keys are a list of "
         "positions");
   }
   ATTNBIAS_ASSIGN_OR_RETURN(const int64_t offset, QueryOffsetOf("pair.", extent));

@@ -167,7 +167,7 @@ class Payload {
   const KernelSet& kernels_;
   BandCache& cache_;
   Executor& executor_;
-  // Bytes of what is made whole: an element, or a number of an answer by axis.
+  // Bytes of the smallest unit made: an element, or a number of an answer by axis.
   const int64_t element_bytes_;
   const int64_t row_bytes_;
   const bool rows_in_band_;

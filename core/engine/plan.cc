@@ -288,7 +288,7 @@ class Planner {
     }
     if (encoding.structure == Structure::kBlockToeplitz) {
       return refuse(", want none: the tokens of ", std::string(encoding.name),
-                    " lie in a grid, and only a sequence can be masked");
+                    " form a grid, and only a sequence can be masked");
     }
     v1::Mask& mask = *resolved_.mutable_output()->mutable_mask();
     ResolvedMask& own = plan_.mask_;
@@ -359,7 +359,7 @@ class Planner {
     if (!fits || part.size_bytes > max_tensor_bytes_ - part.offset) {
       return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "), "] of ",
                      std::string(NameOf(plan_.data_type_)), ", want at most ", max_tensor_bytes_,
-                     " bytes in all");
+                     " bytes in total");
     }
     plan_.total_bytes_ += part.size_bytes;
     plan_.parts_.push_back(std::move(part));

@@ -14,7 +14,7 @@
 
 namespace attnbias {
 
-// Size from which expand_rows writes past the caches. A core's own caches hold less, so that
+// Size from which expand_rows writes past the caches. A core's private caches hold less, so that
 // nothing of the result would stay in them.
 inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 

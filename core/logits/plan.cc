@@ -67,7 +67,7 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
   output_width_ = term_.weighs_values ? spec_.head_dim() : spec_.key_length();
   if (term_.weighs_values && spec_.fill_case() != spec_.FILL_NOT_SET) {
     return Invalid(
-        "fill: got one, want none: sums over keys have no element of their own for a masked key");
+        "fill: got one, want none: sums over keys have no separate element for a masked key");
   }
   ATTNBIAS_RETURN_IF_ERROR(RoundFill("", spec_, output_type(), fill_.data()));
   ATTNBIAS_RETURN_IF_ERROR(CheckBias());
@@ -76,14 +76,15 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
     const int64_t vector_bytes = component.heads * spec_.head_dim() * SizeOf(work_type_);
     if (component.count > room / vector_bytes) {
       return Invalid(component.sized_by, ": makes ", component.count, " vectors of ", vector_bytes,
-                     " bytes, want at most ", room / vector_bytes, ", which this server can hold");
+                     " bytes, want at most ", room / vector_bytes,
+                     ", the most that this server can hold");
     }
     room -= component.count * vector_bytes;
   }
   const int64_t most = limits.max_row_bytes / SizeOf(output_type());
   if (output_width_ > most) {
     return Invalid("key_length: got ", output_width_, ", want at most ", most,
-                   ", since a row of one head must fit a message");
+                   ", since a row of one head must fit in a message");
   }
   CountRoundings();
   return absl::OkStatus();
@@ -106,7 +107,7 @@ absl::Status LogitsPlan::CheckBias() const {
 absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t bytes) const {
   if (first_row < 0 || first_row >= spec_.query_length()) {
     return Invalid("first_row: got ", first_row, ", want an integer in [0, ", spec_.query_length(),
-                   "), query_length being its end");
+                   "), below query_length");
   }
   if (num_rows < 1 || num_rows > spec_.query_length() - first_row) {
     return Invalid("num_rows: got ", num_rows, ", want an integer in [1, ",

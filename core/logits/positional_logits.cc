@@ -118,7 +118,7 @@ void AddKeySegment(const Work* products, const KeySegment& segment, Work* sums) 
       sums[i] += products[i * step];
     }
   };
-  // Steps 0 and -1 as constants, so that the loops become vector code.
+  // Steps 0 and -1 as constants, so that the compiler vectorizes the loops.
   if (segment.step == 0) return add(std::integral_constant<int64_t, 0>());
   if (segment.step == -1) return add(std::integral_constant<int64_t, -1>());
   add(segment.step);

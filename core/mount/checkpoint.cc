@@ -45,8 +45,7 @@ absl::StatusOr<Contents> ReadIndex(const std::filesystem::path& folder) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     // A shard lies in the folder of its index.
     if (name.empty() || std::filesystem::path(name).filename() != name) {
-      return Invalid(path, ": weight_map: ", tensor, ": got ", Excerpt(file),
-                     ", want a file's name");
+      return Invalid(path, ": weight_map: ", tensor, ": got ", Excerpt(file), ", want a file name");
     }
     contents[name].push_back(tensor);
   }

@@ -246,7 +246,7 @@ FoundSpec SwinBias(const Site& site, ModelConfig& config) {
 
 // A window is at most as large as its stage, which has half the side of the stage before. If height
 // and
-// width differ, the window is a square of what the height leaves.
+// width differ, the window is a square that the height determines.
 FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   if (site.tables.size() < 3) return std::nullopt;
   const int64_t stage = site.numbers.front();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes which tensors of which models hold positions, under the names that transformers 5.23
-// and earlier save them by, and how the models use them: which fields of a spec config.json has,
-// and which are fixed in the model's code. The register of model types lists the tensors and names
-// the functions that are here.
+// Describes which tensors of which models hold positions, under the names in checkpoints of
+// transformers 5.23 and earlier, and how the models use them: which fields of a spec config.json
+// has, and which are fixed in the model's code. The register of model types lists the tensors and
+// names the functions defined here.
 //
 // Facts are those of transformers 5.23, or of the last version that had them. A spec's answer
 // equals its computation.

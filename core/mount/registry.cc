@@ -73,8 +73,7 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(const std::string& name, Safe
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
   if (entry.bytes() > max_bytes_ - bytes_) {
     return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(), " bytes after ", bytes_,
-                   " of other tables, want all mounted tables together to take at most ",
-                   max_bytes_, ", half of the memory budget");
+                   " of other tables, want at most ", max_bytes_, ", half of the memory budget");
   }
   std::shared_ptr<const void> held;
   if (hold_ != nullptr) {
@@ -112,7 +111,7 @@ absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table, TableLayout lay
   const auto size = static_cast<int64_t>(table.data().size());
   if (size > kMaxInlineTableBytes) {
     return Invalid(path, ".data: got ", size, " bytes, want at most ", kMaxInlineTableBytes,
-                   " in a request; a larger table is mounted (--tables)");
+                   " in a request; mount larger tables (--tables)");
   }
   if (table.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
     return Invalid(path, ".data_type: not set, want F64, F32, F16 or BF16");
@@ -128,9 +127,9 @@ absl::StatusOr<Table> FindNamed(const std::string& name, const std::string& path
   if (const MountedTable* const mounted = tables.Find(name)) return mounted->table;
   const std::string got = absl::StrCat(path, ": got '", Shortened(name), "', want the name of a ");
   return tables.MayHave(name)
-             ? absl::NotFoundError(absl::StrCat(got, "mounted table; ListTables has them"))
+             ? absl::NotFoundError(absl::StrCat(got, "mounted table; ListTables lists them"))
              : absl::PermissionDeniedError(
-                   absl::StrCat(got, "table that this caller may use; ListTables has them"));
+                   absl::StrCat(got, "table that this caller may use; ListTables lists them"));
 }
 
 absl::StatusOr<Table> FindDigest(const std::string& sha256, const std::string& path,

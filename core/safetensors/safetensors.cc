@@ -170,7 +170,7 @@ absl::Status SafetensorsFile::ReadHeader() {
   }
   const int64_t most = std::min(kMaxHeaderBytes, size - kLengthBytes);
   if (header_size > static_cast<uint64_t>(most)) {
-    return NotSafetensors("its header claims ", header_size, " bytes, want at most ", most);
+    return NotSafetensors("its header declares ", header_size, " bytes, want at most ", most);
   }
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
   ATTNBIAS_ASSIGN_OR_RETURN(const std::string header, file_.Read(kLengthBytes, data_offset_));

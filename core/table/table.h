@@ -100,7 +100,7 @@ bool IsTable(const SafetensorsEntry& entry);
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
 
-// One axis of a table: its required length, and the name of what it counts.
+// One axis of a table: its required length, and the name of its entries.
 struct TableAxis {
   int64_t length;
   absl::string_view name;

@@ -36,8 +36,8 @@ absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServe
   if (value.empty()) return std::nullopt;
   if (!absl::StartsWithIgnoreCase({value.data(), value.size()}, "Bearer ")) {
     return Unauthenticated("NOT_A_BEARER_TOKEN",
-                           "the metadata 'authorization' has another scheme, "
-                           "want 'Bearer TOKEN'");
+                           "the metadata 'authorization' has an unsupported "
+                           "scheme, want 'Bearer TOKEN'");
   }
   value.remove_prefix(sizeof("Bearer ") - 1);
   return std::string(value);
@@ -79,8 +79,8 @@ absl::Status CheckTogether(const AccessFiles& files) {
   }
   if (!files.policy.empty() && files.tokens.empty() && tls.client_ca.empty()) {
     return Invalid(
-        "--policy: needs --tokens or --tls-client-ca, which give callers "
-        "names");
+        "--policy: needs --tokens or --tls-client-ca, which identify "
+        "callers");
   }
   return absl::OkStatus();
 }

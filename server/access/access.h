@@ -55,7 +55,7 @@ class ReloadableFile {
     return value_;
   }
 
-  // Reads the files, and replaces the value if they have changed. Logs the outcome. Is called by
+  // Reads the files, and replaces the value if they have changed. Logs the outcome. Call it from
   // one thread.
   void Refresh() {
     const std::shared_ptr<const Value> before = Get();
@@ -63,7 +63,7 @@ class ReloadableFile {
     failed_ = !status.ok();
     const std::string error(status.message());
     if (failed_ && error != last_error_) {
-      LogError(absl::StrCat(what_, ": reload failed, the previous content stays in use: ", error));
+      LogError(absl::StrCat(what_, ": reload failed, keeping the previous content: ", error));
     } else if (!failed_ && (Get() != before || !last_error_.empty())) {
       LogInfo(absl::StrCat(what_, ": reloaded"));
     }
@@ -155,7 +155,7 @@ class Pacer {
     using Seconds = std::chrono::duration<double>;
     const Seconds takes(static_cast<double>(bytes) / bytes_per_second);
     const Clock::time_point begin = std::max(free_from_, Clock::now());
-    // Keeps within the clock's range, whatever the size and the rate.
+    // Stays within the clock's range for any size and rate.
     free_from_ = begin + std::chrono::duration_cast<Clock::duration>(
                              std::min<Seconds>(takes, std::chrono::hours(24)));
     return begin;

@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& pat
   const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (chain.empty() || !ended) {
-    return Invalid(path, ": got something else, want certificates in PEM");
+    return Invalid(path, ": got unrecognized content, want certificates in PEM");
   }
   return chain;
 }
@@ -58,7 +58,7 @@ absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path, const std::stri
   ERR_clear_error();
   if (encrypted) return Invalid(path, ": got an encrypted key, want a plain one");
   if (key == nullptr) {
-    return Invalid(path, ": got something else, want a private key in PEM");
+    return Invalid(path, ": got unrecognized content, want a private key in PEM");
   }
   return key;
 }

@@ -50,8 +50,8 @@ absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
   absl::string_view digest = words[1];
   if (!absl::ConsumePrefix(&digest, "sha256:") || !IsDigest(digest)) {
     return Invalid("the token of ", name,
-                   " is not a digest, want sha256: and 64 lowercase "
-                   "hexadecimal digits");
+                   " is not a digest, want sha256: followed by 64 "
+                   "lowercase hexadecimal digits");
   }
   return TokenLine{name, std::string(digest)};
 }
@@ -136,7 +136,7 @@ absl::Status AddMethod(const std::string& name, Rights* rights) {
   }
   if (known) return absl::OkStatus();
   return Invalid("methods: got '", Shortened(absl::CEscape(name)),
-                 "', want a method, as GetTensor, or *");
+                 "', want a method, such as GetTensor, or *");
 }
 
 absl::StatusOr<Rights> RightsOf(const access::PolicyFile::Rights& file) {
@@ -188,7 +188,7 @@ absl::StatusOr<Policy> Policy::Parse(const std::string& path, const std::string&
     const std::string place = PlaceOf(path, name);
     if (!IsCallerName(name)) {
       return Invalid(place,
-                     ": got a name that no caller can have, want 1 to "
+                     ": got an invalid caller name, want 1 to "
                      "128 printable ASCII characters without spaces");
     }
     absl::StatusOr<Rights> rights = RightsOf(entry);

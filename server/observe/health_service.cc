@@ -67,7 +67,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   Status sent_ = HealthCheckResponse::UNKNOWN;
   bool writing_ = false;
   bool finishing_ = false;
-  // Is set once.
+  // Set once.
   std::optional<grpc::Status> end_;
 };
 

@@ -56,7 +56,7 @@ spdlog::logger& Logger() {
   return logger;
 }
 
-// Logs calls whatever --log-level is.
+// Logs calls, regardless of --log-level.
 spdlog::logger& AccessLogger() {
   static spdlog::logger& logger = *new spdlog::logger("access", Logger().sinks().front());
   return logger;
@@ -67,7 +67,7 @@ std::string Json(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Returns the message as one line, whatever is in it.
+// Returns the message as one line, with control characters escaped.
 std::string OneLine(std::string_view message) {
   if (as_json) return Json(message);
   if (absl::c_none_of(message, absl::ascii_iscntrl)) return std::string(message);
@@ -78,7 +78,7 @@ std::string Quoted(std::string_view text) {
   return as_json ? Json(text) : fmt::format("{:?}", text);
 }
 
-// Returns the text as one word, whatever is in it.
+// Returns the text as one word, quoted if necessary.
 std::string Word(std::string_view text) {
   const bool quoted = as_json || !absl::c_all_of(text, absl::ascii_isgraph);
   return quoted ? Quoted(text) : std::string(text);

@@ -18,11 +18,11 @@ struct LogOptions {
   std::string format = "text";
   // "debug", "info", "warning", "error" or "off".
   std::string level = "info";
-  // Calls that are logged, whatever the level: "off", "errors" or "all".
+  // Calls to log, regardless of the level: "off", "errors" or "all".
   std::string access = "all";
 };
 
-// Is called before anything is logged.
+// Call this before anything is logged.
 void InitLogging(const LogOptions& options);
 
 void LogInfo(std::string_view message);

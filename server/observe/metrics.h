@@ -64,11 +64,11 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns the metrics and those of the process in Prometheus' text format. Is called by one
+  // Returns the metrics and those of the process in Prometheus' text format. Call it from one
   // thread.
   std::string Text() const;
 
-  // Adds a number that Text asks for. Is called before Text.
+  // Adds a number that Text reads. Call this before Text.
   void AddGauge(const std::string& name, const std::string& help, std::function<double()> value);
 
   void CallStarted(Method method) { methods_[static_cast<int>(method)].started->Increment(); }
@@ -125,9 +125,9 @@ class Metrics final : public CacheObserver {
       AddCounter("attnbias_computed_bytes_total", "Bytes computed");
   prometheus::Counter* const cuda_bytes_ =
       AddCounter("attnbias_cuda_bytes_total", "Bytes of results computed by a CUDA device");
-  prometheus::Counter* const cuda_fallbacks_ =
-      AddCounter("attnbias_cuda_fallbacks_total",
-                 "Fallbacks to the CPU because a CUDA device was full, the first time, or failed");
+  prometheus::Counter* const cuda_fallbacks_ = AddCounter(
+      "attnbias_cuda_fallbacks_total",
+      "Fallbacks to the CPU: failures of a CUDA device, and the first time that it was full");
   prometheus::Counter* const cpu_seconds_ =
       AddCounter("process_cpu_seconds_total", "CPU time used");
 };

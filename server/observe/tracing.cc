@@ -44,7 +44,7 @@
 namespace attnbias {
 namespace {
 
-// Is set before the first call.
+// Set before the first call.
 bool is_tracing = false;
 std::atomic<int64_t> spans_dropped = 0;
 
@@ -88,8 +88,8 @@ void Dropped(int64_t spans, std::string_view why) {
   const int64_t now = absl::ToUnixSeconds(absl::Now());
   int64_t due = next_line;
   if (now < due || !next_line.compare_exchange_strong(due, now + 60)) return;
-  LogWarning(absl::StrCat("spans are being dropped, ", spans_dropped.load(),
-                          " until now: ", Shortened(why, 512)));
+  LogWarning(
+      absl::StrCat("dropping spans, ", spans_dropped.load(), " so far: ", Shortened(why, 512)));
 }
 
 // Counts the spans that the SDK drops because its queue is full. The SDK logs one line for each

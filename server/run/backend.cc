@@ -14,7 +14,7 @@ namespace {
 absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
   if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
   return Invalid(
-      "--cpu-isa: got '", name, "', want one of those this CPU has: ",
+      "--cpu-isa: got '", name, "', want one that this CPU supports: ",
       absl::StrJoin(SupportedKernelSets(), ", ", [](std::string* out, const KernelSet* kernels) {
         out->append(kernels->name);
       }));
@@ -40,7 +40,7 @@ void Backend::OpenDevice(const ServerConfig& config) {
   absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
   if (!device.ok()) {
     LogWarning(absl::StrCat("--backend ", config.backend,
-                            ": only the CPU computes: ", device.status().message()));
+                            ": computing on the CPU only: ", device.status().message()));
     return;
   }
   LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));
@@ -60,8 +60,8 @@ std::vector<std::string> Backend::names() const {
 void Backend::OnFallback(const absl::Status& why, bool for_good) {
   metrics_.CudaFellBack();
   if (for_good) uses_device_ = false;
-  LogWarning(absl::StrCat(why.message(), for_good ? "; from now on only the CPU computes"
-                                                  : "; the CPU computes what does not fit"));
+  LogWarning(absl::StrCat(why.message(), for_good ? "; computing on the CPU from now on"
+                                                  : "; computing on the CPU what does not fit"));
 }
 
 }  // namespace attnbias

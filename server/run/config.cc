@@ -102,7 +102,7 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       ->type_name("HOST:PORT");
   AddSocketMode(app, transport.socket_mode);
   app.add_option("--probe-listen", config.probe_listen,
-                 "Plaintext address of only the health service, for probes without TLS")
+                 "Plaintext address that serves only the health service, for probes without TLS")
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
   AddDuration(app, "--max-connection-age", transport.max_connection_age, absl::ZeroDuration(),
@@ -110,7 +110,7 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--keepalive-time", transport.keepalive_time, absl::Seconds(1),
               "Time without data from a client before it is pinged");
   AddDuration(app, "--keepalive-timeout", transport.keepalive_timeout, absl::Seconds(1),
-              "Time to wait for the answer to a ping before the connection is closed");
+              "Time to wait for a ping reply before the connection is closed");
   app.add_option("--max-concurrent-streams", transport.max_concurrent_streams,
                  "Maximum concurrent calls on one connection")
       ->check(CLI::Range(1, 1000000));
@@ -128,10 +128,11 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
       "Certificate chain in PEM; enables TLS, except on unix:PATH");
   add("--tls-key", files.tls.key, "Private key of the certificate, in PEM");
   add("--tls-client-ca", files.tls.client_ca,
-      "Authorities in PEM that sign client certificates; clients then need one, or a token with "
-      "--tokens");
+      "CA certificates in PEM that verify clients; clients then need a certificate, or a token "
+      "with --tokens");
   add("--tokens", files.tokens,
-      "File of lines NAME sha256:DIGEST; callers need one of these tokens or a client certificate");
+      "File with lines NAME sha256:DIGEST; callers need one of these tokens or a client "
+      "certificate");
   add("--policy", files.policy, "JSON file with the rights and limits of each caller");
 }
 
@@ -144,11 +145,11 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
                  "Number of compute threads; default: one per processor")
       ->check(CLI::Range(1, 4096));
   app.add_option("--cpu-isa", config.cpu_isa,
-                 "Instruction set of the kernels; default: the best of this CPU");
+                 "Instruction set of the kernels; default: the best that this CPU supports");
   app.add_option(
          "--backend", config.backend,
-         "auto: CUDA device for results of at least --cuda-min-bytes; cuda: for all that it can "
-         "compute; cpu: never")
+         "auto: use a CUDA device for results of at least --cuda-min-bytes; cuda: for all it "
+         "can compute; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
            "Minimum bytes of a result on a CUDA device; 0 with --backend auto: CPU only");
@@ -172,18 +173,17 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--shutdown-delay", config.shutdown_delay, absl::ZeroDuration(),
               "Time between reporting NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
-              "Time for running calls to end after that");
+              "Time that running calls then have to finish");
   AddDuration(app, "--write-stall-timeout", config.write_stall_timeout, absl::Milliseconds(100),
-              "Time without progress of a reading client before its stream is closed");
+              "Time without read progress before a client's stream is closed");
   AddDuration(
       app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
-      "Time without a request from a client that has read all answers before its stream is closed");
+      "Time without a request, after all answers are read, before a client's stream is closed");
   app.add_option("--log-format", config.log.format, "Format of log lines: text or json")
       ->check(CLI::IsMember({"text", "json"}));
-  app.add_option("--log-level", config.log.level, "Minimum level that is logged")
+  app.add_option("--log-level", config.log.level, "Minimum level to log")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
-  app.add_option("--access-log", config.log.access,
-                 "Calls that are logged, independent of --log-level")
+  app.add_option("--access-log", config.log.access, "Calls to log, regardless of --log-level")
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }
 
@@ -200,7 +200,7 @@ void ReadConfigFile(CLI::App& app, const std::string& path) {
   for (const CLI::ConfigItem& item : format->from_config(stream)) {
     CLI::Option* option = app.get_option_no_throw("--" + item.name);
     if (!item.parents.empty()) {
-      refuse(path, ": got the table [", absl::StrJoin(item.parents, "."), "], want flags alone");
+      refuse(path, ": got the table [", absl::StrJoin(item.parents, "."), "], want only flags");
     }
     if (option == nullptr || !option->get_configurable()) {
       refuse(path, ": got '", item.name, "', want the name of a flag without --");
@@ -284,7 +284,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
     option->envname(absl::StrCat(kPrefix, absl::AsciiStrToUpper(name)));
   }
   std::string file;
-  app.add_option("--config", file, "TOML file with values of flags, by their names without --")
+  app.add_option("--config", file, "TOML file of flag values, keyed by flag name without --")
       ->configurable(false)
       ->envname(absl::StrCat(kPrefix, "CONFIG"))
       ->type_name("FILE");

@@ -145,7 +145,7 @@ void Server::AddGauges() {
   add("attnbias_memory_used_bytes", "Memory of tensors being computed, cached or in flight",
       [this] { return engine_.budget().used(); });
   add("attnbias_memory_budget_bytes",
-      "Limit of that memory: --memory-budget minus the mounted tables",
+      "Memory available for tensors: --memory-budget minus the mounted tables",
       [this] { return engine_.budget().limit(); });
   add("attnbias_cache_bytes", "Memory of cached tensors",
       [this] { return engine_.cached_bytes(); });
@@ -167,7 +167,7 @@ void Server::AddGauges() {
     add("attnbias_access_reload_failed", "1 while the tokens or the policy on disk cannot be used",
         [this] { return access_->files_failed(); });
   }
-  add("attnbias_cuda_in_use", "1 while a CUDA device is used",
+  add("attnbias_cuda_in_use", "1 while a CUDA device is in use",
       [this] { return backend_->uses_device(); });
   add("attnbias_tls_handshake_failures", "TLS handshakes that failed",
       [] { return FailedHandshakes(); });

@@ -53,7 +53,7 @@ class Server {
   void Drain();
 
   // Reads the learned tables and the files of AccessFiles again, on other threads. Logs errors,
-  // which leave the previous values in use. Is called after Start.
+  // which leave the previous values in use. Call Start before.
   void Reload();
 
   // Its tasks end before this does.
@@ -81,7 +81,7 @@ class Server {
 
   const ServerConfig config_;
   Timer timer_;
-  // From Drain on; outlives all that could still compute.
+  // Set by Drain; outlives all running computations.
   std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;

@@ -123,8 +123,8 @@ void TableMounts::Refresh() {
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
-    LogError(
-        absl::StrCat("tables: reload failed, the ", mounted, " mounted before remain: ", message));
+    LogError(absl::StrCat("tables: reload failed, the ", mounted,
+                          " mounted before stay in use: ", message));
     last_error_ = std::move(message);
   }
 }

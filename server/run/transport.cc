@@ -106,19 +106,19 @@ absl::Status CheckSocketFile(const std::string& path) {
   const fs::path folder = fs::path(path).parent_path();
   std::error_code error;
   if (!folder.empty() && !fs::is_directory(folder, error)) {
-    return absl::UnavailableError(absl::StrCat("there is no folder '", folder.string(), "'"));
+    return absl::UnavailableError(absl::StrCat("no such folder: '", folder.string(), "'"));
   }
   const fs::file_status file = fs::symlink_status(path, error);
   if (!fs::exists(file)) return absl::OkStatus();
   if (!fs::is_socket(file)) {
-    return absl::UnavailableError("there is a file that is not a socket");
+    return absl::UnavailableError("the path exists and is not a socket");
   }
   switch (const int connected = Connect(path)) {
     case ECONNREFUSED:  // left behind by a server that has ended
       return absl::OkStatus();
     case 0:
     case EAGAIN:  // with a full queue
-      return absl::UnavailableError("another server listens there");
+      return absl::UnavailableError("another server is listening there");
     default:
       return absl::UnavailableError(std::strerror(connected));
   }

@@ -69,7 +69,7 @@ void StreamWatchdog::CloseStalled() {
     if (passed(entry.write_started_, write_stall_timeout_ / kCrowdedDivisor) &&
         budget_.WouldExceedFairShare(0, entry.caller_.owner())) {
       return absl::AbortedError(
-          "the client has stopped reading, and other callers wait for its memory");
+          "the client has stopped reading, and other callers are waiting for its memory");
     }
     if (passed(entry.idle_since_, idle_timeout_)) {
       return absl::AbortedError("the client has stopped sending");

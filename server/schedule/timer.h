@@ -19,7 +19,7 @@ class Timer {
   enum class Body : uint8_t {
     // Never waits: the timer's thread runs it.
     kShort,
-    // May wait for a disk: it has a thread of its own while it runs.
+    // May wait for a disk: it has its own thread while it runs.
     kLong
   };
 

@@ -178,9 +178,9 @@ absl::Status Call::CheckAllowed() {
   // Streams are delayed; a unary call is answered at once or refused.
   if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&
       account.pacer.Backlog() > kLongestBacklog) {
-    return CallerLimit(absl::StrCat(Shortened(account.name), " may be sent ",
+    return CallerLimit(absl::StrCat(Shortened(account.name), " may receive ",
                                     rights.bytes_per_second,
-                                    " bytes a second, and more is on its way; try again later"));
+                                    " bytes per second, and more are in flight; try again later"));
   }
   return absl::OkStatus();
 }
@@ -258,7 +258,7 @@ grpc::Status Call::End(const absl::Status& status) {
 absl::Status CheckHeaderSize(int64_t message_bytes) {
   if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
   return Invalid("spec: got lists of positions that make a header of ", message_bytes,
-                 " bytes, want at most ", kMaxUnaryResponseBytes, "; ask for fewer at once");
+                 " bytes, want at most ", kMaxUnaryResponseBytes, "; request fewer at once");
 }
 
 std::string RequestId(std::string_view given) {

@@ -98,7 +98,7 @@ class Call {
   // Counts a message that was sent.
   void MessageSent(int64_t bytes = 0);
 
-  // Returns the status to finish the call with. Counts it and adds its trailing metadata. Is called
+  // Returns the status to finish the call with. Counts it and adds its trailing metadata. Call it
   // once.
   grpc::Status End(const absl::Status& status);
   // Returns why the call is cancelled: by this server, its deadline or the client.

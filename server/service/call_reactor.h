@@ -17,7 +17,7 @@
 
 namespace attnbias {
 
-// Adds a Call to one of gRPC's reactors. Deletes itself when the call is over: is not used after
+// Adds a Call to one of gRPC's reactors. Deletes itself when the call ends: do not use it after
 // End, which is called once.
 template <typename Reactor>
 class CallReactor : public Reactor {

@@ -18,7 +18,7 @@ namespace {
 constexpr char kDomain[] = "attnbias";
 
 struct StatusCodeRow {
-  // In ErrorInfo, where the error has none of its own.
+  // In ErrorInfo, if the error has no reason itself.
   std::string_view reason;
   // True if the message's field path becomes a BadRequest.
   bool names_field = false;

@@ -94,7 +94,7 @@ class LogitsReactor final : public RequestPump {
           std::pair("num_rows", request.num_rows() != 0), std::pair("crc32c", request.has_crc32c()),
           std::pair("data", !request.data().empty())}) {
       if (!is_set) continue;
-      return Invalid(field, ": set together with the spec, want it in later messages alone");
+      return Invalid(field, ": set together with the spec, want it only in later messages");
     }
     v1::LogitsSpec spec = request.spec();
     const absl::StatusOr<Tables> tables = TakeTables(*call_.tables(), spec);
@@ -133,7 +133,7 @@ class LogitsReactor final : public RequestPump {
     call_.server_state().engine.cache().AddEvictable(std::move(logits_), bytes);
   }
 
-  // Copies the data to memory of the budget, which counts until the answer is made.
+  // Copies the data to memory that the budget counts until the answer is made.
   absl::Status Accept(const v1::ComputeLogitsRequest& request) {
     if (request.has_spec()) {
       return Invalid("spec: got a second one, want it only in the first message");
@@ -145,7 +145,7 @@ class LogitsReactor final : public RequestPump {
       const uint32_t crc32c = Crc32c(data.data(), data.size());
       if (crc32c != request.crc32c()) {
         return absl::DataLossError(absl::StrCat("crc32c: got ", request.crc32c(), ", want ", crc32c,
-                                                ", that of the data received"));
+                                                ", the checksum of the data received"));
       }
     }
     ATTNBIAS_ASSIGN_OR_RETURN(work_.memory, call_.server_state().engine.cache().Allocate(

@@ -45,7 +45,7 @@ struct Measured {
   bool is_whole = false;
   // UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its descriptor
   // does not have. The error names path, number and this server's version. Otherwise a newer client
-  // would get only a part of what it requests.
+  // would receive only a part of the requested tensor.
   absl::Status known;
 };
 
@@ -67,7 +67,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   // An unbounded parser allocates the length that a field claims, up to 50 MB.
   if (!measured.is_whole || !reader.status().ok() ||
       !message.ParseFromBoundedZeroCopyStream(&reader, static_cast<int>(bytes.Length()))) {
-    return Invalid("request: not a serialised ", Message::descriptor()->name());
+    return Invalid("request: not a serialized ", Message::descriptor()->name());
   }
   ATTNBIAS_RETURN_IF_ERROR(measured.known);
   return message;

@@ -55,7 +55,7 @@ class OutputPump : public CallReactor<Reactor> {
   ~OutputPump() override = default;
 
   // Begins to make a message, on a thread of the executor; calls Made once. The call does not end
-  // meanwhile. Is called for one message at a time, and only if HasWork.
+  // meanwhile. Handles one message at a time; the caller checks HasWork first.
   virtual void Make() = 0;
   // Return whether there is a message to make, and whether the client may request more. Not called
   // while a message is made.
@@ -199,7 +199,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
  protected:
   using OutputPump::OutputPump;
 
-  // Is called last by a constructor.
+  // Constructors call it last.
   void Start() {
     absl::Status status = call_.CheckCancelled();
     if (status.ok()) status = call_.Admit(0);
@@ -221,7 +221,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
     absl::Status held;
   };
 
-  // Returns the request that waits, and begins to read the next. Is called by Make, if not
+  // Returns the request that waits, and begins to read the next. Make calls it, if not
   // IsUnfinished.
   Incoming TakeRequest() {
     Incoming taken = std::exchange(incoming_, Incoming());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the plans of recent small requests, by the requests' bytes.
 //
-// A small answer comes from the cache in no time. Parsing, checking, naming and describing it would
+// A small answer from the cache costs little. Parsing, checking, naming and describing it would
 // be most of what its call costs: without the memo, a server answers 0.65 times as many small
 // calls. A plan depends on nothing but the request and the mounted tables: it is right while these
 // stay mounted.

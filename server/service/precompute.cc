@@ -60,7 +60,7 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
   for (size_t i = 0; i < plans.size(); ++i) {
     absl::Status status = ComputeOne(plans[i], engine, caller);
     if (caller->cancelled()) {
-      return absl::CancelledError("precomputing was cancelled");
+      return absl::CancelledError("the precomputation was cancelled");
     }
     if (!status.ok()) {
       return Located(absl::StrCat("precompute entry ", i), status);

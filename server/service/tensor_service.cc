@@ -34,8 +34,8 @@ constexpr int kMaxPageSize = 1000;
 // have been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
-// Maximum size of answers from the cache that gRPC's own threads make: for these a change of thread
-// would take longer.
+// Maximum size of answers from the cache that gRPC threads make: for these, switching threads would
+// take longer.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
@@ -105,8 +105,8 @@ absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& ta
   absl::string_view after = request.page_token();
   if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
     return Invalid(
-        "page_token: not a token of this server, want the next_page_token of "
-        "the last answer");
+        "page_token: got one that this server did not issue, want the "
+        "next_page_token of the previous answer");
   }
   const int size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
   const auto all = tables.tables();
@@ -177,7 +177,7 @@ class TensorReactor : public Base {
       : Base(server_state, method, context), method_(method), request_(*request) {}
   ~TensorReactor() override = default;
 
-  // Begins the call. Is called last by a constructor.
+  // Begins the call. Constructors call it last.
   void Start() {
     if (absl::Status status = call_.CheckCancelled(); !status.ok()) return this->End(status);
     if (!AnswerAtOnce()) this->Begin(request_, [this] { Prepare(); });
@@ -394,7 +394,7 @@ class StreamReactor final
 
   grpc::ByteBuffer only_;  // the only message
   bool header_sent_ = false;
-  int64_t made_ = 0;  // end of what has been made, in the payload
+  int64_t made_ = 0;  // end of the bytes made so far, in the payload
 };
 
 absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
@@ -405,7 +405,7 @@ absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
   }
   if (request.read_offset() != 0 && request.expected_fingerprint().empty()) {
     return Invalid(
-        "expected_fingerprint: not set, want the header's fingerprint where "
+        "expected_fingerprint: not set, want the header's fingerprint if "
         "read_offset is not 0");
   }
   const int64_t chunk = request.max_chunk_bytes();
@@ -493,7 +493,7 @@ absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& reques
   if (!expected.empty() && expected != plan.fingerprint()) {
     return absl::FailedPreconditionError(
         absl::StrCat("expected_fingerprint: this server would send ", plan.fingerprint(),
-                     "; start again from offset 0"));
+                     "; start over from offset 0"));
   }
   const int64_t total = plan.total_bytes();
   const int64_t begin = request.read_offset();

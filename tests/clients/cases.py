@@ -146,7 +146,8 @@ REFUSALS = {
         LARGE,
         settings={"max_tensor_bytes": 5242879},
         fails=Fails(
-            "RESOURCE_EXHAUSTED", "the tensor has 5242880 bytes, this client takes at most 5242879"
+            "RESOURCE_EXHAUSTED",
+            "the tensor has 5242880 bytes, this client accepts at most 5242879",
         ),
     ),
 }
@@ -250,7 +251,7 @@ INTERRUPTED = {
     "stalled midway": late(then(STALL, after=2)),
 }
 
-NOT_PROTOBUF = "message: it is not protobuf"
+NOT_PROTOBUF = "message: not a valid protobuf message"
 SHORT = "stream: ended after 4194304 bytes, want 5242880"
 CHUNKS = {
     "the last chunk missing": spoilt(only(0, 1, 2, 3), SHORT),
@@ -350,7 +351,7 @@ HEADERS = {
         LARGE,
         header(lambda owner: owner.derived.add(name="x" * (5 << 20))),
         fails=Fails(
-            "RESOURCE_EXHAUSTED", "[Rr]eceived message larger than max|too large a message"
+            "RESOURCE_EXHAUSTED", "[Rr]eceived message larger than max|the message is too large"
         ),
     ),
     "a header that declares 1 TiB": Trial(
@@ -376,7 +377,7 @@ HEADERS = {
     ),
     "no parts": spoilt(
         header(lambda owner: (owner.ClearField("parts"), owner.ClearField("total_bytes"))),
-        "header: it has no parts",
+        "header: has no parts",
     ),
     "65 axes": spoilt(
         shape(5120, 256, *[1] * 63), "header: part positions has 65 axes, want at most 64"

@@ -43,7 +43,7 @@ NO_TLS = "answers, but not with TLS"
 NEEDS_TLS = "answers, but not with gRPC in plaintext: does it need TLS"
 CONNECTIONS = {
     "nothing": unreached(nothing, r"nothing answers at 127\.0\.0\.1:\d+: is the server running"),
-    "an unknown host": unreached(unknown_host, r"nowhere\.invalid:50051 is not found"),
+    "an unknown host": unreached(unknown_host, r"nowhere\.invalid:50051 cannot be resolved"),
     "a server of HTTP/1.1": unreached(http, "answers, but not with gRPC: is it the right port"),
     "a server that never sends a byte": unreached(silent, r"127\.0\.0\.1:\d+"),
     "a server that never sends a byte, asked over TLS": unreached(

@@ -32,7 +32,7 @@ Driver = Callable[[Asked | None, dict[str, Any], pathlib.Path], Outcome]
 files in a folder.
 """
 PRINTED: Outcome = {}
-"""What the tool gives of tables: they are for people."""
+"""Output of the tool for tables, which is for people."""
 
 
 def sketch(part: ways.Part) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def sketch(part: ways.Part) -> dict[str, Any]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a program, whose log holds no control characters, whatever a server sent."""
+    """Runs a program and checks that its log holds no control characters."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     expect_printable(done.stderr)
     return done

@@ -111,7 +111,7 @@ class Proxy(grpc.GenericRpcHandler):
                     self._cut()
                 case Pause():
                     await asyncio.sleep(step.seconds)
-                case Away():  # a task of its own: the end of its connection cancels this one
+                case Away():  # a separate task: the end of its connection cancels this one
                     self._away = asyncio.create_task(self._go_away(step.seconds))
                     await asyncio.Event().wait()
 

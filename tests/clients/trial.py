@@ -11,7 +11,7 @@ from tests.clients.fronts import Front, plain
 from tests.support.cases import Case, Fields, Options, case_of
 
 LONG = 60  # seconds, where nothing waits for a timeout
-PATIENCE = 120  # seconds, for what takes as long as the machine takes
+PATIENCE = 120  # seconds, for steps that depend on the machine's speed
 
 
 class Asked(NamedTuple):
@@ -44,9 +44,9 @@ class Fails:
     says: str = ""
     """A pattern that the message of every client matches."""
     reason: str | None = ""
-    """None where any will do."""
+    """None accepts any reason."""
     field: str = ""
-    """That the server blames, by its path in the contract."""
+    """Path of the field that the server reports."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,19 @@ class Trial:
     fault: Fault = none
     settings: dict[str, Any] = field(default_factory=dict)
     fails: Fails | None = None
-    """None where the right bytes have to come."""
+    """None if the right bytes must arrive."""
     tables: list[str] | None = None
-    """Their names, where these have to come."""
+    """Names expected in the list of tables."""
     calls: int | None = 1
-    """That the server sees; None where that is a matter of time."""
+    """Number that the server sees; None if it depends on timing."""
     guarded: bool = False
-    """Whether the server asks who calls."""
+    """Whether the server authenticates callers."""
     gap: float = 0
     """Seconds between two calls, at least."""
     front: Front = plain
-    """What stands at the client's target."""
+    """Server at the client's target."""
     on_localhost: bool = False
-    """Whether the target is localhost with two addresses, which not all machines have."""
+    """Whether the target is localhost with two addresses, which some machines lack."""
 
     def outcome(self) -> str:
         """Describes the outcome in words."""

@@ -30,7 +30,7 @@ CUDA = ("cuda", "cublas")
 # The most specific folder decides. attnbias/v1/ is what protoc makes of proto/; the
 # rest of attnbias/ are the C++ client's public headers.
 IMPURE = ("getenv", "_clock::now")
-# The folders of core/, each after all that it knows. core/checksum is known to engine alone of
+# The folders of core/, each after its dependencies. core/checksum is known to engine alone of
 # them, and knows no other.
 CORE = {
     "base": (),
@@ -49,7 +49,7 @@ CORE = {
 }
 # Rooms that take the contract's messages.
 OF_MESSAGES = ("request", "encoding", "mount", "engine", "logits")
-# The rooms of core/encoding, each after all that it knows; the last, the families, know no other
+# The rooms of core/encoding, each after its dependencies; the last, the families, know no other
 # family. "" is what lies in core/encoding itself.
 ENCODING = {
     "": (),
@@ -60,7 +60,7 @@ ENCODING = {
     ),
 }
 ENCODING_HEADERS = ("encoding.h", "make_encoding.h")
-# The rooms of server/, each after all that it knows.
+# The rooms of server/, each after its dependencies.
 SERVER = {
     "schedule": (),
     "observe": (),

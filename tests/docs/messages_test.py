@@ -11,7 +11,7 @@ from tests.tools.messages import MESSAGES
 
 # A message of each kind of literal: joined parts, a choice, formats, f-strings, help.
 KNOWN = {
-    "Server": "extent: got shape [{}] of {}, want at most {} bytes in all",
+    "Server": "extent: got shape [{}] of {}, want at most {} bytes in total",
     "Command-line tool": "--head: got {}, want an integer in [0, {})",
     "C++ client": "stream: ended after {} bytes, want {}",
     "Go client": "stream: ended after {} bytes, want {}",

@@ -10,7 +10,7 @@
 
 namespace attnbias {
 
-// Mutates as LLVMFuzzerCustomMutator does. `message` is any of the type that the bytes have.
+// Mutates as LLVMFuzzerCustomMutator does. `message` is any message of the bytes' type.
 size_t MutateMessage(google::protobuf::Message* message, uint8_t* data, size_t size,
                      size_t max_size, unsigned seed);
 

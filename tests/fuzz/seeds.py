@@ -29,7 +29,7 @@ SEEDS = range(3)
 MOST_BYTES = 16 << 10
 MASKS: list[Any] = [{}, {"mask": {"causal": True, "window_left": 3}, "form": "FORM_DENSE"}]
 
-# A configuration and its tensors, by what they are seeds of.
+# A configuration and its tensors, by fuzz target.
 T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 SWIN_MLP = "encoder.layers.0.blocks.0.attention.self.continuous_position_bias_mlp."
 CHECKPOINTS: list[tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = [

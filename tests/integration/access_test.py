@@ -143,7 +143,7 @@ def test_certificate_reload_under_load(start_server: Any, files: Files) -> None:
     assert traffic.failures == []
     errors = [line for line in server.log().splitlines() if " error " in line]
     assert all(
-        "certificates: reload failed, the previous content stays in use" in line for line in errors
+        "certificates: reload failed, keeping the previous content" in line for line in errors
     )
     assert "certificates: reloaded" in server.log()
 
@@ -305,8 +305,7 @@ def test_reload_locking_out_all_callers_is_rejected(
         eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
         assert stub.tensor(ALIBI)
         assert (
-            f"{kind}: reload failed, the previous content stays in use: {files.folder}"
-            in server.log()
+            f"{kind}: reload failed, keeping the previous content: {files.folder}" in server.log()
         )
     ended = run_server("--check-config", *flags)
     assert ended.returncode == 2
@@ -434,7 +433,7 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         server.connect(files.credentials("s")) as small,
         server.connect(files.credentials("l")) as large,
     ):
-        # 4 MiB: an eighth of the budget, more than one of what `small` has.
+        # 4 MiB: an eighth of the budget, more than one of those of `small`.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
         # Its tensors are made piece by piece, and do not evict those of others.
@@ -542,7 +541,7 @@ def say(*flags: str) -> str:
         ('{"callers": {"a": {"memory_share": "NaN"}}}', "memory_share: got nan"),
         ('{"callers": {"a": {"concurrent_calls": 0}}}', "concurrent_calls: got 0, want at least 1"),
         ('{"callers": {"a": {"bytes_per_second": -1}}}', "bytes_per_second: got -1"),
-        ('{"callers": {"a b": {}}}', "got a name that no caller can have"),
+        ('{"callers": {"a b": {}}}', "got an invalid caller name"),
         ('{"callers": {"a": {}, "a": {}}}', "a"),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real server for a test session, and servers of their own for tests that need one."""
+"""A real server for a test session, and separate servers for tests that need one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No answer, of any method of any service, repeats more than a little of what a caller sent."""
+"""No answer, of any method of any service, repeats more than a little of the request."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -48,7 +48,7 @@ def test_invalid_message_is_answered_and_counted(method: str) -> None:
         with server.connect() as stub:
             error = refused(lambda: getattr(stub, method)(b"\xff\xff\xff"))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert error.details().startswith("request: not a serialised ")
+        assert error.details().startswith("request: not a serialized ")
         settled(server)
         (name,) = [
             name

@@ -70,7 +70,7 @@ def test_stale_socket_file_is_replaced(start_server: Any, path: pathlib.Path) ->
 def test_socket_file_in_use_is_rejected(start_server: Any, path: pathlib.Path) -> None:
     server = start_server(f"--listen=unix:{path}")
     said = failed(f"--listen=unix:{path}")
-    assert f"cannot listen on unix:{path}: another server listens there" in said
+    assert f"cannot listen on unix:{path}: another server is listening there" in said
     with server.connect() as stub:
         assert stub.check("liveness") == "SERVING"
 
@@ -80,16 +80,16 @@ def test_socket_file_with_full_queue_is_rejected(path: pathlib.Path) -> None:
         busy.bind(str(path))
         busy.listen(0)
         client.connect(str(path))
-        assert "another server listens there" in failed(f"--listen=unix:{path}")
+        assert "another server is listening there" in failed(f"--listen=unix:{path}")
 
 
 def test_regular_file_and_missing_folder_are_rejected(path: pathlib.Path) -> None:
     path.write_text("mine")
     said = failed(f"--listen=unix:{path}")
-    assert f"cannot listen on unix:{path}: there is a file that is not a socket" in said
+    assert f"cannot listen on unix:{path}: the path exists and is not a socket" in said
     assert path.read_text() == "mine"
     said = failed(f"--listen=unix:{path.parent}/none/a.sock")
-    assert f"there is no folder '{path.parent}/none'" in said
+    assert f"no such folder: '{path.parent}/none'" in said
 
 
 def test_failed_start_leaves_no_socket_file(path: pathlib.Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeLogits of the real binary: the right rows, and an orderly end whatever the client does."""
+"""ComputeLogits of the real binary: the right rows, and an orderly end in every case."""
 
 import queue
 import random

@@ -247,7 +247,7 @@ def test_missing_cuda_device_falls_back_to_cpu(start_server: Any, flags: tuple[s
     assert server.metrics()["attnbias_cuda_in_use"] == 0
     lines = [line for line in server.log().splitlines() if "CUDA" in line]
     assert len(lines) == 1
-    assert "only the CPU computes: no CUDA device: " in lines[0]
+    assert "computing on the CPU only: no CUDA device: " in lines[0]
 
 
 def test_cpu_backend_does_not_probe_cuda(start_server: Any) -> None:

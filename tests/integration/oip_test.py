@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Open Inference Protocol: what it tells of models, what it refuses and in what words, and
+"""The Open Inference Protocol: its descriptions of models, its errors and their texts, and
 streams whose requests fail. That its tensors are right, access_paths_test tells.
 """
 
@@ -138,7 +138,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"alibi.slopes": '[1, 2], "num_heads": 3'},
         'alibi.slopes: got [1, 2], "num_heads": 3, want a JSON list, each double',
     ),
-    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a message Range as JSON"),
+    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a message Range in JSON"),
     "twice": (
         {"pair.queries": '{"end": 2}', "pair.queries.end": 3},
         "pair.queries.end: set twice, want it once",
@@ -223,7 +223,7 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
     "of another type": (
         {"contents": {"fp64_contents": [0.0] * 32}},
         [],
-        "t5.table.contents: got numbers of another type than FP32, want its own",
+        "t5.table.contents: got numbers of a type other than FP32, want that type",
     ),
     "in both places": (
         {"contents": {"fp32_contents": [0.0] * 64}},
@@ -327,7 +327,7 @@ def test_outputs_are_selected_by_name(channel: grpc.Channel) -> None:
 
     request = ask("rotary", parameters, outputs=[{"name": "tan"}])
     assert refused(lambda: infer(channel, request)).details() == (
-        "outputs: got 'tan', want cos or sin: this request has no other"
+        "outputs: got 'tan', want cos or sin: this request has no other outputs"
     )
     request = ask("rotary", parameters, outputs=[{"name": "sin"}] * 60000)
     want = "outputs: got 'sin' twice, want it once"
@@ -364,8 +364,8 @@ def test_oversized_unary_answer_is_rejected(channel: grpc.Channel) -> None:
     big = alibi(16, 4096, form="FORM_DENSE")
     error = refused(lambda: infer(channel, request_of(big)))
     assert error.details() == (
-        f"outputs: got {1 << 30} bytes, want at most {256 << 20} in one message; ask with "
-        "ModelStreamInfer, or for less"
+        f"outputs: got {1 << 30} bytes, want at most {256 << 20} in one message; use "
+        "ModelStreamInfer, or request less"
     )
 
 

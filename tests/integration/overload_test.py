@@ -41,7 +41,7 @@ def test_survives_running_out_of_descriptors(start_server: Any) -> None:
 def test_stalled_reader_is_closed_and_memory_released(start_server: Any) -> None:
     server = start_server("--write-stall-timeout=200ms", "--memory-budget=64MiB")
     with server.connect() as stub:
-        # Rows picked by a list are chunks of memory of their own.
+        # Rows picked by a list are separate chunks of memory.
         ids = {"position_ids": [{"positions": [i * 7 % 30011 for i in range(200000)]}]}
         spec = sinusoid(1, 64)
         spec.table.Clear()
@@ -92,7 +92,7 @@ def test_stalled_memory_owner_is_evicted_for_others(
     """A client is an address, with all its connections, or a connection to a Unix socket."""
     many = client == "its connections"
     # As separate clients they would have smaller shares each, less than the other one requests, and
-    # would hold the memory all that time.
+    # would hold the memory for all that time.
     count, timeout = (18, "72s") if many else (1, "12s")
     flags = (f"--write-stall-timeout={timeout}", "--memory-budget=16MiB")
     listen = f"unix:{tmp_path}/attnbias.sock" if client == "a socket" else "127.0.0.1:0"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client in one environment with packages that bring protobuf or generated code of their own.
+"""The client in one environment with packages that bring their own protobuf or generated code.
 
 Each neighbour is installed by pip from PyPI, before the client and after it, and the two are
 imported in either order.
@@ -52,7 +52,7 @@ def python(tmp_path: Path) -> Iterator[str]:
 
 
 def run(*command: str) -> Any:
-    # Nothing but what pip installs, and none of pytest's own settings.
+    # Only the packages that pip installs, and none of pytest's own settings.
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

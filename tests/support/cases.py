@@ -400,7 +400,7 @@ def _learned_absolute(random: Random) -> Fields:
 
 
 def _axis(random: Random, pairs: int) -> Fields:
-    """Returns an axis, sometimes with a ladder of its own."""
+    """Returns an axis, sometimes with its own ladder."""
     frequencies = (10.0 ** random.uniform(-6, 0, pairs)).tolist()
     kinds = {"base": ..., "timescales": {"min": ...}, "frequencies": frequencies}
     kind = _pick(random, None, *kinds)

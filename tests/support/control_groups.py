@@ -25,7 +25,7 @@ def has(controller: str, version: int) -> bool:
 
 @contextlib.contextmanager
 def limited(controller: str, version: int, files: Files) -> Iterator[pathlib.Path]:
-    """Makes a group without limits of its own, below one with these."""
+    """Makes a group without its own limits, below one with these."""
     if not has(controller, version):
         pytest.skip(f"{controller} has no groups of version {version} here")
     with contextlib.ExitStack() as stack:

@@ -34,7 +34,7 @@ def output(*command: object, **environment: str) -> str:
 
 
 class Buildah:
-    """buildah with a storage of its own."""
+    """buildah with its own storage."""
 
     def __init__(self, folder: pathlib.Path, machine: list[str]) -> None:
         # Storage that knows no other driver's needs: no overlay, no user namespace.

@@ -62,7 +62,7 @@ class Server(ServerProcess):
 
 
 class Stub:
-    """The service's methods on a channel of their own, whose messages may be of any size.
+    """The service's methods on a separate channel, whose messages may be of any size.
 
     In plaintext, unless there are credentials.
     """
@@ -228,7 +228,7 @@ def listens(port: int) -> bool:
 
 def hold_memory(server: Server, stub: Stub) -> Any:
     """A stream that is not read on, which holds 4 MiB or more."""
-    # Rows picked by a list are chunks of memory of their own: one is under way, one waits.
+    # Rows picked by a list are separate chunks of memory: one is being sent, one waits.
     ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
     holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
     next(holder)

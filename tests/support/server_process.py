@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-PATIENCE = 60  # seconds, for what must happen but takes as long as the machine takes
+PATIENCE = 60  # seconds, for events whose delay depends on the machine's speed
 
 
 class ServerProcess:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Bare Debian machines as folders, for tests of what starts from nothing. Needs root
+# Bare Debian machines as folders, for tests that start from nothing. Needs root
 # and debootstrap.
 
 # Copies the network's settings: names, proxies, authorities.
@@ -15,7 +15,7 @@ hand_in_network() {
       cp "$file" "$machine/etc/apt/apt.conf.d/"
     fi
   done
-  # The package ca-certificates takes in what lies here.
+  # The package ca-certificates adds the files in this folder.
   if [[ -e /etc/ssl/certs/ca-certificates.crt ]]; then
     mkdir -p "$machine/usr/local/share/ca-certificates"
     cp --dereference /etc/ssl/certs/ca-certificates.crt \
@@ -27,7 +27,7 @@ hand_in_network() {
 # another that it can run: make_machine FOLDER SUITE [ARCHITECTURE [PACKAGE…]]
 make_machine() {
   local machine=$1 suite=$2 architecture=${3:-$(dpkg --print-architecture)} packages="${*:4}"
-  chmod 755 "$machine"  # apt drops to a user of its own
+  chmod 755 "$machine"  # apt drops to its own user
   debootstrap --arch="$architecture" --variant=minbase \
     ${packages:+--include="${packages// /,}"} "$suite" "$machine" >"$machine.log" ||
     { cat "$machine.log" >&2 && return 1; }
@@ -35,7 +35,7 @@ make_machine() {
   hand_in_network "$machine"
 }
 
-# Inside namespaces of its own, so that no mount and no process outlives the run:
+# Inside its own namespaces, so that no mount and no process outlives the run:
 # gives the machine its devices, and sets `inside` to the words that run a command there.
 # enter_machine MACHINE DIRECTORY
 enter_machine() {

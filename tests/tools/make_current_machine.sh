@@ -10,7 +10,7 @@ source "$root/tests/tools/bare_machine.sh"
 mkdir -p "$machine"
 make_machine "$machine" sid
 in_machine "$machine" "$root" "$root" cmake/use_current_grpc.sh
-# The libraries alone of what tests take.
+# Only the libraries of the packages that tests need.
 in_machine "$machine" "$root" "$root" cmake/install_build_packages.sh \
   "$(dpkg --print-architecture)" <(grep -- '-dev$' "$root/tests/tools/debian-packages.txt")
 in_machine "$machine" "$root" "$root" cmake/install_tracing.sh

@@ -24,7 +24,7 @@ need_build_machine() {
   there=(in_machine "$machine" "$root" "$root $CCACHE_DIR" env DEB_HOST_ARCH="$2" "${there[@]}")
 }
 
-# Makes FILE.spdx.json of what dpkg knows of packages. Their sources are named where apt, in a
+# Makes FILE.spdx.json from dpkg's data about packages. Their sources are named where apt, in a
 # machine of the same release, knows them: bill_of_materials NAME ARCHITECTURE MACHINE FILE ENTRIES
 bill_of_materials() {
   debsbom generate --sbom-type spdx --validate --from-pkglist --distro-name "$1" \

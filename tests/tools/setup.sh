@@ -74,7 +74,7 @@ need_test_packages() {
   need_packages "${lists[@]}"
 }
 
-# Lets this machine's kernel run programs for arm64, in whatever root they lie, as installing
+# Lets this machine's kernel run programs for arm64, in any root, as installing
 # qemu-user-static does where systemd runs.
 need_arm64() {
   local formats=/proc/sys/fs/binfmt_misc
@@ -85,7 +85,7 @@ need_arm64() {
 }
 
 # Makes a folder of the cache by running a command, once: need_once FOLDER COMMAND…
-# The folder's name must change with whatever decides its content.
+# The folder's name must change with every input of its content.
 need_once() {
   local folder=$1
   shift
@@ -139,7 +139,7 @@ need_transformers445() {
   export TRANSFORMERS445_PYTHON=$folder/bin/python
 }
 
-# Packages for the peers' own processes, in a folder of their own: install_over_peers FOLDER NAME
+# Packages for the peers' own processes, in a separate folder: install_over_peers FOLDER NAME
 # Those that requirements-NAME.txt does not list are the peers'.
 install_over_peers() {
   "$(venv_of peers)/bin/pip" install --quiet --no-deps --target "$1" \

@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
 # The steps of ./dev test, each a function step_NAME, and how they are run and
 # counted. A step that ends with status 77 was skipped, its last line saying why.
-# Steps run under set -e, which && and || would switch off in what they call.
+# Steps run under set -e, which && and || would switch off in the functions they call.
 # Packages that one step alone takes stand in debian-packages-STEP.txt.
 steps=(layers contract format lint build cpp python go clients integration golden grpcurl readme)
 # Steps that a small change needs: one build, no other machine.
@@ -248,7 +248,7 @@ step_current() {
   need_collector
   pytest "${at_once[@]}" tests/integration
   test_golden
-  # The others bring a gRPC of their own.
+  # The others bring their own gRPC.
   test_clients -k 'c++ or tool'
 }
 
@@ -279,7 +279,7 @@ step_fuzz() {
   for program in build/fuzz/bin/*_fuzz; do
     name=${program##*/}
     mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
-    # Each input is a test of its own; their number keeps each program below a minute. The
+    # Each input is a separate test; their number keeps each program below a minute. The
     # program's own exit code for a finding is that of a step that is skipped.
     "$program" -runs="$fuzz_runs" -seed=1 -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
       -malloc_limit_mb=256 -verbosity=0 -print_final_stats=1 -dict="build/fuzz/seeds/$name.dict" \

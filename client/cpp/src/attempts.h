@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attempts of one call, until it succeeds or its time is over: decides if
+// The attempts of one call, until it succeeds or times out: decides if
 // and when a failed call is retried.
 #pragma once
 
@@ -45,7 +45,7 @@ class Attempts {
            std::atomic<bool>* reached);
 
   // Sets metadata, token and deadline of the next attempt. No time is left if
-  // there was never a connection and connect_timeout is over. Waits until the
+  // there was never a connection and connect_timeout has passed. Waits until the
   // first connection is made or has failed.
   void Prepare(grpc::ClientContext* context) const;
 

@@ -15,7 +15,7 @@
 
 namespace attnbias {
 
-// Returns a channel of its own, tuned for large payloads and for this client's
+// Returns a new channel, tuned for large payloads and for this client's
 // own retries. The options' target and TLS are resolved.
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options);
 

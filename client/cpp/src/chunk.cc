@@ -37,7 +37,7 @@ constexpr uint32_t kRequestCrcTag = WireFormatLite::MakeTag(
 constexpr uint32_t kDataTag = WireFormatLite::MakeTag(v1::StreamTensorResponse::kDataFieldNumber,
                                                       WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-absl::Status Malformed() { return absl::DataLossError("message: it is not protobuf"); }
+absl::Status Malformed() { return absl::DataLossError("message: not a valid protobuf message"); }
 
 std::string Hex(std::optional<uint32_t> crc) {
   return crc.has_value() ? absl::StrCat(absl::Hex(*crc, absl::kZeroPad8)) : "none";
@@ -45,7 +45,7 @@ std::string Hex(std::optional<uint32_t> crc) {
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t size) { std::memcpy(to, from, size); }
 
-// Copies past the caches: writes `to` without reading it first, which saves a
+// Copies with non-temporal stores: writes `to` without reading it first, which saves a
 // third of the memory traffic, and evicts nothing. For payloads larger than the
 // caches.
 void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {

@@ -39,7 +39,7 @@ constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
 
 constexpr size_t kAlignment = 64;
 // Payloads from this size on have left the last cache before they are read.
-// Measured over loopback, copying past the caches saves a fifth of the client's
+// Measured over loopback, non-temporal stores save a fifth of the client's
 // time.
 constexpr int64_t kStreamedBytes = 16 << 20;
 // The contract's limit.
@@ -60,7 +60,7 @@ absl::Status CheckMetadata(const std::string& key, const std::string& value) {
       grpc_header_nonbin_value_is_legal(slice(value)) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("metadata: got a value of \"", key,
-                     "\" that is not printable ASCII, want one that is, or a key that ends "
+                     "\" that is not printable ASCII, want printable ASCII, or a key that ends "
                      "in \"-bin\""));
   }
   return absl::OkStatus();
@@ -193,8 +193,8 @@ class Download {
       }
       if (before > 0 && !has_restarted &&
           (code == grpc::StatusCode::FAILED_PRECONDITION || code == grpc::StatusCode::NOT_FOUND)) {
-        // A table has changed or is gone, perhaps only on some replicas. So all
-        // of the payload is fetched again, once.
+        // A table has changed or is gone, perhaps only on some replicas. The whole
+        // payload is fetched again, once.
         has_restarted = true;
         at_ = 0;
         attempts.Progressed();
@@ -274,7 +274,7 @@ class Download {
   v1::TensorHeader header_;
   absl::Span<std::byte> memory_;
   int64_t at_ = 0;  // bytes received and checked
-  // True once the current stream has brought its header.
+  // True once the current stream's header was received.
   bool has_header_ = false;
 };
 
@@ -329,7 +329,7 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (*token != nullptr && !tls->enabled && !IsOnThisMachine(*target)) {
     return absl::InvalidArgumentError(absl::StrCat(
         (*token)->name(), ": got one for ", *target,
-        ", which is not on this machine, in plaintext that others could read: ", "set tls"));
+        ", which is not on this machine, without TLS, so others could read it: ", "set tls"));
   }
   ClientOptions resolved = options;
   resolved.target = *std::move(target);

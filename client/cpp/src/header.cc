@@ -159,7 +159,7 @@ absl::Status CheckHeader(const v1::TensorHeader& header, int64_t max_tensor_byte
   status.Update(CheckFingerprint("encoding_fingerprint", header.encoding_fingerprint()));
   if (!status.ok()) return status;
   if (header.parts().empty()) {
-    return absl::DataLossError("header: it has no parts");
+    return absl::DataLossError("header: has no parts");
   }
   int64_t end = 0;
   std::vector<absl::string_view> names;
@@ -189,7 +189,7 @@ absl::Status CheckHeader(const v1::TensorHeader& header, int64_t max_tensor_byte
   if (!status.ok()) return status;
   if (end > max_tensor_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("max_tensor_bytes: the tensor has ", end,
-                                                     " bytes, this client takes at most ",
+                                                     " bytes, this client accepts at most ",
                                                      max_tensor_bytes));
   }
   return absl::OkStatus();

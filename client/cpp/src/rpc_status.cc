@@ -40,16 +40,16 @@ constexpr size_t kMostAddresses = 8;
 
 // Signs in gRPC's reports of missing connections, and what they mean.
 constexpr char kOtherPort[] = "answers, but not with gRPC: is it the right port?";
-constexpr char kNotFound[] = "is not found: is the name right?";
+constexpr char kNotFound[] = "cannot be resolved: is the name right?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
     {"DNS resolution failed", kNotFound},
     {"errors resolving", kNotFound},
     {"wrong version number", "answers, but not with TLS: leave out tls"},
     {"certificate verify failed",
-     "has a certificate that is not trusted here, or has expired: set its "
-     "authority's, tls.ca_file"},
+     "has a certificate that is not trusted here, or has expired: set the "
+     "certificate of its CA as tls.ca_file"},
     {"Hostname Verification",
-     "has a certificate for another name: ask it by one of its names, or set "
+     "has a certificate for another name: connect by one of its names, or set "
      "tls.server_name"},
     {"http1.x server", kOtherPort},
     {"Failed parsing HTTP/2", kOtherPort},
@@ -217,7 +217,7 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options, boo
                           "tls.cert_file and tls.key_file");
     case grpc::StatusCode::PERMISSION_DENIED:
       return absl::StrCat(target,
-                          " denied permission: ask its operator, or call with another token or "
+                          " denied permission: ask its operator, or use another token or "
                           "certificate");
     default:
       return "";

@@ -130,9 +130,8 @@ absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
   if (key != nullptr && X509_check_private_key(certificate->get(), key.get()) == 1) {
     return absl::OkStatus();
   }
-  return Refused(
-      names.key, tls.key_file,
-      absl::StrCat("the PEM file, not encrypted, of the key of \"", tls.cert_file, "\""));
+  return Refused(names.key, tls.key_file,
+                 absl::StrCat("the unencrypted PEM file of the key of \"", tls.cert_file, "\""));
 }
 
 constexpr char kTokenVariable[] = "ATTNBIAS_CLIENT_TOKEN";

@@ -15,7 +15,7 @@ namespace attnbias {
 absl::StatusOr<std::string> TargetFrom(absl::string_view target);
 
 // Returns each "host:port" of a target from TargetFrom; none if it has no port,
-// as a socket file.
+// such as a socket file.
 std::vector<std::string> HostsOf(absl::string_view target);
 
 // Returns true if a target from TargetFrom is reached without a network.

@@ -17,7 +17,7 @@ absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& h
     };
     return absl::InvalidArgumentError(absl::StrCat("tensor: got ",
                                                    absl::StrJoin(header.parts(), " and ", name),
-                                                   ", want diagonals alone: form TOEPLITZ"));
+                                                   ", want only diagonals: form TOEPLITZ"));
   }
   const v1::PairExtent& pair = header.resolved_spec().pair();
   const auto [queries, keys] = QueriesAndKeys(pair);
@@ -53,8 +53,7 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(axis, ": got [", part.begin, ", ", part.end,
-                                                 "), want a part of [0, ", extent,
-                                                 ") that is not empty"));
+                                                 "), want a non-empty part of [0, ", extent, ")"));
 }
 
 }  // namespace attnbias::internal

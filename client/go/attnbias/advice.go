@@ -19,21 +19,21 @@ import (
 // gRPC's message for a name without addresses.
 const noAddress = "no children to pick from"
 
-const silent = "%s accepts connections, and does not answer: is it the right port?"
+const silent = "%s accepts connections, but does not answer: is it the right port?"
 
-const anotherName = "%s has a certificate for another name: ask it by one of its names, or give " +
+const anotherName = "%s has a certificate for another name: connect by one of its names, or give " +
 	"one as TLS.ServerName"
 
 // Signs in messages of gRPC and Go without a connection, and their meaning; the first one counts.
 var reasons = []struct{ sign, why string }{
-	{noAddress, "%s is not found: is the name right?"},
+	{noAddress, "%s cannot be resolved: is the name right?"},
 	{"handshake failed: context deadline exceeded", silent},
 	{"use of closed network connection", silent}, // closed by this side at its deadline
 	{"first record does not look like a TLS handshake",
 		"%s answers, but not with TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
 	{"unknown authority",
-		"%s has a certificate that is not trusted here: name its authority's, as TLS.CA"},
+		"%s has a certificate that is not trusted here: set the certificate of its CA as TLS.CA"},
 	{"certificate is valid for", anotherName},
 	{"doesn't contain any IP SANs", anotherName},
 	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
@@ -43,7 +43,7 @@ var reasons = []struct{ sign, why string }{
 var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
 
 const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
-	"one, New(target) asks another"
+	"one, New(target) connects to another"
 
 // advised prepends advice, if there is any, to the message of gRPC or the server. It also records
 // whether there was a connection.
@@ -66,15 +66,15 @@ func (c *Client) advice(err *Error) string {
 		}
 		return ""
 	case codes.DeadlineExceeded:
-		return "no complete answer from %s within the time of the context, or of WithTimeout"
+		return "no complete answer from %s within the deadline of the context or of WithTimeout"
 	case codes.Unauthenticated:
 		if c.who.token != nil {
 			return "%s rejected this token: is it for this server, and still valid?"
 		}
 		return "%s requires authentication: add WithTokenFile, or TLS.Cert and TLS.Key"
 	case codes.PermissionDenied:
-		return "%s denied permission: ask its operator, or call with another " +
-			"token or certificate"
+		return "%s denied permission: ask its operator, or use another token " +
+			"or certificate"
 	}
 	return ""
 }
@@ -106,7 +106,7 @@ func (c *Client) whyUnreached(says string) string {
 	return ""
 }
 
-// howSpokenTo describes how the server was called, and what it may require instead.
+// howSpokenTo describes how the client connected, and what the server may require instead.
 func (c *Client) howSpokenTo() string {
 	switch {
 	case c.who.tls == nil:
@@ -126,7 +126,7 @@ const (
 )
 
 // explained adds the reason of each address to an error if the target has several: gRPC reports
-// only one address, perhaps not the most telling.
+// only one address, which may not explain the failure best.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {
 		return err
@@ -182,7 +182,7 @@ func (c *Client) addresses(ctx context.Context) []string {
 	return nil
 }
 
-// whyNot returns why there is no connection with an address.
+// whyNot returns why the client has no connection to an address.
 func (c *Client) whyNot(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, oneAddressTime)
 	defer cancel()
@@ -195,7 +195,7 @@ func (c *Client) whyNot(ctx context.Context, address string) string {
 		return err.Error()
 	}
 	defer connection.Close()
-	// Any call would do: without a connection it fails with the reason.
+	// Any call works here: without a connection it fails with the reason.
 	err = connection.Invoke(ctx, healthpb.Health_Check_FullMethodName,
 		&healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
 	if err != nil {

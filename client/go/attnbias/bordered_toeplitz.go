@@ -2,12 +2,12 @@
 
 package attnbias
 
-// BorderedToeplitz is a Toeplitz whose position 0 is a class token with numbers of its own.
+// BorderedToeplitz is a Toeplitz whose position 0 is a class token with its own numbers.
 type BorderedToeplitz[T Element] struct {
 	pairs
 	inner                *Toeplitz[T]
 	border               []T // [heads, 3]
-	classQuery, classKey int // where position 0 is among queries and keys, or would be
+	classQuery, classKey int // index of position 0 among queries and keys, inside the window or not
 }
 
 // AsBorderedToeplitz views a tensor of form TOEPLITZ with a border, with the errors of

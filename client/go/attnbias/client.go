@@ -36,8 +36,8 @@ type Client struct {
 
 // New prepares a connection; the first call makes it.
 //
-// The target is "host", "host:port" or another target of gRPC, as "unix:/run/a.sock"; the default
-// port is 50051. "" selects the environment variable ATTNBIAS_SERVER, else localhost.
+// The target is "host", "host:port" or another target of gRPC, such as "unix:/run/a.sock"; the
+// default port is 50051. "" selects the environment variable ATTNBIAS_SERVER, else localhost.
 //
 // Errors are ErrInvalidArgument and name the wrong option or variable.
 func New(target string, options ...Option) (*Client, error) {

@@ -14,8 +14,8 @@
 //	fmt.Println(bias.At(0, 3, 1)) // head 0, query 3, key 1
 //
 // A request is the contract's own message, [attnbiaspb.TensorSpec], whose fields are documented
-// there. Errors name fields by their path, as spec.pair.key_length. [InlineTable] makes a learned
-// table.
+// there. Errors name fields by their path, such as spec.pair.key_length. [InlineTable] makes a
+// learned table.
 //
 // [Client.Get] returns a [Tensor]: a header and bytes. [AsArray], [AsToeplitz], [AsKeyRow],
 // [AsBlockToeplitz], [AsBorderedToeplitz] and [AsGridTable] view its numbers without a copy. The
@@ -28,11 +28,12 @@
 //
 // # Errors
 //
-// Calls fail with an [*Error], which has the server's code, message, reason and more. [errors.Is]
-// matches the sentinels, as [ErrNotFound], and context.Canceled and context.DeadlineExceeded.
+// Calls fail with an [*Error], which has the server's code, message, reason and details.
+// [errors.Is] matches the sentinels, such as [ErrNotFound], context.Canceled and
+// context.DeadlineExceeded.
 //
 // Transient errors are retried, after the delay that the server requests, until the context ends
-// or the time of [WithTimeout] is over; a broken stream resumes at the byte where it broke. A
+// or [WithTimeout] expires; a broken stream resumes at the byte where it broke. A
 // client that has not reached its server yet fails after [WithConnectTimeout]. Calls are spread
 // over the addresses of a target.
 //

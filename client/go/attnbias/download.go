@@ -32,7 +32,7 @@ type receiver interface {
 	RecvMsg(message any) error
 }
 
-// run fetches everything. The deadline of ctx bounds all attempts together.
+// run fetches the payload. The deadline of ctx bounds all attempts together.
 func (d *download) run(ctx context.Context) (*Tensor, error) {
 	tries, restarted := d.client.newAttempts(), false
 	for {
@@ -43,8 +43,8 @@ func (d *download) run(ctx context.Context) (*Tensor, error) {
 		}
 		if before > 0 && !restarted &&
 			(errors.Is(err, ErrFingerprintMismatch) || errors.Is(err, ErrNotFound)) {
-			// A table has changed or is gone, perhaps only on some replicas. So all of the payload
-			// is fetched again, once.
+			// A table has changed or is gone, perhaps only on some replicas. The whole
+			// payload is fetched again, once.
 			restarted, d.at = true, 0
 			tries.progressed()
 			continue
@@ -58,7 +58,7 @@ func (d *download) run(ctx context.Context) (*Tensor, error) {
 	}
 }
 
-// fetchRest makes one call for what is missing.
+// fetchRest makes one call for the missing bytes.
 func (d *download) fetchRest(ctx context.Context) *Error {
 	request := &pb.StreamTensorRequest{Spec: d.spec, ReadOffset: int64(d.at)}
 	if d.at > 0 {
@@ -93,7 +93,7 @@ func (d *download) receive(stream receiver, request rawRequest) error {
 		err := stream.RecvMsg(&message)
 		switch {
 		case err != nil && !isFirst && d.at == len(d.memory):
-			return nil // once every byte is checked, the stream may end in any way
+			return nil // after all bytes are checked, any end of the stream is fine
 		case errors.Is(err, io.EOF) && isFirst:
 			return corrupt("stream: ended without a header")
 		case errors.Is(err, io.EOF):

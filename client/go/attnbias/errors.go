@@ -60,9 +60,9 @@ func sentinel(code codes.Code, text string) error {
 
 // FieldViolation is one wrong field of a request.
 type FieldViolation struct {
-	// Field is its path in the request, as spec.t5.num_buckets.
+	// Field is its path in the request, such as spec.t5.num_buckets.
 	Field string
-	// Description has the value and what was wanted.
+	// Description states the value and the accepted values.
 	Description string
 }
 
@@ -70,9 +70,9 @@ type FieldViolation struct {
 type Error struct {
 	// Code is gRPC's. Failures that this package finds itself have the matching code.
 	Code codes.Code
-	// Message names the field, the value and what was wanted.
+	// Message names the field, the value and the accepted values.
 	Message string
-	// Reason is machine-readable, as TENSOR_TOO_LARGE_FOR_UNARY; empty if the server sent none.
+	// Reason is machine-readable, such as TENSOR_TOO_LARGE_FOR_UNARY; empty if not sent.
 	Reason string
 	// RequestID is the id of the call in the server's log; empty if the server sent none.
 	RequestID string

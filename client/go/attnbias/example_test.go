@@ -104,7 +104,7 @@ func ExampleInlineTable() {
 	// Output: 5
 }
 
-// A decoder's newest query sees a row of what was fetched once.
+// A decoder's newest query uses one row of a bias that was fetched once.
 func ExampleToeplitz_Window() {
 	client := newClient()
 	defer client.Close()
@@ -139,7 +139,7 @@ func ExampleAsArray() {
 	// Output: [1024 64] 0.5403023
 }
 
-// Memory of the caller's own, used again for each tensor.
+// Caller-owned memory, reused for each tensor.
 func ExampleGetInto() {
 	client := newClient()
 	defer client.Close()
@@ -156,7 +156,7 @@ func ExampleGetInto() {
 	// Output: [0 -0.00390625 -0.0078125]
 }
 
-// The right reaction depends on the error; its details have more.
+// Handling depends on the error; its details contain more.
 func ExampleError() {
 	client := newClient()
 	defer client.Close()
@@ -190,7 +190,7 @@ func ExampleNew() {
 	// Output: attnbias: InvalidArgument: TLS.CA: open /no/ca.pem: no such file or directory
 }
 
-// The rows of a decoder, one at a time over one stream.
+// Rows of a decoder, one at a time over one stream.
 func ExampleLogits() {
 	client := newClient()
 	defer client.Close()

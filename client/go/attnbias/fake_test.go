@@ -57,14 +57,14 @@ func payloadHeader() *pb.TensorHeader {
 	}
 }
 
-// withHeader answers a request of no bytes.
+// withHeader answers an empty request.
 func withHeader(header *pb.TensorHeader) *pb.StreamTensorResponse {
 	return &pb.StreamTensorResponse{
 		Header: header, HeaderCrc32C: proto.Uint32(sumOf(header)), RequestCrc32C: proto.Uint32(0),
 	}
 }
 
-// answering is a message whose header, if it has one, answers a request.
+// answering returns a message whose header, if any, answers a request.
 func answering(
 	request *pb.StreamTensorRequest, message *pb.StreamTensorResponse,
 ) *pb.StreamTensorResponse {
@@ -182,7 +182,7 @@ func listen(t *testing.T, address string) net.Listener {
 	return listener
 }
 
-// serve runs a fake server until the test ends and returns it with what stops it before.
+// serve runs a fake server until the test ends. The function stops it earlier.
 func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*fake, func()) {
 	t.Helper()
 	f, server := &fake{}, grpc.NewServer(options...)
@@ -192,7 +192,7 @@ func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*
 	return f, server.Stop
 }
 
-// clientOf is a client that logs nothing while it waits.
+// clientOf returns a client that does not log waits.
 func clientOf(t *testing.T, target string, options ...Option) *Client {
 	t.Helper()
 	silent := WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -205,7 +205,7 @@ func clientOf(t *testing.T, target string, options ...Option) *Client {
 	return client
 }
 
-// fakeAndClient are a fake server and a client of it.
+// fakeAndClient returns a fake server and a client of it.
 func fakeAndClient(t *testing.T, options ...Option) (*fake, *Client) {
 	t.Helper()
 	listener := listen(t, "127.0.0.1:0")

@@ -17,8 +17,8 @@ type GridTable[T Element] struct {
 // gridColumn is the axis of a column and its index among that axis's columns.
 type gridColumn struct{ axis, place int }
 
-// AsGridTable views the named table, as "positions", "cos" or "sin", of a tensor over a grid. The
-// error is ErrInvalidArgument if the tensor has no such table in form TABLE over a grid, or its
+// AsGridTable views the named table, such as "positions", "cos" or "sin", of a tensor over a grid.
+// The error is ErrInvalidArgument if the tensor has no such table in form TABLE over a grid, or its
 // numbers are of another type.
 func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) {
 	axes := len(tensor.header.ResolvedSpec.GetTable().GetGrid())

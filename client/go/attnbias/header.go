@@ -33,7 +33,7 @@ func checkHeader(header *pb.TensorHeader) error {
 		}
 	}
 	if len(header.Parts) == 0 {
-		return corrupt("header: it has no parts")
+		return corrupt("header: has no parts")
 	}
 	var names []string
 	end, known := int64(0), map[string]bool{}
@@ -165,7 +165,7 @@ func product[T int | int64](factors ...T) (int64, bool) {
 func checkSize(bytes, most int64) error {
 	if bytes > most {
 		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, this "+
-			"client takes at most %d", bytes, most)
+			"client accepts at most %d", bytes, most)
 	}
 	return nil
 }

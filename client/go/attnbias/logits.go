@@ -18,15 +18,15 @@ import (
 const (
 	// Maximum data of a request: the server's limit less the other fields.
 	maxRequestBytes = 8<<20 - 4096
-	// Blocks large enough for the cost of a message, small enough that sending, computing and
-	// receiving overlap.
+	// Blocks amortize the cost of a message, yet let sending, computing and receiving
+	// overlap.
 	blockBytes       = 2 << 20
 	blockAnswerBytes = 16 << 20
 )
 
-// Logits computes positional logits over a stream that stays open between calls of Rows, as for a
-// decoder. In is the element type of the rows that are sent, Out that of the answers. Not safe for
-// concurrent use.
+// Logits computes positional logits over a stream that stays open between calls of Rows, which
+// suits a decoder. In is the element type of the rows that are sent, Out that of the answers. Not
+// safe for concurrent use.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
@@ -124,7 +124,7 @@ func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 	heads := int(l.spec.NumHeads)
 	row := max(heads*l.row*elementSize[In](), 1)
 	if row > maxRequestBytes {
-		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; ask for "+
+		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; request "+
 			"fewer heads at once", row, maxRequestBytes)
 	}
 	answer := max(heads*l.width*elementSize[Out](), 1)
@@ -304,7 +304,7 @@ func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 
 func endOf(err error) error {
 	if errors.Is(err, io.EOF) {
-		return corrupt("stream: ended in OK before all rows were answered")
+		return corrupt("stream: ended with OK before all rows were answered")
 	}
 	return err
 }

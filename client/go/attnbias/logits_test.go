@@ -39,7 +39,7 @@ func someRows(count int) []float32 {
 	return rows
 }
 
-// expectLogits holds answers to the rows from first on against the formula, in small integers.
+// expectLogits compares answers to the rows from first on with the formula, in small integers.
 func expectLogits(t *testing.T, got, rows []float32, first, count int) {
 	t.Helper()
 	for h := range 2 {
@@ -131,7 +131,7 @@ func TestSendsManyRowsInBlocks(t *testing.T) {
 
 type logitsStream = grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]
 
-// logitsServer answers each request with that row's number in all places, by way of spoil.
+// logitsServer answers each request with the row's number in every element, changed by spoil.
 func logitsServer(
 	after int, end error, spoil func(*pb.ComputeLogitsResponse),
 ) func(logitsStream) error {
@@ -263,7 +263,7 @@ func TestLogitsRejectCorruptResponses(t *testing.T) {
 	f, client := fakeAndClient(t)
 	f.logits = logitsServer(0, nil, func(*pb.ComputeLogitsResponse) {})
 	_, err := smallLogits(t, client).Rows(t.Context(), 0, 1, someRows(3))
-	expectError(t, err, ErrCorrupt, "ended in OK before all rows")
+	expectError(t, err, ErrCorrupt, "ended with OK before all rows")
 }
 
 func TestCancelledContextEndsLogits(t *testing.T) {

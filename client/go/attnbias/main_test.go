@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(runWithServer(m))
 }
 
-// runWithServer runs the tests with the server that ATTNBIAS_SERVER_BINARY names. Without it
-// those that take one are skipped, and so are the examples.
+// runWithServer runs the tests with the server that ATTNBIAS_SERVER_BINARY names. Without it,
+// tests that need one are skipped, and so are the examples.
 func runWithServer(m *testing.M) int {
 	binary := os.Getenv("ATTNBIAS_SERVER_BINARY")
 	if binary == "" {
@@ -54,7 +54,7 @@ func runWithServer(m *testing.M) int {
 	return result
 }
 
-// realClient is one of the real server.
+// realClient returns a client of the real server.
 func realClient(t *testing.T, options ...Option) *Client {
 	t.Helper()
 	if serverAddress == "" {

@@ -76,7 +76,7 @@ func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
 }
 
-// WithPlaintext disables TLS, whatever the environment has.
+// WithPlaintext disables TLS, independent of the environment.
 func WithPlaintext() Option {
 	return func(s *settings) { s.tls, s.plaintext = nil, true }
 }

@@ -66,7 +66,7 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 		return closedError()
 	case <-ctx.Done():
 		ended := errorOf(ctx.Err(), nil)
-		ended.Message += ", while waiting to try again after: " + err.Message
+		ended.Message += ", while waiting to retry after: " + err.Message
 		return ended
 	case <-timer.C:
 		return nil

@@ -23,7 +23,7 @@ const (
 	tokenFileVariable = "ATTNBIAS_CLIENT_TOKEN_FILE"
 )
 
-// security is how client and server are authenticated.
+// security authenticates client and server.
 type security struct {
 	tls   *certificates // nil: plaintext
 	token *bearer       // nil: none
@@ -40,8 +40,8 @@ func securityOf(s *settings, target string) (*security, error) {
 		return nil, err
 	}
 	if who.token != nil && who.tls == nil && !isOnThisMachine(target) {
-		return nil, invalid("%s: got one for %s, which is not on this machine, in plaintext that "+
-			"others could read: add WithTLS", who.token.name, target)
+		return nil, invalid("%s: got one for %s, which is not on this machine, without TLS, "+
+			"so others could read it: add WithTLS", who.token.name, target)
 	}
 	return who, nil
 }
@@ -176,8 +176,8 @@ func (b *bearer) renew() error {
 	}
 	token := strings.TrimSpace(string(text))
 	if !isToken(token) {
-		return invalid("%s: got %q, which does not hold a token, want visible characters of "+
-			"ASCII, without spaces", b.name, b.file)
+		return invalid("%s: got %q, which does not hold a token, want visible ASCII "+
+			"characters, without spaces", b.name, b.file)
 	}
 	b.last.Store(&token)
 	return nil

@@ -82,7 +82,7 @@ func (a *authority) sign(name string, files TLS) {
 	replaceFile(a.t, files.Key, pemOf("PRIVATE KEY", der))
 }
 
-// server has gRPC show a certificate of that name.
+// server returns options with a certificate of that name.
 func (a *authority) server(name string, validity time.Duration) *tls.Config {
 	certificate, key := a.make(name, false, validity)
 	return &tls.Config{
@@ -142,7 +142,7 @@ func TestServerReceivesClientIdentity(t *testing.T) {
 	expect("Bearer later", "renewed")
 }
 
-// tests/clients has the other servers that do not suit a client.
+// tests/clients covers the other servers that a client cannot use.
 func TestErrorAdviceMatchesServerSecurity(t *testing.T) {
 	servers, trusted := newAuthority(t, "servers"), filepath.Join(t.TempDir(), "trusted")
 	replaceFile(t, trusted, pemOf("CERTIFICATE", servers.certificate.Raw))
@@ -159,8 +159,8 @@ func TestErrorAdviceMatchesServerSecurity(t *testing.T) {
 		want, target string
 		tls          *TLS
 	}{
-		{"accepts connections, and does not answer", silent, nil},
-		{"accepts connections, and does not answer", silent, &TLS{CA: trusted}},
+		{"accepts connections, but does not answer", silent, nil},
+		{"accepts connections, but does not answer", silent, &TLS{CA: trusted}},
 		{"has a certificate for another name", good, &TLS{CA: trusted, ServerName: "x"}},
 		{"has a certificate that has expired", withTLS(servers.server("server", -time.Minute)),
 			&TLS{CA: trusted}},

@@ -26,7 +26,7 @@ func specOf(t *testing.T, text string) *pb.TensorSpec {
 	return spec
 }
 
-// counting is a table of numbers no two of which are equal, and which F16 has exactly.
+// counting is a table of distinct numbers that F16 represents exactly.
 func counting(shape ...int64) *pb.TableRef {
 	size := int64(1)
 	for _, length := range shape {
@@ -48,7 +48,7 @@ func get(t *testing.T, client *Client, spec *pb.TensorSpec) *Tensor {
 	return tensor
 }
 
-// dense is the same as an array of numbers.
+// dense returns the same tensor as an array.
 func dense[T Element](t *testing.T, client *Client, spec *pb.TensorSpec) Array[T] {
 	t.Helper()
 	spec = proto.CloneOf(spec)
@@ -63,7 +63,7 @@ func dense[T Element](t *testing.T, client *Client, spec *pb.TensorSpec) Array[T
 	return array
 }
 
-// view is what all structures over pairs have.
+// view has the methods of all structures over pairs.
 type view[T Element] interface {
 	Heads() int
 	Queries() int
@@ -71,7 +71,7 @@ type view[T Element] interface {
 	At(h, i, j int) T
 }
 
-// expectDense holds a part of a structure that begins at head, query and key against all of it.
+// expectDense compares a part of a structure, which begins at head, query and key, with the whole.
 func expectDense[T Element](t *testing.T, got view[T], want Array[T], head, query, key int) {
 	t.Helper()
 	for h := range got.Heads() {
@@ -91,7 +91,7 @@ type windowed[T Element, V any] interface {
 	Window(Window) (V, error)
 }
 
-// expectWindows holds a structure, a window of it and a window of that against the dense tensor. It
+// expectWindows compares a structure, its window and that one's window with the dense tensor. It
 // has at least 2 heads, 6 queries and 7 keys. Returns the structure and the inner window.
 func expectWindows[T Element, V windowed[T, V]](
 	t *testing.T, spec *pb.TensorSpec, as func(*Tensor) (V, error),
@@ -349,7 +349,7 @@ func TestViewsDoNotCopy(t *testing.T) {
 	if cap(bias.Row(0, 5)) != 512 {
 		t.Errorf("got room for %d numbers after a row, want none", cap(bias.Row(0, 5))-512)
 	}
-	// The structure itself, and its shape: whatever the size.
+	// Structure and shape do not depend on the size.
 	allocated := testing.AllocsPerRun(100, func() { AsToeplitz[float32](tensor) })
 	if allocated > 4 {
 		t.Errorf("got %v allocations, want at most 4", allocated)
@@ -369,9 +369,9 @@ func TestPanicNamesOutOfRangeIndex(t *testing.T) {
 	expectPanic(t, "query out of range: got -1, want one of [0, 4)", func() { bias.Row(0, -1) })
 	expectPanic(t, "key out of range: got 5, want one of [0, 5)", func() { bias.Vector(0, 0, 5) })
 	for want, wrong := range map[string]Window{
-		"Window.Queries: got [1, 5), want a part of [0, 4)": {Queries: Span{1, 5}},
-		"Window.Keys: got [2, 2), want a part of [0, 5)":    {Keys: Span{2, 2}},
-		"Window.Heads: got [-1, 1), want a part of [0, 2)":  {Heads: Span{-1, 1}},
+		"Window.Queries: got [1, 5), want a non-empty part of [0, 4)": {Queries: Span{1, 5}},
+		"Window.Keys: got [2, 2), want a non-empty part of [0, 5)":    {Keys: Span{2, 2}},
+		"Window.Heads: got [-1, 1), want a non-empty part of [0, 2)":  {Heads: Span{-1, 1}},
 	} {
 		_, err := bias.Window(wrong)
 		expectError(t, err, ErrInvalidArgument, want)

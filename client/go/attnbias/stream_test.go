@@ -137,7 +137,7 @@ func TestGetIntoWritesToGivenMemory(t *testing.T) {
 	}
 }
 
-// A header that promises total bytes, a chunk in order, and one of which everything may be wrong.
+// A header that promises total bytes, a chunk in order, and an arbitrary one.
 func FuzzAssemble(f *testing.F) {
 	f.Add(int64(18), []byte("123456789"), int64(9), uint32(0xe3069283), []byte("123456789"))
 	f.Add(int64(-1), []byte(nil), int64(0), uint32(0), []byte(nil))
@@ -168,7 +168,7 @@ func FuzzAssemble(f *testing.F) {
 	})
 }
 
-// Any bytes: what is read agrees with what protobuf's own reader has of them.
+// Any bytes are read as protobuf's own parser reads them.
 func FuzzReadChunk(f *testing.F) {
 	for _, message := range *serialised(withHeader(payloadHeader()), part(1)) {
 		f.Add(message)

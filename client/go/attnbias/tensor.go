@@ -52,7 +52,7 @@ type Tensor struct {
 // Header returns the parts, the fingerprint and the resolved request. It must not be modified.
 func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 
-// Fingerprint returns 64 hex digits. Equal fingerprint, equal bytes: from any server, on any day.
+// Fingerprint returns 64 hex digits. Equal fingerprints mean equal bytes, from any server.
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
 // Bytes returns the whole payload, not a copy: little-endian, row-major, the parts of the header
@@ -67,8 +67,8 @@ type Array[T Element] struct {
 	Shape []int
 }
 
-// AsArray views the numbers of the named part, as "dense", "positions", "cos" or "sin". The error
-// is ErrInvalidArgument if the tensor has no such part, or its numbers are of another type.
+// AsArray views the numbers of the named part, such as "dense", "positions", "cos" or "sin". The
+// error is ErrInvalidArgument if the tensor has no such part, or its numbers are of another type.
 func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
 	var names []string
 	for _, part := range tensor.header.Parts {

@@ -16,7 +16,7 @@ func (s Span) within(length int, name string) (Span, error) {
 		return Span{0, length}, nil
 	}
 	if s.Begin < 0 || s.End > length || s.Begin >= s.End {
-		return Span{}, invalid("%s: got [%d, %d), want a part of [0, %d) that is not empty", name,
+		return Span{}, invalid("%s: got [%d, %d), want a non-empty part of [0, %d)", name,
 			s.Begin, s.End, length)
 	}
 	return s, nil
@@ -25,7 +25,7 @@ func (s Span) within(length int, name string) (Span, error) {
 // pairs is the number of heads, queries and keys of a tensor.
 type pairs struct{ heads, queries, keys int }
 
-// cut reduces the counts to those of a window, and returns the window with its bounds.
+// cut reduces the counts to those of a window and returns the window with its bounds set.
 func (p *pairs) cut(window Window) (Window, error) {
 	for _, axis := range []struct {
 		span  *Span
@@ -46,7 +46,7 @@ func (p *pairs) cut(window Window) (Window, error) {
 }
 
 // splitHeads returns the counts of a tensor's window, and the axes of its first part without that
-// of heads, of which the resolved request tells whether there is one.
+// of heads, whose presence the resolved request determines.
 func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
 	spec := header.ResolvedSpec
 	queries, keys := axesOf(spec)

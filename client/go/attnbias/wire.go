@@ -54,7 +54,7 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, into any) error {
 
 var raw = grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2("proto")})
 
-// Fields of all answers that carry a header or a part of a payload.
+// Fields of all answers that contain a header or a part of a payload.
 const (
 	headerField        protowire.Number = 1
 	offsetField        protowire.Number = 2
@@ -76,8 +76,8 @@ type chunk struct {
 	data          []byte
 }
 
-// readChunk parses a message by protobuf's rules: a header in two pieces is both together, of other
-// fields the last one counts.
+// readChunk parses a message by protobuf's rules: a header in two pieces is merged, of other fields
+// the last one wins.
 func readChunk(message []byte) (chunk, error) {
 	var read chunk
 	for len(message) > 0 {
@@ -127,7 +127,7 @@ func (c *chunk) take(number protowire.Number, kind protowire.Type, field []byte)
 	}
 }
 
-// copyData copies the data to the beginning of room, once it is checked.
+// copyData checks the data and copies it to the beginning of room.
 func (c *chunk) copyData(room []byte) error {
 	if len(c.data) > len(room) {
 		return corrupt("chunk: got %d bytes of data, want at most the %d that are missing",
@@ -141,7 +141,7 @@ func (c *chunk) copyData(room []byte) error {
 	return nil
 }
 
-// readHeader checks that the header answers a request, and parses it, whatever its type.
+// readHeader checks that a header of any type answers a request, and parses it.
 func (c *chunk) readHeader(request rawRequest, into proto.Message) error {
 	if c.header == nil {
 		return corrupt("stream: the first message has no header")
@@ -176,4 +176,4 @@ func (c *chunk) tensorHeader(request rawRequest) (*pb.TensorHeader, error) {
 	return header, checkHeader(header)
 }
 
-func malformed() error { return corrupt("message: it is not protobuf") }
+func malformed() error { return corrupt("message: not a valid protobuf message") }

@@ -24,5 +24,6 @@ with attnbias.LocalServer() as client:  # or attnbias.Client("host")
 
 with attached:
     for one in attached.report():
-        print(f"{one.path}: {one.fetched_bytes} bytes fetched, {one.spared_bytes} no longer made")
+        sizes = f"{one.fetched_bytes} bytes fetched, {one.spared_bytes} no longer computed"
+        print(f"{one.path}: {sizes}")
     assert torch.equal(model(images).last_hidden_state, own)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers and clients for the tests: a scripted one in process, and the real binary."""
+"""Servers and clients for the tests: a scripted server in process, and the real binary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from either_client import Connect
 
 
-# The same examples each time, and none is late: no test here depends on time.
+# The same examples each time, without deadlines: no test here depends on time.
 settings.register_profile("tests", derandomize=True, deadline=None, max_examples=200, database=None)
 settings.load_profile("tests")
 
@@ -59,12 +59,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 MOUNTED = np.arange(64, dtype="f4").reshape(32, 2)
-"""What the real server has mounted as "bias:w"."""
+"""The table that the real server has mounted as "bias:w"."""
 
 
 @pytest.fixture(scope="session")
 def real_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The real server on a port of its own; skips where no binary is named."""
+    """The real server on its own port; skips the test if no binary is named."""
     if "ATTNBIAS_SERVER_BINARY" not in os.environ:
         pytest.skip("ATTNBIAS_SERVER_BINARY is not set")
     tables = tmp_path_factory.mktemp("tables")

@@ -18,8 +18,8 @@ class CuttingProxy:
     Args:
         target: "host:port".
         cut_after: for the n-th connection, bytes after which it is cut; later
-            connections are left alone.
-        swallow_after: bytes after which nothing more is forwarded, and nothing closed.
+            connections are not cut.
+        swallow_after: bytes after which forwarding stops while the connections stay open.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both clients behind the methods of one, so that one test is of both."""
+"""Both clients behind one interface, so that one test covers both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 class _Awaited:
-    """An ``aio.Client`` whose methods are run to their end in the loop of another thread."""
+    """An ``aio.Client`` whose methods run to completion in the event loop of another thread."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._client = aio.Client(*arguments, **options)

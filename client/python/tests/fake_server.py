@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server whose every answer the test decides, over real gRPC."""
+"""A server over real gRPC whose answers the test scripts."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ class Payload:
         ).SerializeToString()
 
     def messages(self, begin: int = 0, end: int | None = None, step: int = 1000) -> Iterator[bytes]:
-        """The header, then the bytes [begin, end) in chunks."""
+        """Yields the header, then the bytes [begin, end) in chunks."""
         yield self.first()
         end = len(self.data) if end is None else end
         for at in range(begin, end, step):
             yield self.chunk(at, min(at + step, end))
 
     def serve(self, request: Request, context: Context) -> Iterator[bytes]:
-        """Answers as an honest server does."""
+        """Answers as a correct server does."""
         del context
         yield from self.messages(request.read_offset)
 
 
 def sequence(count: int = 5000) -> npt.NDArray[np.float32]:
-    """A table of one column, as Sinusoidal(dim=1) has it."""
+    """Returns the table of one column of Sinusoidal(dim=1)."""
     return np.arange(count, dtype=np.float32)[:, None]
 
 
@@ -101,7 +101,7 @@ def table(array: npt.NDArray[Any], **fields: Any) -> Payload:
 
 
 PAYLOAD = table(sequence())
-"""Of 20000 bytes: what Sinusoidal(dim=1) has at 5000 positions."""
+"""20000 bytes: the table of Sinusoidal(dim=1) at 5000 positions."""
 
 
 def abort(
@@ -117,7 +117,7 @@ def abort(
 
 
 def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -> Step:
-    """Ends with a status after that many bytes of PAYLOAD; None is not even its header."""
+    """Ends with a status after that many bytes of PAYLOAD; None omits even its header."""
 
     def step(request: Request, context: Context) -> Iterator[bytes]:
         if after is not None:
@@ -128,7 +128,7 @@ def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -
 
 
 def describes(_request: object, _context: Context) -> service_pb2.DescribeTensorResponse:
-    """Answers as an honest server does for ALiBi of 2 heads, 5 queries and 5 keys."""
+    """Answers as a correct server does for ALiBi of 2 heads, 5 queries and 5 keys."""
     array = np.zeros((2, 9), "f4")
     made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
     return service_pb2.DescribeTensorResponse(header=made)
@@ -145,7 +145,7 @@ def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
 
 
 def _resolved(spec: encodings_pb2.TensorSpec) -> encodings_pb2.TensorSpec:
-    """A request with its windows, as an honest server resolves it."""
+    """A request with its windows, as a correct server resolves it."""
     resolved = encodings_pb2.TensorSpec()
     resolved.CopyFrom(spec)
     if spec.HasField("pair"):
@@ -159,7 +159,7 @@ def _resolved(spec: encodings_pb2.TensorSpec) -> encodings_pb2.TensorSpec:
 
 
 def signed(answer: Any, request: Any) -> Any:
-    """Adds the checksums that a header lacks, as an honest server does."""
+    """Adds the checksums that a header lacks, as a correct server does."""
     if answer.HasField("header"):
         for name in ("header", "request"):
             field = f"{name}_crc32c"
@@ -170,7 +170,7 @@ def signed(answer: Any, request: Any) -> Any:
 
 
 def _understood(kind: Any, message: bytes, request: Any) -> bytes:
-    """Adds what an honest server does to a header: the resolved request, and checksums."""
+    """Adds what a correct server does to a header: the resolved request, and checksums."""
     try:
         answer = kind.FromString(message)
     except DecodeError:
@@ -194,11 +194,11 @@ class Caller(NamedTuple):
 class FakeServer:
     """Answers the n-th StreamTensor with the n-th entry of its script, then always with the last.
 
-    Unless a test decides otherwise, it has PAYLOAD and a description, and refuses logits.
+    By default it serves PAYLOAD and a description, and refuses logits.
 
     Args:
-        port: where it listens on loopback; 0 is any that is free.
-        credentials: None is plaintext.
+        port: port on loopback; 0 selects a free one.
+        credentials: None selects plaintext.
     """
 
     def __init__(self, port: int = 0, credentials: grpc.ServerCredentials | None = None) -> None:

@@ -50,13 +50,13 @@ LENGTHS = st.integers(0, 5) | st.sampled_from([-1, 2**31, 2**62, 2**63 - 1])
 
 
 def within(number: int) -> int:
-    """The nearest that 64 bits have with room to spare."""
+    """Returns the nearest number that 64 bits hold."""
     return min(max(number, -(2**62)), 2**62)
 
 
 @st.composite
 def headers(draw: st.DrawFn) -> service_pb2.TensorHeader:
-    """Parts that add up, except for what is wrong with them."""
+    """Consistent parts, except for one fault each."""
     header = service_pb2.TensorHeader()
     wrong = st.just(0) | st.integers(-8, 8)
     for _ in range(draw(st.integers(0, 3))):

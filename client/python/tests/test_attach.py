@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach where transformers is not; with it, see tests/conformance/peers/attach_test.py."""
+"""attach without transformers installed; with it, see tests/conformance/peers/attach_test.py."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def test_handle_repr_counts_replacements() -> None:
     done = Replacement("model.rotary_emb.inv_freq", attnbias.Rotary(head_dim=8), 96, 0)
     left = Replacement("model.wpe.weight", None, 0, 0, left=True, reason="it is trained")
     shown = repr(Attached(Changes(), (done, done, left)))
-    assert shown == "Attached(2 replaced, 1 left as they are)"
+    assert shown == "Attached(2 replaced, 1 left unchanged)"

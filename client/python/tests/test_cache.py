@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache on disk: what it answers, what it never answers, and what becomes of faults."""
+"""The cache on disk: hits, misses, limits, and its handling of faults."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OTHER = "fedcba9876543210" * 4
 
 
 def serve(server: FakeServer, *payloads: Payload) -> None:
-    """Makes the n-th tensor requested the n-th payload, and all after the last the last."""
+    """Serves the n-th payload for the n-th tensor requested, and the last one after that."""
     server.script = [payload.serve for payload in payloads]
     server.describe = [
         lambda _request, _context, payload=payload: service_pb2.DescribeTensorResponse(
@@ -230,7 +230,7 @@ def test_max_tensor_bytes_applies_to_cached_payloads(
     get(cached)
     with (
         connect("127.0.0.1:1", cache=folder, max_tensor_bytes=100) as client,
-        pytest.raises(attnbias.ResourceExhaustedError, match="this client takes at most 100"),
+        pytest.raises(attnbias.ResourceExhaustedError, match="this client accepts at most 100"),
     ):
         get(client)
 
@@ -306,7 +306,7 @@ def test_offline_error_names_missing_request(connect: Connect, folder: Path, met
         getattr(client, method)(*first, ENCODING, **POSITIONS, data_type="f16")
     assert caught.value.message == (
         f"offline=True, and {folder} does not have Sinusoidal(dim=5), positions=1000, "
-        "data_type='f16': get it once with a client that has this cache and is not offline"
+        "data_type='f16': get it once with an online client that uses this cache"
     )
     assert not folder.exists()
 
@@ -344,7 +344,7 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serve_halves(server: FakeServer) -> None:
-    """Has it describe the whole first, as a client asks."""
+    """Serves the description of the whole first, in the order of a client's calls."""
     first, second = (
         table(half, fingerprint=f"{number:064x}")
         for number, half in enumerate(np.split(VALUES, 2), start=1)
@@ -501,7 +501,7 @@ def test_local_server_rejects_offline() -> None:
 
 
 def flip(path: Path, at: int) -> None:
-    """Changes a byte in place, and the time of the change, whatever the clock's step."""
+    """Changes a byte in place and the modification time, whatever the clock's resolution."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
@@ -763,7 +763,7 @@ def test_full_disk_stores_nothing_and_warns_once(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert files(folder) == []
     (record,) = caplog.records
-    assert "cannot keep what was fetched" in record.message
+    assert "cannot store what was fetched" in record.message
     get(cached)
     get(cached)
     assert len(server.requests) == 3
@@ -836,7 +836,7 @@ def test_cancelled_task_releases_lock(
     try_lock = attnbias.Cache.try_lock
 
     def slow(cache: attnbias.Cache, key: str) -> Any:
-        drafts.append(try_lock(cache, key))  # what is held here is not freed by chance
+        drafts.append(try_lock(cache, key))  # keep a reference: the collector must not free it
         locked.set()
         go_on.wait(60)
         return drafts[-1]
@@ -893,7 +893,7 @@ PLACES = {
     "draft": f"drafts/{KEY}.safetensors",
 }
 SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
-"""What is in the way of looking at a place."""
+"""Paths that prevent a look at a place."""
 HUGE = 64 << 30
 USE_AND_KEEP_HOUSE = """
 import resource, sys, attnbias
@@ -913,7 +913,7 @@ for folder in folders:
 
 
 def sparse(path: Path, *, head: int) -> None:
-    """A file that has no end, and what it begins with where it is a tensor."""
+    """Makes a file without end, which begins with `head` bytes of a tensor's."""
     path.write_bytes(head.to_bytes(8, "little"))
     os.truncate(path, HUGE)
 
@@ -921,7 +921,7 @@ def sparse(path: Path, *, head: int) -> None:
 def socket_at(path: Path) -> None:
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
         try:
-            os.chdir(path.parent)  # what a socket's path may have is little
+            os.chdir(path.parent)  # a socket's path must be short
             listening.bind(path.name)
         finally:
             os.chdir("/")
@@ -956,7 +956,7 @@ def test_planted_files_are_not_followed(server: FakeServer, tmp_path: Path, trap
     folders = [tmp_path / place for place in PLACES]
     for folder, place in zip(folders, PLACES, strict=True):
         with attnbias.Client(server.target, timeout=60, cache=folder) as client:
-            get(client)  # so that what is not in the way is there
+            get(client)  # so that the other files exist
         path = folder / PLACES[place]
         path.parent.mkdir(exist_ok=True)
         path.unlink(missing_ok=True)
@@ -1027,7 +1027,7 @@ def test_folder_writable_by_others_is_rejected(
     folder.mkdir()
     folder.chmod(mode)
     want = (
-        f": {folder}: got mode {mode:04o}, with which other users can write it; "
+        f": {folder}: got mode {mode:04o}, which lets other users write to it; "
         f"want 0700: chmod 700 {folder}"
     )
     with pytest.raises(ValueError, match=r"^cache: ") as refused:
@@ -1332,7 +1332,7 @@ def test_processes_share_one_mapping(real_target: str, folder: Path) -> None:
     finally:
         for holder in holders:
             holder.communicate(timeout=60)
-    # Also as other processes come and go, with which these share libraries.
+    # Also while other processes that share these libraries start and exit.
     assert 0.9 * size < (after - before) * 1024 < 1.2 * size
 
 

@@ -588,7 +588,7 @@ def test_progress_bar_on_terminal_of_any_size(
     with os.fdopen(terminal, "w") as stderr, contextlib.redirect_stderr(stderr):
         client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=True)
     shown = b""
-    with contextlib.suppress(OSError):  # after all that was written
+    with contextlib.suppress(OSError):  # after all writes
         while part := os.read(reader, 1 << 12):
             shown += part
     os.close(reader)

@@ -48,7 +48,7 @@ SWIN = {"depths": [1, 2], "num_heads": [2, 4], "image_size": 32, "patch_size": 4
 
 
 class Config:
-    """As transformers' are."""
+    """Like those of transformers."""
 
     def __init__(self, **fields: Any) -> None:
         self._fields = fields
@@ -97,7 +97,7 @@ def test_rejects_invalid_sources(tmp_path: Path) -> None:
 
 
 def test_rejects_files_that_are_not_regular(tmp_path: Path) -> None:
-    """A FIFO, which the writer would make end so that no reader of it waits forever."""
+    """A FIFO; the writer closes it, so that no reader waits forever."""
     os.mkfifo(tmp_path / "fifo")
     writer = threading.Thread(
         target=lambda: os.close(os.open(tmp_path / "fifo", os.O_WRONLY)), daemon=True
@@ -188,8 +188,8 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         (
             {"rope_scaling": {"type": "linear", "factor": 2.0, "fast": 32}},
             "rope_scaling.fast: got 32, want a word of rope_type 'linear', or one that is ignored. "
-            "attnbias.attach(model, client, max_length=...) takes the numbers of the model's "
-            "module; or ask for Rotary(head_dim=..., inverse_frequencies=",
+            "attnbias.attach(model, client, max_length=...) uses the numbers of the model's "
+            "module; or request Rotary(head_dim=..., inverse_frequencies=",
         ),
         (
             {"rope_scaling": {"type": "linear", "factr": 2.0}},
@@ -214,9 +214,9 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         ({"head_dim": 16.0}, "head_dim: got 16.0, want an integer of at least 1"),
         (
             {"partial_rotary_factor": 0.5},
-            "partial_rotary_factor: got 0.5, want 1: this model turns all columns",
+            "partial_rotary_factor: got 0.5, want 1: this model rotates all columns",
         ),
-        ({"alibi": True}, "alibi: got True, want no such field: what it does to positions"),
+        ({"alibi": True}, "alibi: got True, want no such field: its effect on positions"),
         (
             {"position_embedding_type": "rope2"},
             "position_embedding_type: got 'rope2', want no such",
@@ -465,11 +465,11 @@ def test_bert_relative_position_types() -> None:
                 "use_absolute_position_embeddings": True,
                 "image_size": [32, 64],
             },
-            "image_size: got [32, 64], want one whose patches make a square",
+            "image_size: got [32, 64], want one whose patches form a square",
         ),
         (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},
-            "image_size: got 8, want one of which stage 2 has something left",
+            "image_size: got 8, want one from which stage 2 still has pixels",
         ),
         ({"model_type": "gptj", "rotary_dim": None}, "rotary_dim: got None, want an integer"),
         ({"model_type": "gemma3", "vision_config": 3}, "vision_config: got 3, want a dict"),
@@ -519,7 +519,7 @@ def test_invalid_sizes_are_rejected(config: Any, says: str) -> None:
 def test_head_and_layer_counts_are_bounded(
     model_type: str, name: str, more: dict[str, Any]
 ) -> None:
-    """None of them is listed before it is known to be few."""
+    """Lists none of them until their number is known to be small."""
     says = rf"^{name}: got 1{'0' * 30}, want an integer of at most 65536$"
     with pytest.raises(ValueError, match=says):
         from_config({"model_type": model_type, name: 10**30, **more})

@@ -39,7 +39,7 @@ SPEC = encodings_pb2.TensorSpec(
 
 
 def load_structure(path: Path) -> Any:
-    """A structure of any kind, out of a file that may hold other things."""
+    """Loads a structure of any kind from a file that may contain other tensors."""
     got = attnbias.load(path)
     assert isinstance(got, attnbias.Structure)
     return got
@@ -213,9 +213,7 @@ def test_unknown_suffix_and_missing_file_are_rejected(tmp_path: Path) -> None:
 def test_foreign_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": np.zeros((2, 2), "f4")}, path)
-    refused(
-        path, r"no metadata of attnbias; want what Client.save, attnbias.save or the tool wrote"
-    )
+    refused(path, r"no metadata of attnbias; want a file of Client.save, attnbias.save or the tool")
     save_file({"a": np.zeros(2), "b": np.zeros(2)}, path, {"attnbias.fingerprint": "f"})
     refused(path, "its tensors a, b are not an answer of attnbias")
     np.savez(tmp_path / "zip", a=np.zeros(2))
@@ -244,7 +242,7 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
         ("key_row", "query_length", str(1 << 63), "query_length: .* an integer of 64"),
         ("key_row", "key_length", "5", "lengths 4 of row, 5 of attnbias.key_length;"),
         ("key_row", "key_length", None, "attnbias.key_length: not among its metadata"),
-        ("block", "block.first_query", "4", "queries: got .* want a window"),
+        ("block", "block.first_query", "4", "queries: got .* want a non-empty window"),
         ("block", "block.query_stride", "2,two", "block.query_stride: got 'two', want an integer"),
         ("bordered", "border.class_key", "4", "class_key: got 4, want None or one of"),
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),
@@ -324,7 +322,7 @@ def test_damaged_files_are_rejected_or_consistent(
     name = data.draw(st.sampled_from(sorted(whole_files)))
     content = bytearray(whole_files[name])
     for _ in range(data.draw(st.integers(1, 3))):
-        # Most of what can go wrong is at the beginning.
+        # Most faults are at the beginning.
         at = data.draw(st.integers(0, min(600, len(content))) | st.integers(0, len(content)))
         kind = data.draw(st.sampled_from(["flip", "cut", "insert", "remove"]))
         if kind == "flip" and at < len(content):

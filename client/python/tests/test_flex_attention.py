@@ -37,7 +37,7 @@ def toeplitz() -> attnbias.Toeplitz:
 
 
 def masked(mask: attnbias.Mask, fill: float = -np.inf, *, first_query: int = 0) -> Any:
-    """Queries from position first_query on, keys from 0, and what is hidden, by numpy."""
+    """Queries from position first_query on, keys from 0, and masked pairs, by numpy."""
     bias = toeplitz()
     relative = np.arange(1 - LENGTH - first_query, LENGTH - first_query)
     least = -np.inf if mask.window_left is None else -mask.window_left
@@ -144,7 +144,7 @@ def causal() -> attnbias.Toeplitz:
 
 
 def windows() -> list[Any]:
-    """Every structure; of some a window whose score_mod has a place of its own."""
+    """Every structure; for some, also a window whose score_mod has its own position."""
     cut = {"queries": (1, LENGTH), "heads": (0, HEADS)}
     return [causal(), toeplitz().window(**cut), key_row(), bordered(), block(), block_with_border()]
 
@@ -296,7 +296,7 @@ def test_zero_block_size_is_rejected() -> None:
 def test_block_mask_of_unmasked_tensor_is_rejected(make: Any) -> None:
     bias = make()
     assert bias.mask is None
-    says = f"mask: this {type(bias).__name__} has none, want a Toeplitz that was asked for with"
+    says = f"mask: this {type(bias).__name__} has none, want a Toeplitz requested with"
     with pytest.raises(ValueError, match=says):
         bias.mask_mod()
     pytest.importorskip("torch")

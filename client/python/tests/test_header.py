@@ -41,7 +41,7 @@ def signed(kind: Any, header: Any) -> Any:
 
 
 def flips(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The message with each of its bits turned over, and in which byte."""
+    """Yields the message with each bit flipped in turn, and the byte of the bit."""
     for bit in range(8 * len(message)):
         damaged = bytearray(message)
         damaged[bit // 8] ^= 1 << bit % 8

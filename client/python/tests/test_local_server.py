@@ -199,7 +199,7 @@ def fork():
 def launch_and_fork(*arguments, **options):
     process = launch(*arguments, **options)
     threading.Thread(target=fork, daemon=True).start()
-    forked.wait(1)  # it is either now, or when start() lets it
+    forked.wait(1)  # it occurs now, or when start() permits it
     return process
 
 subprocess.Popen = launch_and_fork

@@ -57,7 +57,7 @@ def relative(queries: int, keys: int, extent: dict[str, Any]) -> Array:
 
 
 def seen(distance: Array, direction: str) -> Array:
-    """The pairs that a direction lets through, of key minus query."""
+    """Returns the visible pairs of a direction, by key minus query."""
     if direction == "left_to_right":
         return distance <= 0
     if direction == "right_to_left":
@@ -80,7 +80,7 @@ def bound(terms: int, queries: Array, vectors: Array) -> Array:
 
 
 def check(got: Array, queries: Array, vectors: Array, visible: Array, terms: int) -> None:
-    """Asserts that every seen logit is within its bound of the einsum, and no other shows."""
+    """Asserts that visible logits are within their bounds of the einsum, and others masked."""
     queries, vectors = queries.astype("f8"), vectors.astype("f8")
     want = np.einsum("hid,hijd->hij", queries, vectors)
     error = np.where(visible, abs(np.where(visible, got, 0) - want), 0)
@@ -405,7 +405,7 @@ class Scripted:
 
 
 class Counting:
-    """Rows that count how often they are made an array, as a GPU's would be copied."""
+    """Rows that count conversions to an array, each of which would copy a GPU's."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -453,7 +453,7 @@ def test_broken_call_is_resumed(
 
 
 def test_repeated_calls_are_bit_identical(real_client: attnbias.Client) -> None:
-    """Tiles are computed by several threads at once, which not every BLAS stands."""
+    """Several threads compute tiles concurrently, which not every BLAS supports."""
     rows, projection = random(HEADS, 200, DIM), random(HEADS * DIM, WIDTH, seed=2)
     term = attnbias.SinusoidalDistances(
         sinusoidal=attnbias.Sinusoidal(WIDTH, columns="sines_cosines"), projection=projection

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m attnbias``: what an export lets an offline client get, and what a folder has."""
+"""``python -m attnbias``: tensors that an export gives an offline client; folders' contents."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ASKED: dict[str, tuple[dict[str, Any], str, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tests/conformance/peers has what is exported for ``attach``."""
+    """tests/conformance/peers covers exports for ``attach``."""
     monkeypatch.setattr("attnbias._models.export.can_attach", lambda: False)
 
 
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def export(tmp_path: Path, folder: Path) -> Iterator[Callable[..., int]]:
-    """Exports a configuration from a server that ends with the test, or by its ``close()``."""
+    """Exports a configuration from a server that stops with the test, or by its ``close()``."""
     server = attnbias.LocalServer("--threads=1")
     server.start()
 
@@ -101,7 +101,7 @@ def test_exported_tensors_are_available_offline(
     assert export(config) == 0
     said = capsys.readouterr()
     assert said.err == (
-        "attnbias: torch and transformers are not installed: what attach asks for is left out\n"
+        "attnbias: torch and transformers are not installed: what attach requests is left out\n"
     )
     export.close()
     with attnbias.Client(cache=folder, offline=True) as client:
@@ -148,7 +148,7 @@ def test_encodings_without_table_are_skipped(
     assert export({"model_type": "gpt2"}) == 1
     said = capsys.readouterr()
     assert said.out == f"positions: {left_out}"
-    assert said.err.endswith("config: nothing that it has can be computed without a checkpoint\n")
+    assert said.err.endswith("config: nothing in it can be computed without a checkpoint\n")
 
 
 def test_cache_commands_list_verify_and_clear(
@@ -167,11 +167,11 @@ def test_cache_commands_list_verify_and_clear(
     assert rotary[5] == str(damaged.stat().st_size)
 
     assert main(["cache", "verify"]) == 0
-    assert capsys.readouterr().out == "2 tensors are whole\n"
+    assert capsys.readouterr().out == "2 tensors are intact\n"
     data = damaged.read_bytes()
     damaged.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert main(["cache", "verify"]) == 1
-    said = f"{damaged} was damaged, and is removed\n1 tensors are whole\n"
+    said = f"{damaged} was damaged and has been removed\n1 tensors are intact\n"
     assert capsys.readouterr().out == said
 
     assert main(["cache", "clear"]) == 0
@@ -181,7 +181,7 @@ def test_cache_commands_list_verify_and_clear(
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
     [
-        (["export", "--config", "C", "--max-length", "0"], 2, "--max-length: got '0', want an int"),
+        (["export", "--config", "C", "--max-length", "0"], 2, "got '0', want a positive int"),
         (["export", "--config", "C"], 2, "the following arguments are required: --max-length"),
         (
             ["export", "--config", "MISSING", "--max-length", "4"],
@@ -220,4 +220,4 @@ def test_unwritable_folder_is_an_error(
     folder.mkdir()
     (folder / "drafts").touch()  # where a folder should be
     assert export(ROTARY) == 1
-    assert capsys.readouterr().err.endswith(f"{folder}: what was fetched could not be kept in it\n")
+    assert capsys.readouterr().err.endswith(f"{folder}: cannot store what was fetched\n")

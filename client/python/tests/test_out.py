@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads in the caller's own memory, and refusals that name what does not fit."""
+"""Payloads in the caller's memory, and errors that name the mismatch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that go and come back, replicas that share the calls, peers that fall silent."""
+"""Servers that restart, replicas that share the calls, peers that fall silent."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_proxied_target_is_not_resolved(monkeypatch: pytest.MonkeyPatch, connect
 
 @contextlib.contextmanager
 def says(greeting: bytes) -> Iterator[str]:
-    """Runs a server that greets each client and closes."""
+    """Runs a server that sends a greeting to each client and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -306,11 +306,11 @@ def test_invalid_timeouts_are_rejected(
     server: FakeServer, timeout: float, connect: Connect
 ) -> None:
     for name in ("timeout", "connect_timeout"):
-        with pytest.raises(ValueError, match=rf"^{name}: got .*, want seconds, more than 0, or N"):
+        with pytest.raises(ValueError, match=rf"^{name}: got .*, want a positive number of sec"):
             connect(server.target, **{name: timeout})
     with (
         connect(server.target) as client,
-        pytest.raises(ValueError, match=r"timeout: got .*, want seconds"),
+        pytest.raises(ValueError, match=r"timeout: got .*, want a positive number"),
     ):
         client.info(timeout=timeout)
 
@@ -325,7 +325,7 @@ def test_unlimited_timeouts_are_accepted(timeout: float | None, connect: Connect
 
 
 def test_calls_are_balanced_across_replicas(connect: Connect) -> None:
-    """Also when one goes and comes back."""
+    """Also after a replica restarts."""
     port = free_port()
     with FakeServer() as stays, contextlib.ExitStack() as other:
         first = other.enter_context(FakeServer(port))
@@ -340,7 +340,7 @@ def test_calls_are_balanced_across_replicas(connect: Connect) -> None:
 
 
 def gets_calls(client: attnbias.Client, *servers: FakeServer) -> None:
-    """Calls until each has had its share; fails where one gets nothing."""
+    """Calls until each replica has had its share; fails if one gets none."""
     end = time.monotonic() + 20
     before = [server.describe_calls for server in servers]
     while time.monotonic() < end:
@@ -392,9 +392,9 @@ def test_loopback_bypasses_proxy(monkeypatch: pytest.MonkeyPatch, connect: Conne
 
 
 def test_unresponsive_peer_is_abandoned(connect: Connect) -> None:
-    """Its first connection swallows all after some bytes; nothing is closed."""
+    """Its first connection drops everything after some bytes and stays open."""
     times = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
-    keepalive = dict.fromkeys(times, 2000)  # a busy machine is silent for less
+    keepalive = dict.fromkeys(times, 2000)  # a busy machine pauses for less
     with (
         FakeServer() as server,
         CuttingProxy(server.target, swallow_after=[9000]) as proxy,

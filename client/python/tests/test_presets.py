@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets: constants, other names of fields, and errors that have these names."""
+"""Presets: constants, renamed fields, and errors with these names."""
 
 import copy
 import pickle

@@ -117,7 +117,7 @@ def test_workers_use_the_client(client: attnbias.Client, way: str, used: bool) -
 
 
 def in_fork(work: Callable[[], object]) -> int:
-    """The exit code of a forked process that does some work and exits as a script does."""
+    """Returns the exit code of a forked process that does some work and exits like a script."""
     child = os.fork()
     if child == 0:
         signal.alarm(30)  # one that hangs is killed
@@ -154,7 +154,7 @@ np.testing.assert_array_equal(got[0], compact.view(), strict=True)
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
 @pytest.mark.parametrize("support", ["1", None])
 def test_in_flight_calls_survive_forks(local: attnbias.LocalServer, support: str | None) -> None:
-    """With and without what gRPC itself does at a fork."""
+    """With and without gRPC's own fork support."""
     environment = dict(os.environ)
     if support is not None:
         environment["GRPC_ENABLE_FORK_SUPPORT"] = support
@@ -243,7 +243,7 @@ def test_wait_for_server_survives_forks(server: FakeServer) -> None:
 
 
 class Channel:
-    """Stands in for one of gRPC, and for its calls; notes what is done while a fork may begin."""
+    """Stands in for one of gRPC, and for its calls; records calls during which a fork may begin."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -286,7 +286,7 @@ def test_fork_waits_for_grpc_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nested_grpc_section_keeps_outer_one() -> None:
-    """As where a signal's handler closes a client whose call it interrupts."""
+    """Simulates a signal handler that closes the client whose call it interrupts."""
     thread = threading.get_ident()
     with forks.in_grpc():
         with forks.in_grpc():
@@ -331,7 +331,7 @@ assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
 
 def test_import_registers_no_hook_and_starts_no_thread() -> None:
     """Only numpy would start threads; the environment forbids it here."""
-    # Without what importing has set in this process.
+    # Without the variables that importing has set in this process.
     environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     environment["OPENBLAS_NUM_THREADS"] = "1"
     subprocess.run([sys.executable, "-c", IMPORT], env=environment, timeout=60, check=True)
@@ -345,7 +345,7 @@ client = attnbias.LocalServer().start()
 assert client.health()
 if os.fork() == 0:
     assert client.health()
-    sys.exit()  # unlike a worker of multiprocessing, this takes the interpreter down
+    sys.exit()  # unlike a worker of multiprocessing, this shuts the interpreter down
 print(os.waitstatus_to_exitcode(os.wait()[1]), client.health())
 """
 
@@ -382,7 +382,7 @@ def test_data_loader_workers_use_the_client(client: attnbias.Client, way: str) -
 
 
 def test_unreachable_server_is_reported_immediately() -> None:
-    """On the standard error of a script that knows nothing of logging."""
+    """On standard error of a script that does not configure logging."""
     script = "import attnbias; attnbias.Client('127.0.0.1:1', timeout=600).info()"
     with subprocess.Popen(
         [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True
@@ -394,7 +394,7 @@ def test_unreachable_server_is_reported_immediately() -> None:
         rest = process.stderr.read()
     assert first.startswith(
         "UNAVAILABLE: nothing answers at 127.0.0.1:1: is the server running? "
-        "attnbias.LocalServer() starts one, Client(target) asks another ("
+        "attnbias.LocalServer() starts one, Client(target) connects to another ("
     )
     assert "trying 127.0.0.1:1 again, for up to 10 s" in first
     assert rest == ""

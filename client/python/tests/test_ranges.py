@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large payload by ranges, over connections of their own."""
+"""A large payload in ranges, each over its own connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serves(payload: Payload) -> Step:
-    """Answers as an honest server does."""
+    """Answers as a correct server does."""
 
     def step(request: Request, context: Context) -> Iterator[bytes]:
         if request.expected_fingerprint not in ("", payload.header.fingerprint):
@@ -59,7 +59,7 @@ def serves(payload: Payload) -> Step:
 
 
 def at(offset: int, step: Step, otherwise: Step | None = None) -> Step:
-    """A step for the calls that begin at an offset, and what the others have."""
+    """A step for the calls that begin at an offset, and one for the others."""
     otherwise = otherwise or serves(PAYLOAD)
 
     def chosen(request: Request, context: Context) -> Iterator[bytes]:

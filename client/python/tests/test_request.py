@@ -324,7 +324,7 @@ def test_encodings_compare_and_hash_by_value() -> None:
 @pytest.mark.parametrize(
     ("encoding", "says"),
     [
-        ("alibi", "encoding: got 'alibi'; want an encoding, as attnbias.ALiBi"),
+        ("alibi", "encoding: got 'alibi'; want an encoding, such as attnbias.ALiBi"),
         (attnbias.ALiBi, "encoding: got the class ALiBi, not an instance; want"),
         (attnbias.ShawKeys, "encoding: got the class ShawKeys.*Client.logits takes"),
         (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, certificates and tokens, against servers that want them."""
+"""TLS, certificates and tokens, against servers that require them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pki(NamedTuple):
     clients: Authority
     """Of clients."""
     other: Authority
-    """Whom nobody trusts."""
+    """Signed by an untrusted authority."""
     server: Pair
     trainer: Pair
 
@@ -78,7 +78,7 @@ def replace(path: Path, new: bytes) -> None:
 
 
 def of_server(identity: Pair, clients: Path | None = None) -> grpc.ServerCredentials:
-    """TLS of a server that wants certificates of its clients where ``clients`` may sign them."""
+    """TLS of a server that requires client certificates signed by ``clients``, if given."""
     return grpc.ssl_server_credentials(
         [(identity.key.read_bytes(), identity.certificate.read_bytes())],
         root_certificates=clients.read_bytes() if clients else None,
@@ -176,7 +176,7 @@ def test_environment_supplies_missing_arguments(
         (("authorization", "Bearer a\n"), "metadata: got a value of 'authorization' that is not p"),
         (
             ("tenant", "ä"),
-            "metadata: got a value of 'tenant' that is not printable ASCII, want one",
+            "metadata: got a value of 'tenant' that is not printable ASCII, want p",
         ),
         (("tenant", b"a"), "metadata: got bytes for 'tenant', want str"),
         (("tenant-bin", "a"), "metadata: got str for 'tenant-bin', want bytes"),
@@ -206,7 +206,7 @@ def test_changed_token_file_is_reread(
         assert authorization() == "Bearer later"
         one, two = (record.getMessage() for record in caplog.records)
         assert one.startswith(f"token: got '{token_file}', which does not hold a token; want vis")
-        assert two.startswith(f"token: cannot read '{token_file}': No such file or directory; th")
+        assert two.startswith(f"token: cannot read '{token_file}': No such file or directory; k")
         replace(token_file, b"last")
         assert authorization() == "Bearer last"
     assert len({caller.peer for caller in server.callers}) == 1
@@ -241,7 +241,7 @@ def test_next_call_uses_the_new_certificate(
         assert client.health()
         assert server.callers[-1].certificate_name == "trainer"
         (record,) = caplog.records
-        assert record.getMessage().startswith(f"tls.key: got '{own.key}', want the PEM file, not")
+        assert record.getMessage().startswith(f"tls.key: got '{own.key}', want the unencrypted PEM")
         replace(own.key, renewed.key.read_bytes())
         assert client.health()
         assert server.callers[-1].certificate_name == "renewed"
@@ -270,7 +270,7 @@ def test_replaced_authority_is_trusted(
 
 
 def whoever_serves(wire: Connection, identity: Pair, clients_ca: Path) -> None:
-    """Serves in a process of its own, and reports callers on request."""
+    """Serves in a separate process, and reports callers on request."""
     with FakeServer(credentials=of_server(identity, clients_ca)) as server:
         wire.send(server.target)
         wire.recv()
@@ -343,13 +343,13 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             (
                 tls,
                 Tls(ca=pki.other.certificate),
-                "has a certificate that is not trusted here: pass its authority's, as "
-                "tls=attnbias.Tls(ca=FILE)",
+                "has a certificate that is not trusted here: pass the certificate of "
+                "its CA as tls=attnbias.Tls(ca=FILE)",
             ),
             (
                 elsewhere,
                 trusting,
-                "has a certificate for another name: ask it by one of its names, or pass one as "
+                "has a certificate for another name: connect by one of its names, or pass one as "
                 "tls=attnbias.Tls(server_name=NAME)",
             ),
             (late, trusting, "has a certificate that has expired"),
@@ -391,8 +391,7 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             grpc.StatusCode.PERMISSION_DENIED,
             attnbias.PermissionDeniedError,
             "abc",
-            "denied permission: ask its operator, or call with another token or "
-            "certificate (as planned)",
+            "denied permission: ask its operator, or use another token or certificate (as planned)",
         ),
     ],
 )
@@ -410,7 +409,7 @@ def test_authentication_errors_suggest_a_fix(
 def test_token_requires_tls_beyond_loopback(
     pki: Pki, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    want = "^token: got one for host:50051, which is not on this machine, in plaintext .* tls=True"
+    want = "^token: got one for host:50051, which is not on this machine, without TLS, .* tls=True"
     with pytest.raises(ValueError, match=want):
         attnbias.Client("host", token="abc")
     attnbias.Client("host", token="abc", tls=Tls(ca=pki.authority.certificate))
@@ -429,7 +428,7 @@ def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Conne
     lock = f"openssl pkey -in {key} -aes128 -passout pass:abcd -out {locked}"
     subprocess.run(lock.split(), check=True)
     stranger = pki.other.sign("stranger").key
-    certificates, fits = "a PEM file with certificates", "the PEM file, not encrypted, of the key"
+    certificates, fits = "a PEM file with certificates", "the unencrypted PEM file of the key"
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"tls": 1}, TypeError, "tls: got an object of int; want True, False or attnbias.Tls("),
         ({"tls": Tls(ca=5)}, TypeError, "tls.ca: got an object of int; want a PEM file"),  # type: ignore[arg-type]
@@ -469,18 +468,18 @@ def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Conne
         (
             {"token": "two words"},
             ValueError,
-            "token: got text that is not a token; want visible ch",
+            "token: got text that is not a token; want visible ASCII",
         ),
         (
             {"token": text},
             ValueError,
-            f"token: got '{text}', which does not hold a token; want visible characters of ASCII",
+            f"token: got '{text}', which does not hold a token; want visible ASCII characters",
         ),
         ({"token": Path("/no")}, ValueError, "token: cannot read '/no': No such file or directory"),
         (
             {"token": "abc", "metadata": [("Authorization", "Bearer abc")]},
             ValueError,
-            "token: got one together with 'authorization' in metadata; want one of the two",
+            "token: given together with 'authorization' in metadata; want one of the two",
         ),
     ]
     for options, kind, says in cases:

@@ -2,7 +2,7 @@
 """The shards of each rank: by rank and layout, on torch's meshes, on JAX's shardings.
 
 The oracles are numpy's indexing of the dense array, the owner of each token, torch's own
-``distribute_tensor``, and JAX's own idea of what lies on which device.
+``distribute_tensor``, and JAX's own map of shards to devices.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS = ("toeplitz", "vectors", "key_row", "block", "block with border", "border
 
 
 def owner(token: int, length: int, world_size: int, layout: Layout) -> int:
-    """The rank that holds a token, as the papers have it."""
+    """Returns the rank that holds a token, as the papers define it."""
     if layout == "striped":
         return token % world_size
     if layout == "contiguous":
@@ -106,7 +106,7 @@ def test_invalid_shard_arguments_are_rejected(
 
 
 def make(kind: str, heads: int | None, queries: int, dtype: Any) -> attnbias.Structure:
-    """A square one, all numbers different as far as the type goes."""
+    """A square structure; all numbers differ as far as the type allows."""
     outer = () if heads is None else (heads,)
 
     def numbers(*shape: int) -> Array:
@@ -140,7 +140,7 @@ def same(got: Any, wanted: Any) -> None:
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[attnbias.Structure, int]:
-    """A structure, and a number of ranks over which every layout can have it."""
+    """A structure, and a number of ranks that every layout supports for it."""
     world_size = draw(st.integers(1, 4))
     queries = 2 * world_size * draw(st.integers(1, 3))
     kind = draw(st.sampled_from(KINDS))
@@ -161,7 +161,7 @@ every_layout = st.sampled_from(LAYOUTS)
 def test_shards_reassemble_the_whole(
     group: tuple[attnbias.Structure, int], queries: Layout, keys: Layout
 ) -> None:
-    """Each step of each rank of a ring holds what numpy's indexing gives, put together all."""
+    """Each step of each ring rank equals numpy's indexing; together they cover all."""
     bias, n = group
     dense = bias.dense()
     before: Any = (slice(None),) * (bias.ndim - 2 - bias.vectors)
@@ -296,12 +296,12 @@ def test_head_and_contiguous_shards_are_windows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "says"),
     [
-        ((0, 2), {}, ValueError, "shard: got none of heads, queries and keys, want one in a call"),
+        ((0, 2), {}, ValueError, "shard: got none of heads, queries and keys, want one per call"),
         (
             (0, 2),
             {"heads": True, "queries": "zigzag"},
             ValueError,
-            "shard: got heads and queries of heads, queries and keys, want one in a call",
+            "shard: got heads and queries of heads, queries and keys, want one per call",
         ),
         ((0, 2), {"heads": 8}, TypeError, "heads: got 8, want True or False"),
         ((0, 2), {"queries": "ring"}, ValueError, "queries: got 'ring', want one of 'contiguous'"),
@@ -379,12 +379,12 @@ def test_ring_shard_indices_out_of_range_are_rejected(indices: Any) -> None:
         attnbias.RingShard(bias, query_indices=np.array(indices, int))
 
 
-# ---- what is asked for, on torch's meshes and JAX's shardings
+# ---- requests on torch's meshes and JAX's shardings
 
 TABLE = np.random.default_rng(1).standard_normal((32, 6)).astype(np.float32)
 T5 = attnbias.T5(bidirectional=True, num_heads=6, table=TABLE)
 SWIN = attnbias.Swin((2, 4), num_heads=6, table=TABLE[:21])
-# Each with what it is asked for. Of the last, no length divides by 2 or 4.
+# Each with its request. In the last one, 2 and 4 divide no length.
 PAIRS: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
     (T5, {"query_length": 8, "key_length": 12, "alignment": "end"}),
     (
@@ -443,7 +443,7 @@ def dense_of(answer: Any) -> list[Array]:
 
 @contextlib.contextmanager
 def payloads() -> Iterator[list[int]]:
-    """The bytes of each payload that is fetched inside."""
+    """Records the bytes of each payload fetched inside the context."""
     fetched: list[int] = []
 
     def counted(info: attnbias.TensorInfo) -> Any:
@@ -480,7 +480,7 @@ def leave() -> None:
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
-    """Calls a function in each of four processes that are a group to torch."""
+    """Calls a function in each of four processes that form a torch process group."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     meeting = str(tmp_path_factory.mktemp("group") / "meeting")
@@ -497,12 +497,12 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., li
         def in_each(function: Any, *arguments: Any) -> list[Any]:
             calls = [rank.submit(function, *arguments) for rank in ranks]
             for call in as_completed(calls, timeout=120):
-                call.result()  # what failed first; others then wait for it in vain
+                call.result()  # the first failure; others then wait for it in vain
             return [call.result() for call in calls]
 
         yield in_each
         in_each(leave)
-        for rank in ranks:  # all at once, before the stack waits for each
+        for rank in ranks:  # all together, before the stack waits for each
             rank.shutdown(wait=False)
 
 
@@ -514,7 +514,7 @@ def bits(tensor: Any) -> bytes:
 
 
 def check_on_meshes(target: str, kind: str, cases: Any, shards: Any) -> int:
-    """All cases with all placements, against torch's own way from the whole to its shards."""
+    """All cases with all placements, against the shards that torch itself cuts from the whole."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.tensor import (  # noqa: PLC0415
         DTensor,
@@ -593,7 +593,7 @@ def test_each_process_fetches_only_its_shard(
 
 
 def gather_shards(target: str) -> int:
-    """Each rank's shards in every layout, brought together by torch, against the whole."""
+    """Each rank's shards in every layout, gathered by torch, against the whole."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -686,7 +686,7 @@ def own_memory(name: str) -> int:
 
 
 def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list[int], int]]:
-    """As one rank of many, of which torch makes believe.
+    """Runs as one of many ranks, in a group that torch simulates.
 
     Returns:
         For a dense answer, and for the compact one: bytes that this rank holds; what it fetched;
@@ -713,7 +713,7 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
             alibi, query_length=256, key_length=256, form="dense", **options
         )  # what is taken once
         for form in ("dense", None):
-            Path("/proc/self/clear_refs").write_text("5")  # the highest so far is what is used now
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is the current use
             before = own_memory("VmRSS")
             with payloads() as fetched:
                 tensor = client.get(alibi, **HUGE, form=form, **options)
@@ -774,7 +774,7 @@ def test_invalid_placements_are_rejected(group: Callable[..., list[Any]], real_t
     for seen in group(see_errors, real_target):
         wanted = [
             "ValueError: placements[1]: got Partial(sum), want Shard(dim) or Replicate(): "
-            "every number comes whole, in one piece",
+            "the server returns complete values, never partial sums",
             "ValueError: placements[1]: got Shard(dim=3) for a tensor of shape (6, 4, 4), want a "
             "dim in [-3, 3)",
             "ValueError: placements: got [Shard(dim=0)], want one for each of the mesh's 2 axes: "
@@ -809,7 +809,7 @@ def devices() -> Iterator[Callable[..., Any]]:
 
 
 def check_on_devices(target: str, kind: str, cases: Any, specs: Any) -> int:
-    """All cases with all specs: what lies on each device, by JAX's own word, and the whole."""
+    """All cases with all specs: the shard of each device as JAX reports it, and the whole."""
     import jax  # noqa: PLC0415
     from jax.sharding import NamedSharding, PartitionSpec  # noqa: PLC0415
 
@@ -848,7 +848,7 @@ SPECS = [("tp", "cp"), (None, "cp", "tp"), (("cp", "tp"),)]
 def test_jax_arrays_equal_the_whole(
     devices: Callable[..., Any], real_target: str, kind: str
 ) -> None:
-    # Each form that a server sends; what it cuts, the meshes of torch have shown.
+    # Each form that a server sends; torch's meshes cover the cuts.
     cases = [PAIRS[0], PAIRS[5], PAIRS[8], PAIRS[9]] if kind == "sync" else []
     cases.append(TABLES[-1])
     assert devices(check_on_devices, real_target, kind, cases, SPECS) > 2 * len(cases)
@@ -943,7 +943,7 @@ def see_a_wrong_sharding(target: str) -> str:
 
 
 def test_invalid_sharding_is_rejected(devices: Callable[..., Any], real_target: str) -> None:
-    wanted = "sharding: got str, want one of jax.sharding, as NamedSharding"
+    wanted = "sharding: got str, want one of jax.sharding, such as NamedSharding"
     assert devices(see_a_wrong_sharding, real_target) == wanted
 
 

@@ -117,7 +117,7 @@ def test_failed_call_is_cancelled_immediately(server: FakeServer, client: attnbi
     server.script = [step]
     with pytest.raises(attnbias.DataLossError) as caught:
         client.get(SINUSOIDAL, positions=5000)
-    # The error holds on to the call, as a user's does: its going is not what ends it.
+    # The error references the call, like a user's error: deleting it is not what ends the call.
     assert caught.value.__traceback__ is not None
     assert gone.wait(10)
 

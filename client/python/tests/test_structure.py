@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structures behave as the dense arrays that they stand for, with numpy as the oracle."""
+"""Structures behave like the dense arrays that they represent, with numpy as the oracle."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def border_of(border: Array, *, is_query: bool, is_key: bool) -> Any:
 
 
 def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: int) -> Any:
-    """A number, or a vector, as the definition of its structure has it."""
+    """Returns a number, or a vector, by the definition of its structure."""
     if isinstance(bias, attnbias.Toeplitz):
         return bias.diagonals[head][j - i + bias.query_length - 1]
     if isinstance(bias, attnbias.KeyRow):
@@ -95,7 +95,7 @@ def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: in
 
 
 def dense_of(bias: attnbias.Structure) -> Array:
-    """The dense array, pair by pair; nothing of what makes one in the package."""
+    """Returns the dense array, pair by pair, without the package's own code for it."""
     dense = np.empty(bias.shape, bias.dtype)
     end = -1 if bias.vectors else None
     for *head, i, j in np.ndindex(bias.shape[:end]):
@@ -104,7 +104,7 @@ def dense_of(bias: attnbias.Structure) -> Array:
 
 
 def assert_same(got: Any, want: Any) -> None:
-    """Values, type and shape; of what may be a structure, an array or a scalar."""
+    """Returns values, type and shape of a structure, an array or a scalar."""
     assert got.dtype == want.dtype
     assert got.shape == want.shape
     np.testing.assert_array_equal(np.asarray(got), want)
@@ -701,7 +701,7 @@ def test_jax_results_have_no_fingerprint(jax: Any) -> None:
 
 @pytest.mark.parametrize("first", ["attnbias", "jax"])
 def test_import_order_of_jax_does_not_matter(jax: Any, first: str) -> None:
-    """In a process of its own, where attnbias alone imports no JAX."""
+    """In a separate process, in which attnbias alone imports no JAX."""
     imports = {
         "attnbias": "import attnbias, sys; assert 'jax' not in sys.modules; import jax",
         "jax": "import jax; import attnbias",

@@ -65,7 +65,7 @@ def test_overlong_length_varint_is_read() -> None:
     ],
 )
 def test_broken_messages_are_data_loss(message: bytes) -> None:
-    with pytest.raises(DataLossError, match="message: it is not protobuf"):
+    with pytest.raises(DataLossError, match="message: not a valid protobuf message"):
         parse_chunk(message)
 
 
@@ -79,7 +79,7 @@ MESSAGES = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A message with some bytes changed, or put in, and its end perhaps cut off."""
+    """A message with some bytes changed or inserted, and perhaps truncated."""
     message = bytearray(draw(MESSAGES))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(message)))

@@ -38,19 +38,19 @@ bool HasCommonFrequencies(const v1::Rotary& spec) {
 absl::Status CheckColumns(const v1::Rotary& spec) {
   if (RotatingColumns(spec) < 2) {
     return Invalid("rotary.partial_rotary_factor: got ", spec.partial_rotary_factor(),
-                   ", want a number in (0, 1] that leaves at least 2 of ", spec.head_dim(),
+                   ", want a number in (0, 1] that rotates at least 2 of ", spec.head_dim(),
                    " columns");
   }
   if (!RaisesRopeTheta(spec) || RotatingColumns(spec) >= 4) {
     return absl::OkStatus();
   }
-  return Invalid("rotary.head_dim: got 2 columns that turn, want at least 4 ",
+  return Invalid("rotary.head_dim: got 2 rotated columns, want at least 4 ",
                  "with dynamic and ntk");
 }
 
 absl::Status CheckYarn(const v1::Rotary& spec) {
   if (spec.rope_theta() == 1) {
-    return Invalid("rotary.rope_theta: got 1, want more with yarn");
+    return Invalid("rotary.rope_theta: got 1, want more than 1 with yarn");
   }
   const v1::Yarn& own = spec.yarn();
   if (own.beta_fast() < own.beta_slow()) {
@@ -67,7 +67,7 @@ template <typename Numbers>
 absl::Status CheckNumbers(absl::string_view field, const Numbers& numbers, int64_t count) {
   if (numbers.size() == count) return absl::OkStatus();
   return Invalid("rotary.", field, ": got ", numbers.size(), " numbers, want ", count,
-                 ", one for each pair of columns that turns");
+                 ", one for each rotated pair of columns");
 }
 
 absl::Status CheckLongrope(const v1::Rotary& spec) {
@@ -95,7 +95,7 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   if (spec.pair_axis().empty()) {
     if (axes == 0 || pairs % axes == 0) return absl::OkStatus();
     return Invalid("rotary.axes: got ", axes, " axes, want a divisor of ", pairs,
-                   ", the pairs that turn, or pair_axis");
+                   ", the number of rotated pairs, or pair_axis");
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("pair_axis", spec.pair_axis(), pairs));
   for (int64_t pair = 0; pair < pairs; ++pair) {
@@ -105,8 +105,8 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   }
   for (int axis = 0; axis < axes; ++axis) {
     if (std::ranges::count(spec.pair_axis(), axis) > 0) continue;
-    return Invalid("rotary.pair_axis: got no pair of axis ", axis, ", want one of each of the ",
-                   axes, " axes");
+    return Invalid("rotary.pair_axis: got no pair of axis ", axis,
+                   ", want at least one of each of the ", axes, " axes");
   }
   return absl::OkStatus();
 }
@@ -167,7 +167,7 @@ absl::Status CheckAxes(const Rotation& rotation) {
   }
   if (RotatingPairs(spec) > 0) return absl::OkStatus();
   return Invalid("rotary.", spec.inverse_frequencies().empty() ? "axes" : "inverse_frequencies",
-                 ": got zeros alone, want at least one other frequency");
+                 ": got only zeros, want at least one nonzero frequency");
 }
 
 absl::Status CheckExtension(const v1::Rotary& spec) {
@@ -220,7 +220,7 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
 constexpr int64_t kCosLane = 0;
 constexpr int64_t kScaleLane = 2;
 
-// Size of the pieces in which rows are laid out. It fits a core's own cache.
+// Size of the pieces in which rows are laid out. It fits a core's private cache.
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 constexpr int64_t kMostPieceRows = 1024;
 

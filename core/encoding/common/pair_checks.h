@@ -29,7 +29,7 @@ absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path, const Message& pai
   if (pair.alignment() == v1::ALIGNMENT_START || pair.query_length() == pair.key_length()) {
     return 0;
   }
-  return Invalid(path, "alignment: not set, want START, END or a query_offset where query_length (",
+  return Invalid(path, "alignment: not set, want START, END or a query_offset if query_length (",
                  pair.query_length(), ") and key_length (", pair.key_length(), ") differ");
 }
 

@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
                    ", one for each of the axes");
   } else if (const int64_t sum = std::accumulate(dims.begin(), dims.end(), int64_t{0});
              sum != spec.dim()) {
-    return Invalid(encoding, ".axis_dims: got ", sum, " columns in all, want ", spec.dim(),
+    return Invalid(encoding, ".axis_dims: got ", sum, " columns in total, want ", spec.dim(),
                    " (dim)");
   }
   if (has_zeros) {

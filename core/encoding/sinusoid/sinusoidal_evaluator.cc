@@ -16,7 +16,7 @@
 namespace attnbias {
 namespace {
 
-// Rotations of a block take about 256 KiB, a quarter of a core's own cache.
+// Rotations of a block take about 256 KiB, a quarter of a core's private cache.
 constexpr int64_t kRotationCount = int64_t{1} << 14;
 constexpr int64_t kMinBlockRows = 4;
 constexpr int64_t kMaxBlockRows = 256;
@@ -365,7 +365,7 @@ class SinusoidalEvaluator final : public Evaluator {
   RotorRows rotations_;
 };
 
-// Size of the pieces in which rows of axes are joined. It fits a core's own cache.
+// Size of the pieces in which rows of axes are joined. It fits a core's private cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
 // Returns true if there is one axis that fills the row, in an order of kernels.

@@ -71,7 +71,7 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   if (dim > kMaxTupeDim || table.rows() < least || table.size() > kMaxNetworkNumbers) {
     return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim, ", want at least ",
                    least, ", of at most ", kMaxTupeDim, " and ", kMaxNetworkNumbers,
-                   " numbers in all");
+                   " numbers in total");
   }
   if (spec.num_heads() < 1 || dim % spec.num_heads() != 0) {
     return Invalid("tupe.num_heads: got ", spec.num_heads(),

@@ -15,7 +15,7 @@
 namespace attnbias {
 namespace {
 
-// Returns the relative positions that have a row of their own.
+// Returns the relative positions that have their own row.
 Range ReachOf(const v1::LearnedRelative& spec) {
   return {-(spec.symmetric() ? spec.right() : spec.left()), spec.right() + 1};
 }

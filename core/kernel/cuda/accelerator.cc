@@ -372,7 +372,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
   void* const open = backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
   if (open == nullptr) {
     return absl::UnavailableError(
-        absl::StrCat("no CUDA device: the CUDA backend is not here: ", dlerror()));
+        absl::StrCat("no CUDA device: the CUDA backend is not installed: ", dlerror()));
   }
   absl::StatusOr<std::unique_ptr<Device>> device;
   reinterpret_cast<OpenDeviceFunction*>(open)(&device);

@@ -125,7 +125,7 @@ class GuardedDevice {
 // its driver is too old, or the backend was not built.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
 
-// Entry point of the backend, which is a library of its own.
+// Entry point of the backend, which is a separate library.
 inline constexpr char kOpenCudaDevice[] = "attnbias_open_cuda_device";
 using OpenDeviceFunction = void(absl::StatusOr<std::unique_ptr<Device>>*);
 

@@ -54,13 +54,13 @@ absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(const v1::AbsoluteKeys& term, co
   if (!fits) {
     return WrongShape("absolute_keys.positions", table,
                       absl::StrCat("at least key_length (", request.key_length(),
-                                   ") rows, with no projection perhaps for each of ",
+                                   ") rows; without a projection optionally for each of ",
                                    request.num_heads(), " heads"));
   }
   if (!projection.has_value() && shape[rank - 1] != request.head_dim()) {
     return WrongShape(
         "absolute_keys.positions", table,
-        absl::StrCat("rows of head_dim (", request.head_dim(), ") where there is no projection"));
+        absl::StrCat("rows of head_dim (", request.head_dim(), ") without a projection"));
   }
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(table));
   TermComponent component = {.encoding = std::move(rows),

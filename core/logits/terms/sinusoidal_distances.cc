@@ -38,7 +38,7 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term, const v1::Logits
     return absl::OkStatus();
   }
   return Invalid("sinusoidal_distances.sinusoidal.dim: got ", term.sinusoidal().dim(),
-                 ", want head_dim (", request.head_dim(), ") where there is no projection");
+                 ", want head_dim (", request.head_dim(), ") without a projection");
 }
 
 // Vectors ascend by relative position, key - query, while a sinusoid's position is query - key. If
@@ -68,7 +68,7 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(const v1::SinusoidalDista
     const Range distances = DistancesIn(hull);
     if (distances.end - 1 > kMaxPosition) {
       return Invalid("query_offset: got ", query_offset,
-                     ", which makes distances of more than 2^40; want smaller ones, or a "
+                     ", which makes distances exceed 2^40; want a smaller one, or a "
                      "clamp_len");
     }
     const Range used = term.symmetric() ? distances : hull;

@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, con
       const auto write_name = [](std::string* text, const Part& part) { text->append(part.name); };
       return Invalid("outputs: got '", Shortened(name), "', want ",
                      absl::StrJoin(plan.parts(), " or ", write_name),
-                     ": this request has no other");
+                     ": this request has no other outputs");
     }
     outputs.push_back(*part);
   }
@@ -71,7 +71,7 @@ absl::Status CheckUnarySize(const std::vector<Part>& outputs) {
   for (const Part& part : outputs) bytes += part.size_bytes;
   if (bytes <= kMaxInferBytes) return absl::OkStatus();
   return Invalid("outputs: got ", bytes, " bytes, want at most ", kMaxInferBytes,
-                 " in one message; ask with ModelStreamInfer, or for less");
+                 " in one message; use ModelStreamInfer, or request less");
 }
 
 Piece Pieces::Take() {

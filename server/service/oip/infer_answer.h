@@ -60,7 +60,7 @@ grpc::ByteBuffer FrameInferResponse(const Model& model, const InferRequest& requ
                                     const Plan& plan, const std::vector<Part>& outputs,
                                     absl::Span<const Chunk> chunks);
 
-// Makes a ModelStreamInferResponse of one piece; `last` of its request.
+// Makes a ModelStreamInferResponse from one piece; `last` marks the last of its request.
 grpc::ByteBuffer FrameStreamResponse(const Model& model, const InferRequest& request,
                                      const Plan& plan, const Piece& piece, bool last,
                                      const Chunk& chunk);

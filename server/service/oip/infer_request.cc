@@ -80,7 +80,7 @@ std::string Wanted(const FieldDescriptor& field) {
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
     one = ShortNames(*field.enum_type());
   } else if (IsMessage(field)) {
-    one = absl::StrCat("a message ", field.message_type()->name(), " as JSON");
+    one = absl::StrCat("a message ", field.message_type()->name(), " in JSON");
   }
   return field.is_repeated() ? absl::StrCat("a JSON list, each ", one) : one;
 }
@@ -331,8 +331,8 @@ absl::StatusOr<std::string> ContentsOf(const InputTensor& input) {
                           (type != "FP32" && !contents.fp32_contents().empty()) ||
                           (type != "FP64" && !contents.fp64_contents().empty());
   if (has_others) {
-    return Invalid(input.name(), ".contents: got numbers of another type than ", Shortened(type),
-                   ", want its own, or raw_input_contents");
+    return Invalid(input.name(), ".contents: got numbers of a type other than ", Shortened(type),
+                   ", want that type, or raw_input_contents");
   }
   if (type == "FP32") return BytesIn(contents.fp32_contents());
   if (type == "FP64") return BytesIn(contents.fp64_contents());

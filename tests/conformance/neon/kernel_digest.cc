@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs every kernel set that this binary and CPU have on the same inputs, and
-// prints a digest of what each wrote: one line a set, "name digest". Equal
+// prints a digest of each one's output: one line a set, "name digest". Equal
 // digests are equal bits. Depends on the kernels alone, so that it can be
-// compiled for another machine than the one that builds.
+// cross-compiled.
 #include <array>
 #include <cstdio>
 #include <string_view>

@@ -430,7 +430,7 @@ def music_flamingo(client: attnbias.Client) -> None:
     config = hf.MusicFlamingoConfig(audio_token_id=5)
     module = MusicFlamingoRotaryEmbedding(config)
     windows, frames = 3, 750
-    # Times as the model makes them, of one sample of three windows.
+    # Times of one sample of three windows, computed as in the model.
     build = MusicFlamingoModel._build_audio_timestamps
     tokens = torch.full((1, windows * frames), 5)
     lengths = torch.full((windows,), frames)

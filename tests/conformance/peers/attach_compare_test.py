@@ -298,7 +298,7 @@ def test_modified_model_is_rejected(
     if served is client_of_tables or (model_type, change) == ("falcon", "forward"):
         return  # such a table is unknown to the server; such a method is not called
     if change == "network":  # which calls that of float32, where float64 is compared
-        assert "with code or attributes of its own, which fail where they are compared: " in refused
+        assert "with custom code or attributes, which fail when they are compared: " in refused
         return
     assert "; the largest difference is " in refused
     assert ", where the bound is " in refused
@@ -360,9 +360,7 @@ def test_overridden_forward_is_rejected(
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")
-    assert refused.endswith(
-        f" with a forward of its own, want that of {kind}, which is to be replaced"
-    )
+    assert refused.endswith(f" with its own forward, want that of {kind}, which is to be replaced")
 
 
 def test_server_with_other_values_is_rejected(

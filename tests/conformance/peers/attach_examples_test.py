@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of attach run, each with a server of its own."""
+"""The examples of attach run, each with its own server."""
 
 import subprocess
 import sys
@@ -13,11 +13,11 @@ SAID = {
     "alibi.py": [
         "transformer.build_alibi_tensor: ALiBi(",
         "transformer.build_mpt_alibi_tensor: ALiBi(",
-        "; 1536 bytes fetched, 0 no longer made",  # Falcon's, of bfloat16
+        "; 1536 bytes fetched, 0 no longer computed",  # Falcon's, of bfloat16
     ],
     "learned.py": [
         "transformer.wpe.weight: LearnedAbsolute(table='sha256:",
-        "; 49152 bytes fetched, 0 no longer made",
+        "; 49152 bytes fetched, 0 no longer computed",
         "changed: model: got transformer.wpe.weight, float32 [128, 96] of sha256:",
     ],
     "rotary.py": ["cosine of position 131071: "],
@@ -27,7 +27,7 @@ SAID = {
         "128 tokens, attached: logits of [1, 1, 1000]",
     ],
     "swin.py": ["blocks.0.attention.relative_position_bias.forward: 2028 bytes fetched, 28812 no"],
-    "t5.py": ["16380 bytes fetched, 167772160 no longer made"],
+    "t5.py": ["16380 bytes fetched, 167772160 no longer computed"],
 }
 
 

@@ -149,7 +149,7 @@ def test_modules_without_expected_attributes_are_rejected(
     for module in rotaries(model):
         change(module)
     before = state(model)
-    with pytest.raises(ValueError, match=r"^model: got .* with code or attributes of its own, "):
+    with pytest.raises(ValueError, match=r"^model: got .* with custom code or attributes, "):
         attached(client, model)
     assert state(model) == before
 

@@ -365,7 +365,7 @@ def test_model_reads_tables_from_cache(mounted: str, tmp_path: Path) -> None:
             assert_same(outputs(model, "bart"), want)
     for table in weights(model, "bart").values():
         assert str(folder) not in mapping_of(table)
-    want_it = pytest.raises(attnbias.NotFoundError, match="get it once with a client that has this")
+    want_it = pytest.raises(attnbias.NotFoundError, match="get it once with an online client that")
     with attnbias.Client(cache=folder, offline=True) as client, want_it:
         attnbias.attach(new_model("gpt2"), client, max_length=ROWS)
 
@@ -393,7 +393,7 @@ def test_whisper_decoder_table_falls_back_to_model(
         close(without)
         assert table.data_ptr() == memory
     assert str(decoder) == (
-        "model.decoder.embed_positions.weight: left as it is; neither server nor cache has "
+        "model.decoder.embed_positions.weight: left unchanged; neither server nor cache has "
         f"{decoder.encoding}"
     )
     with attnbias.attach(model, client_of_tables, max_length=ROWS) as attached:

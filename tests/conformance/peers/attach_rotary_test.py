@@ -262,7 +262,7 @@ def test_multimodal_gemma_3(client: attnbias.Client) -> None:
 
 
 def test_multimodal_qwen2_vl(client: attnbias.Client) -> None:
-    """Positions of an image differ between the axes, and its patches have two axes of their own."""
+    """Positions of an image differ between the axes, and its patches have two separate axes."""
     model = new_model("qwen2_vl")
     own = copy.deepcopy(model)
     ids = tokens(1, 40)
@@ -377,7 +377,7 @@ def test_position_without_row_is_rejected(client: attnbias.Client, model_type: s
         with pytest.raises(ValueError, match=r"max_length: .* attached with 16, and got 17 "):
             model(tokens(1, 17))
         least = 0 if model_type == "gptj" else -15
-        with pytest.raises(ValueError, match=f"position_ids: got -16, want positions from {least}"):
+        with pytest.raises(ValueError, match=f"got -16, want positions of at least {least}"):
             model(tokens(1, 2), position_ids=torch.tensor([[-16, 0]]))
 
 
@@ -442,9 +442,9 @@ def test_unsupported_attention_is_rejected(client: attnbias.Client) -> None:
     with pytest.raises(ValueError, match=r"^attention: ") as caught:
         attnbias.attach(new_model("llama"), client, max_length=4, attention="flex")
     assert str(caught.value) == (
-        'attention: got \'flex\', want "eager" or "sdpa" for LlamaForCausalLM; or what '
-        'transformers runs it with: model.set_attn_implementation("flex_attention"), and attach it '
-        "without attention"
+        'attention: got \'flex\', want "eager" or "sdpa" for LlamaForCausalLM; or the '
+        'one that transformers uses: model.set_attn_implementation("flex_attention"), and attach '
+        "it without attention"
     )
 
 

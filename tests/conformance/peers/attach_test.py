@@ -396,7 +396,7 @@ def test_report(client: attnbias.Client) -> None:
     assert str(first) == (
         "encoder.block.0.layer.0.SelfAttention.compute_bias: T5(bidirectional=True, "
         "num_buckets=32, max_distance=128, bucket_rule='float32_log'); "
-        "796 bytes fetched, 320000 no longer made"
+        "796 bytes fetched, 320000 no longer computed"
     )
 
 
@@ -491,8 +491,8 @@ def refusal(client: Any, model: Any, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("name", "options", "want"),
     [
-        ("t5", {"max_length": 0}, "max_length: got 0, want an integer from 1 on"),
-        ("t5", {"max_length": True}, "max_length: got True, want an integer from 1 on"),
+        ("t5", {"max_length": 0}, "max_length: got 0, want a positive integer"),
+        ("t5", {"max_length": True}, "max_length: got True, want a positive integer"),
         (
             "t5",
             {"attention": "flash"},
@@ -576,7 +576,7 @@ def test_replaced_layers_are_rejected(
 def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     roformer = transformers.RoFormerModel(transformers.RoFormerConfig(num_hidden_layers=1))
     want = "want one that attach takes, see docs/models.md"
-    by_hand = "Leave it as it is, or put what a Client gets in place by hand: docs/encodings.md"
+    by_hand = "Leave it unattached, or use what Client.get returns: docs/encodings.md"
     why = MODELS["roformer"].unattached
     assert (
         refusal(client, roformer) == f"model: got model_type 'roformer', {want}: {why}. {by_hand}"

@@ -226,7 +226,7 @@ def test_module_with_extra_parameters_computes_itself(client: attnbias.Client) -
 def test_inference_mode_weights_are_rejected(client: attnbias.Client) -> None:
     with torch.inference_mode():
         model = new_model("swin")
-    with pytest.raises(ValueError, match=r"^model: got weights made under torch\.inference_mode"):
+    with pytest.raises(ValueError, match=r"^model: got weights created under torch\.inference_"):
         attnbias.attach(model, client, max_length=64)
 
 

@@ -527,7 +527,7 @@ def test_unconvertible_format_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"")
     stderr = check_config(tmp_path).stderr
     assert f"got {name}, want model.safetensors" in stderr
-    assert "take the checkpoint in the format that transformers saves" in stderr
+    assert "use the checkpoint in the format that transformers saves" in stderr
 
 
 def test_unsupported_models_have_no_spec(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def extended(rope: Rope) -> Iterator[Words]:
 
 
 def with_sections(rope: Rope) -> Rope:
-    """With sections of its own if there are three axes."""
+    """With its own sections if there are three axes."""
     if ARRANGED.get(config_name(rope), {}).get("mrope_section", "").count(",") < 2:
         return rope
     pairs = len(inv_freq_of(rope, module_of(rope)))

@@ -134,5 +134,5 @@ def test_config_error_of_transformers_is_one_line(
     assert export({"model_type": "t5", "d_model": "wide"}, server, tmp_path) == 1
     path = tmp_path / "config.json"
     said = capsys.readouterr().err
-    assert said.startswith(f"attnbias: {path}: transformers does not take it: ")
+    assert said.startswith(f"attnbias: {path}: transformers does not accept it: ")
     assert said.count("\n") == 1

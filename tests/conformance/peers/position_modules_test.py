@@ -493,7 +493,7 @@ def test_documented_request_matches_module(client: attnbias.Client, name: str) -
     CASES[name](client)
 
 
-# Sines that other tests compare, by the names of what takes them.
+# Sines that other tests compare, by the names of their users.
 ELSEWHERE = re.compile(
     r"(Rotary|Ro[Pp][Ee]).*Embedding|^(ClvpSelfAttention|LightGluePositionalEncoder"
     r"|MLCDVisionModel|rotate_queries_or_keys)$"  # default_configs_test.py, advice_test.py

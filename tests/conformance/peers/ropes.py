@@ -150,7 +150,7 @@ def inv_freq_of(rope: Rope, module: Any) -> Array:
 
 
 def cos_and_sin(rope: Rope, module: Any, axes: list[list[int]]) -> Rows:
-    """[positions, columns], whatever further axes a module's answer has."""
+    """[positions, columns], without further axes that a module's answer may have."""
     positions = torch.tensor(axes)
     if is_axial(rope.words):
         positions = positions.T  # [positions, axes]

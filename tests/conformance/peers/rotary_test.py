@@ -38,7 +38,7 @@ import attnbias
 Array = npt.NDArray[Any]
 Parameters = dict[str, Any]
 
-# Rows of what is compared: every one of a short table, some far away.
+# Rows that are compared: every one of a short table, some far away.
 POSITIONS = [*range(700), 4095, 4096, 32767, 65535, 131071, 999999, 1048575]
 
 LONGROPE = {
@@ -144,7 +144,7 @@ def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
 # [YaRN's factor, cosines, sines that are more than 1 ulp apart].
 DIFFERENCES = Path(__file__).with_name("rotary_factor_differences.json")
 SECTION = [16, 24, 24]
-# Modules of their own: config, module, and what makes heads have 128 columns.
+# Modules that are not shared: config, module, and fields that give heads 128 columns.
 MODELS: dict[str, tuple[Any, Any, Parameters, Parameters]] = {
     "Llama": (LlamaConfig, LlamaRotaryEmbedding, {}, {}),
     "Mistral": (MistralConfig, MistralRotaryEmbedding, {}, {}),

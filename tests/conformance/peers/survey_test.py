@@ -112,7 +112,7 @@ def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
 
 
 def latents(lengths: list[int]) -> torch.Tensor:
-    """[batch, channels, (frames,) rows, columns] in patches of 2 by 2; all that matters is the
+    """[batch, channels, (frames,) rows, columns] in patches of 2 by 2; only one thing matters, the
     shape."""
     return torch.empty(1, 1, *lengths[:-2], 2 * lengths[-2], 2 * lengths[-1])
 
@@ -338,7 +338,7 @@ def of_qwens_text_and_image(module: Any, axes_dim: list[int], n: int, sides: lis
     return sines(table, max(n, *sides), theta=10000, axes_dim=axes_dim, n=n, **sized(sides))
 
 
-# CogVideoX at its own size, which is a whole grid, and below at others.
+# CogVideoX at its own size, which is a whole grid; other sizes follow.
 @case(
     ("get_3d_rotary_pos_embed of a whole grid", embeddings.get_3d_rotary_pos_embed),
     sizes=[(64, [3, 5, 7], "linspace"), (64, [3, 5, 7], "slice"), (64, [13, 30, 45], "linspace")],

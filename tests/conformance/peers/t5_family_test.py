@@ -61,7 +61,7 @@ def randomised(embedding: torch.nn.Embedding) -> torch.Tensor:
 
 
 def test_mpnet(client: attnbias.Client) -> None:
-    """Always bidirectional, and 128 whatever its configuration has."""
+    """Always bidirectional, and 128 in any configuration."""
     config = MPNetConfig(
         hidden_size=24, num_attention_heads=6, num_hidden_layers=1, intermediate_size=8
     )

@@ -17,7 +17,7 @@ from tests.support.server import PATIENCE, Server, cpu_seconds
 MIB = 1 << 20
 BUDGET = 64 * MIB
 PROCESS = 200 * MIB
-"""What docs/operations/size.md allows a process beside its budget."""
+"""Memory that docs/operations/size.md allows in addition to the budget."""
 
 RECOVERY_SECONDS = 10
 

@@ -25,7 +25,7 @@ from tests.support.contract import SERVICE, alibi, message, nested, spec
 
 MIB = 1 << 20
 LARGE = 8 * MIB - 64
-"""Bytes of what makes a message almost too large."""
+"""Bytes of a field that makes a message almost too large."""
 
 INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 GET, DESCRIBE, STREAM, LOGITS = (
@@ -49,7 +49,7 @@ class Calls:
     count: int | None = None
     """In all; None: without end."""
     connections: int = 1
-    """Each is a client's, with an address of its own."""
+    """Each belongs to one client, with its own address."""
     unsent: int = 0
     """Bytes at the end of the body that never come."""
     ends: bool = True
@@ -314,7 +314,7 @@ def endless_headers() -> Iterable[bytes]:
 
 
 def continued(field: bytes, block: bytes) -> Iterable[bytes]:
-    """A call with a header field of its own, whose headers never end."""
+    """A call with a distinct header field, whose headers never end."""
     yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + field)
     yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, block), 200)
 
@@ -383,7 +383,7 @@ def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how
 
 
 def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
-    """Keeps this many calls open, each on a connection of its own."""
+    """Keeps this many calls open, each on its own connection."""
     return Calls(what, path, body, at_once=number, connections=number)
 
 
@@ -460,7 +460,7 @@ MEMORY: dict[str, Calls | Flood] = {
     "settings": Flood("1.6 million settings, no answer read", many_settings),
     "half_frames": Flood("900 calls with half a frame of data", half_frame, connections=900),
 }
-"""What may cost memory."""
+"""Attacks on memory."""
 
 TIME: dict[str, Calls] = {
     "nothing": Calls("nothing", GET, sandwich, at_once=0),
@@ -482,7 +482,7 @@ TIME: dict[str, Calls] = {
     "yarn": kept_up(8, "DescribeTensor of YaRN of 65536 columns, 8 at once", DESCRIBE, yarn),
     "ties": kept_up(8, "GetTensor of resampled rows of ties, 8 at once", GET, ties),
 }
-"""What may take others' time."""
+"""Attacks on other clients' time."""
 
 UNWANTED: dict[str, Calls] = {
     f"{how}_{name}": replace(load, count=load.at_once, **change)

@@ -35,7 +35,7 @@ TIMEOUT = 90
 SLACK_SECONDS = 30  # for a process to begin and end, in addition to its call
 
 UNDISTURBED_SECONDS = 45
-"""What a stream would take by the link, so that none ends before its outage."""
+"""Duration of a stream over the link: none ends before its outage."""
 SECONDS_BEFORE = 2  # within which it arrives
 
 HEADS, LENGTH = 8, 1024

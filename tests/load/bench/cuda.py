@@ -38,7 +38,7 @@ def need_device() -> None:
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    del running  # those that are compared have flags of their own
+    del running  # the servers that are compared have their own flags
     rates = benchmark_rates("cuda_bench", repetitions)
     what = f"Dense expansion {HEADS}x{LENGTH}x{LENGTH}"
     for name, dtype in TYPES.items():

@@ -20,7 +20,7 @@ constexpr int64_t kLength = 4096;
 // Launches between two looks at the clock, so that waiting costs nothing.
 constexpr int kLaunches = 8;
 
-// The result of what works, or the end.
+// Returns the result, or exits on an error.
 template <typename T>
 T Need(absl::StatusOr<T> result) {
   if (result.ok()) return *std::move(result);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's client in a process of its own: `WAY ADDRESS`.
+"""Triton's client in a separate process: `WAY ADDRESS`.
 
 The ways are `infer` and `stream` of this project's server, `computed` and `ready` of Triton. For
 each line of input it fetches 128 MiB and prints the seconds that it took.

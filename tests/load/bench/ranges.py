@@ -19,7 +19,7 @@ from tests.support.toxiproxy import Link, toxiproxy
 
 STREAMS = 8
 WHAT = f"Dense stream of {DENSE_BYTES >> 30} GiB, Python client, {STREAMS} streams"
-DELAYS = [20, 80]  # milliseconds, of what comes back
+DELAYS = [20, 80]  # milliseconds, for answers
 OVER_ONE_STREAM, OVER_FLIGHT = 3.0, 2.0
 
 
@@ -31,7 +31,7 @@ class Processes:
         self.seconds: dict[str, list[float]] = {name: [] for name in pids}
         """Of processors."""
         self.cores: list[float] = []
-        """That all of them kept busy."""
+        """Time during which all of them were busy."""
 
     def doing(self, work: Callable[[], object]) -> None:
         before, start = self._used(), time.perf_counter()

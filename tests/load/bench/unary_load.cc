@@ -34,7 +34,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& target) {
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
-// A closed loop: each call that ends starts the next, until time is over.
+// A closed loop: each call that ends starts the next, until the time is up.
 class Load {
  public:
   Load(const std::string& target, std::string method, const std::string& request)

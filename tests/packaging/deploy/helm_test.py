@@ -375,7 +375,7 @@ def test_rollout_can_proceed(case: str) -> None:
 
 @pytest.fixture(scope="module")
 def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder in the place of the pod's /, with all that can be mounted there."""
+    """A folder in place of the pod's /, with everything that can be mounted there."""
     root = tmp_path_factory.mktemp("pod")
     settings, data = root / "etc" / "attnbias", root / "var" / "lib" / "attnbias"
     for folder in ("tls", "tls-client-ca", "tokens", "policy", "config"):

@@ -149,7 +149,7 @@ class Pod:
             try:
                 yield process
             finally:
-                # As a container's end ends all that runs in it.
+                # The end of a container also ends all its processes.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
 

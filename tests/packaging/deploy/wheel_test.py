@@ -192,5 +192,5 @@ def test_build_without_programs_fails(
         cwd=checkout,
     )
     assert done.returncode != 0
-    assert "published as wheels alone, for Linux on x86_64 and aarch64" in done.stderr
+    assert "published only as wheels, for Linux on x86_64 and aarch64" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ from tests.support.contract import DENSE, SERVICE, alibi, dense_alibi, message, 
 from tests.support.server import PATIENCE, Stub, eventually, hold_memory, refused
 from tests.support.traffic import Traffic
 
-LARGE = alibi(16, 2048, **DENSE)  # 256 MiB: more than what lies on the way to a client
+LARGE = alibi(16, 2048, **DENSE)  # 256 MiB: more than buffers on the way to a client hold
 
 
 def small(stub: Stub) -> bytes:

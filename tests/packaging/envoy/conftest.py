@@ -12,7 +12,7 @@ from tests.packaging.envoy.edge import Config, Edge, replicas_of
 
 
 class StartEdge(Protocol):
-    """Starts replicas with flags of their own, and Envoy with a changed configuration."""
+    """Starts replicas with different flags, and Envoy with a changed configuration."""
 
     def __call__(
         self, *flags: str, count: int = 2, change: Callable[[Config], None] = lambda _: None

@@ -29,7 +29,7 @@ Config = dict[str, Any]
 
 
 class Replicas:
-    """Servers at addresses of loopback of their own, one port, and one name for all of them."""
+    """Servers at different loopback addresses, with one port and one name for all."""
 
     def __init__(self, names: Names, stack: contextlib.ExitStack) -> None:
         self.names = names

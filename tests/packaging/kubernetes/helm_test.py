@@ -32,7 +32,7 @@ def helm(service: Service, *words: str | pathlib.Path) -> None:
 
 
 def put(service: Service, *words: str) -> None:
-    """Creates what `kubectl create` would, in the place of what is there."""
+    """Creates an object as `kubectl create` does, and replaces the existing one."""
     made = service.kubectl("create", *words, "--dry-run=client", "--output=json")
     service.cluster.kubectl("apply", "--filename=-", stdin=made)
 

@@ -10,7 +10,7 @@ from tests.support.image import BASE as DEBIAN
 from tests.support.image import buildah_in, root_mount
 
 PAUSE = "localhost/pause:1"
-"""What holds a pod's namespaces."""
+"""Image of the container that holds a pod's namespaces."""
 
 
 def deployed() -> str:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests of this folder inside a network, mounts and processes of their own, which all
+# Runs the tests of this folder inside separate network, mount and process namespaces, which all
 # that they start shares and which end with them. Needs root.
 #
 #   tests/packaging/kubernetes/run.sh IMAGES [ARGUMENT of pytest…] # IMAGES: as images.py saved them
@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 ((EUID == 0)) || { echo "run.sh: needs root" >&2 && exit 1; }
 group=attnbias-kubernetes
 
-# A control group in each hierarchy, with all that the one above it has to give.
+# A control group in each hierarchy, with all controllers of its parent.
 make_group() {
   local root above file
   for root in "${roots[@]}"; do
@@ -32,12 +32,12 @@ clean() {
   rm -rf --one-file-system "$KUBERNETES_FOLDER"
 }
 
-# As the first process of its namespace: it reaps what containers leave behind.
+# The first process of its namespace: it reaps orphans of containers.
 inside() {
   local folder setting names
   # The kubelet wants mounts that containers share; these are shared with no other machine.
   mount --make-rshared /
-  # Files written there end with this run, too, whatever the flags of programs.
+  # Files written there end with this run, too, for any flags of programs.
   for folder in /run /var/lib /var/log; do
     mount -t tmpfs tmpfs "$folder"
   done

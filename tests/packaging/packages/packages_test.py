@@ -39,7 +39,7 @@ ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", 
 # The exposure that systemd computes for the unit, in tenths; currently this value.
 MOST_EXPOSED = 16
 SECONDS = 60
-# Folders whose content changes by itself.
+# Folders whose content changes on its own.
 PASSING = (
     *("/dev", "/proc", "/sys", "/run", "/tmp"),
     *("/var/cache", "/var/log", "/var/lib/dpkg", "/var/lib/systemd/timers"),
@@ -83,7 +83,7 @@ def tool(*arguments: str) -> list[str]:
 
 
 class Machine:
-    """A running machine; its processes have namespaces of their own, and no network."""
+    """A running machine; its processes have their own namespaces, and no network."""
 
     def __init__(self, folder: pathlib.Path, place: Place, first_process: int) -> None:
         self.folder = folder
@@ -137,7 +137,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
     nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"]
     nspawn += ["--console=read-only", "--boot", f"--directory={folder}"]
     nspawn += [f"--bind-ro={path}" for path in (BUILT, EXAMPLE.parent, CONSUMER)]
-    # Its systemd needs this, whatever control groups are here.
+    # Its systemd needs this, regardless of this machine's control groups.
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     with subprocess.Popen(nspawn, env=environment, stdin=subprocess.DEVNULL) as container:
         try:

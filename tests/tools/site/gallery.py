@@ -236,7 +236,7 @@ def field_at(message: Any, path: str) -> tuple[Any, Any]:
 
 
 def json_text(value: Any, margin: str = "") -> str:
-    """Writes JSON with what fits on one line there."""
+    """Writes JSON; keeps on one line whatever fits there."""
     text = json.dumps(value)
     inner = margin + "  "
     if len(margin + text) < WIDTH:
@@ -286,7 +286,7 @@ def go_name(name: str) -> str:
 
 
 def go_list(parts: list[str]) -> str:
-    """Joins parts of a literal, with what does not fit on one line on several."""
+    """Joins parts of a literal, over several lines if one is too short."""
     text = ", ".join(parts)
     return text if len(text) < WIDTH - 20 else "\n" + "".join(f"{part},\n" for part in parts)
 

@@ -159,7 +159,7 @@ TEST_F(Checkpoint, DoesNotFollowPathsOutOfFolder) {
                                    std::string("./shard.safetensors"), std::string()}) {
     index(shard);
     EXPECT_THAT(load(), IsInvalidWith(absl::StrCat("weight_map: ", tensor, ": got \"", shard,
-                                                   "\", want a file's name")));
+                                                   "\", want a file name")));
   }
   index("..");
   EXPECT_THAT(load(), IsInvalidWith("got a folder, want"));
@@ -202,7 +202,7 @@ TEST_F(Checkpoint, OpensOnlyNeededShardsOfIndex) {
 }
 
 // Tensors as transformers 5.23 saves them (save_pretrained of a tiny model of
-// each type), with what a task's head puts in front.
+// each type), with the prefix that a task's head adds.
 struct Saved {
   std::string name;
   std::string model_type;
@@ -670,7 +670,7 @@ TEST_F(CheckpointSpec, ContradictingConfigIsNamed) {
         absl::StrCat(R"({"model_type":"roberta","pad_token_id":)", padding, ",", sizes, "}"), bert,
         absl::StrCat("config.json: pad_token_id: got ", padding, ", want an integer in [-1, 7]"));
   }
-  // The product of what is allowed does not overflow.
+  // The product of the largest allowed values does not overflow.
   expect(R"({"model_type":"vit","image_size":1073741824,"patch_size":1})",
          {Tensor("embeddings.position_embeddings", {1, 5, 8})},
          "want [1, 1152921504606846977, 768]");
@@ -690,7 +690,7 @@ TEST_F(Checkpoint, ErrorsNameFileAndField) {
   EXPECT_THAT(Load(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("model.safetensors.index.json")));
   WriteFile(folder_ / "model.safetensors.index.json", R"({"weight_map":{"x":"../x.safetensors"}})");
-  EXPECT_THAT(Load(), IsInvalidWith("x: got \"../x.safetensors\", want a file's"));
+  EXPECT_THAT(Load(), IsInvalidWith("x: got \"../x.safetensors\", want a file name"));
   WriteModel({Tensor("shared.weight", {1})});
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("none of the tensors that a t5"),

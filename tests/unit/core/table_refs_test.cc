@@ -42,7 +42,7 @@ TEST(TableRefs, RejectInlineTablesAboveTheLimit) {
       std::string(kMaxInlineTableBytes + 1, '\0'));
   EXPECT_THAT(TakeTables(TableSet(), spec),
               IsInvalid("t5.table.inline_table.data: got 2097153 bytes, want at "
-                        "most 2097152 in a request; a larger table is mounted "
+                        "most 2097152 in a request; mount larger tables "
                         "(--tables)"));
 }
 
@@ -94,7 +94,7 @@ TEST(TableRefs, FindMountedTablesByNameAndByDigest) {
   EXPECT_THAT(Taken("name: 'dec'", *tables),
               StatusIs(absl::StatusCode::kNotFound,
                        "t5.table.name: got 'dec', want the name of a mounted "
-                       "table; ListTables has them"));
+                       "table; ListTables lists them"));
   EXPECT_THAT(
       Taken("name: 'row'", *tables->Under({"e"})),
       StatusIs(absl::StatusCode::kPermissionDenied, StartsWith("t5.table.name: got 'row'")));

@@ -336,7 +336,7 @@ TEST(Client, NamesInvalidOption) {
   for (const char* const value : {"Bearer a\n", "\xC3\xA4"}) {
     EXPECT_EQ(message({.metadata = {{"authorization", value}}}),
               "metadata: got a value of \"authorization\" that is not "
-              "printable ASCII, want one that is, or a key that ends in "
+              "printable ASCII, want printable ASCII, or a key that ends in "
               "\"-bin\"");
     EXPECT_EQ(message({.metadata = {{"a-bin", value}}}), "");
   }

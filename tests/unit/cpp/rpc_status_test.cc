@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Unreached{"DNS resolution failed for host:1: C-ares status is not "
                               "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "
                               "name not found",
-                              "host:1 is not found: is the name right?"}));
+                              "host:1 cannot be resolved: is the name right?"}));
 
 TEST(FromRpc, DeadlineErrorStatesTheTimeout) {
   const absl::Status status = FromRpc(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline"),

@@ -127,8 +127,8 @@ TEST_F(SecurityTest, ServerNameCanBeOverridden) {
   FakeServer server(Tls(authority_.Sign("server", "DNS:attnbias.example")));
   TlsOptions tls = Trusting();
   EXPECT_THAT(Failure({.target = server.target(), .tls = tls}),
-              StartsWith(server.target() + " has a certificate for another name: ask it by one "
-                                           "of its names, or set tls.server_name ("));
+              StartsWith(server.target() + " has a certificate for another name: connect by one of "
+                                           "its names, or set tls.server_name ("));
   tls.server_name = "attnbias.example";
   const Client client = Make({.target = server.target(), .tls = tls});
   EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
@@ -267,14 +267,14 @@ TEST_F(SecurityTest, AuthenticationErrorsSuggestAFix) {
   EXPECT_EQ(message({.target = target}, grpc::StatusCode::PERMISSION_DENIED),
             target +
                 " denied permission: ask its operator, or "
-                "call with another token or certificate (no)");
+                "use another token or certificate (no)");
 }
 
 TEST_F(SecurityTest, TokenRequiresTlsBeyondLoopback) {
   const auto status = [](const ClientOptions& options) { return Client::Create(options).status(); };
   EXPECT_EQ(status({.target = "attnbias.example", .token = "abc"}),
             absl::InvalidArgumentError("token: got one for attnbias.example:50051, which is not on "
-                                       "this machine, in plaintext that others could read: set "
+                                       "this machine, without TLS, so others could read it: set "
                                        "tls"));
   setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
   EXPECT_THAT(std::string(status({.target = "ipv4:127.0.0.1,10.0.0.1"}).message()),
@@ -302,7 +302,7 @@ TEST_F(SecurityTest, NamesInvalidOption) {
   for (const std::string& wrong : {text, Path("other-key.pem"), cert}) {
     EXPECT_EQ(message({.tls = TlsOptions{.cert_file = cert, .key_file = wrong}}),
               "tls.key_file: got \"" + wrong +
-                  "\", want the PEM file, not encrypted, of the key of \"" + cert + "\"");
+                  "\", want the unencrypted PEM file of the key of \"" + cert + "\"");
   }
   EXPECT_EQ(message({.tls = TlsOptions{.cert_file = cert}}),
             "tls.cert_file: got \"" + cert + "\", want tls.key_file with it");
@@ -319,19 +319,19 @@ TEST_F(SecurityTest, NamesInvalidOption) {
   Replace("token", "two words");
   options.token_file = Path("token");
   EXPECT_EQ(message(options), "token_file: got \"" + Path("token") +
-                                  "\", which does not hold a token; want visible characters of "
-                                  "ASCII, without spaces");
+                                  "\", which does not hold a token; want visible ASCII characters, "
+                                  "without spaces");
   options.token = "abc";
-  EXPECT_EQ(message(options), "token: got one together with token_file, want one of the two");
+  EXPECT_EQ(message(options), "token: given together with token_file, want one of the two");
   options = plain;
   options.token = "two words";
   EXPECT_EQ(message(options),
-            "token: got text that is not a token; want visible characters of "
-            "ASCII, without spaces");
+            "token: got text that is not a token; want visible ASCII characters, "
+            "without spaces");
   options.token = "abc";
   options.metadata = {{"authorization", "Bearer abc"}};
   EXPECT_EQ(message(options),
-            "token: got one together with \"authorization\" in metadata, want one of "
+            "token: given together with \"authorization\" in metadata, want one of "
             "the two");
 }
 

@@ -109,7 +109,7 @@ TEST_F(TableFileTest, RejectsBrokenNpy) {
   const std::string whole = NpyF32("(2, 3)", kSixFloats);
   EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 9)), HasSubstr("too short"));
   EXPECT_THAT(ErrorOf("a.npy", "X" + whole), HasSubstr("magic number"));
-  EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 60)), HasSubstr("its header claims 118 bytes"));
+  EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 60)), HasSubstr("its header declares 118 bytes"));
   EXPECT_EQ(ErrorOf("a.npy", whole.substr(0, whole.size() - 1)),
             "got 23 bytes of data, want 24 for shape [2, 3]");
   EXPECT_EQ(ErrorOf("a.npy", whole + "x"), "got 25 bytes of data, want 24 for shape [2, 3]");
@@ -117,14 +117,14 @@ TEST_F(TableFileTest, RejectsBrokenNpy) {
   version3[6] = 3;
   EXPECT_THAT(ErrorOf("a.npy", version3), HasSubstr("its version is 3"));
   std::string huge2("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12);
-  EXPECT_THAT(ErrorOf("a.npy", huge2 + whole), HasSubstr("its header claims 4294967295 bytes"));
+  EXPECT_THAT(ErrorOf("a.npy", huge2 + whole), HasSubstr("its header declares 4294967295 bytes"));
 }
 
 TEST_F(TableFileTest, RejectsUnsupportedNpy) {
   EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': '<f4', 'fortran_order': True, 'shape': "
                                    "(2, 3), }",
                                    kSixFloats)),
-              HasSubstr("order: got Fortran's, want C's"));
+              HasSubstr("order: got Fortran order, want C order"));
   EXPECT_EQ(ErrorOf("a.npy", Npy("{'descr': '>f4', 'fortran_order': False, 'shape': "
                                  "(2, 3), }",
                                  kSixFloats)),
@@ -147,8 +147,8 @@ TEST_F(TableFileTest, RejectsUnsupportedNpy) {
   EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': '<f4', 'shape': (1,)}", "")),
               HasSubstr("no fortran_order"));
   EXPECT_EQ(ErrorOf("a.npy", NpyF32("(1024, 513)", std::string(size_t{1024} * 513 * 4, 'x'))),
-            "got a tensor of 2101248 bytes, want at most 2097152 in a request; a "
-            "larger one is mounted by the server (--tables)");
+            "got a tensor of 2101248 bytes, want at most 2097152 in a request; have "
+            "the server mount larger ones (--tables)");
 }
 
 TEST_F(TableFileTest, ReadsATensorByName) {
@@ -201,7 +201,7 @@ TEST_F(TableFileTest, RejectsLargeSafetensorsTable) {
                                                       R"("data_offsets":[0,2101248]}})",
                                                       std::string(2101248, 'x'))),
             "got a tensor of 2101248 bytes, want at most 2097152 in a "
-            "request; a larger one is mounted by the server (--tables)");
+            "request; have the server mount larger ones (--tables)");
 }
 
 TEST_F(TableFileTest, NamesMissingFile) {

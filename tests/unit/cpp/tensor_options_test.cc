@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"MissingArgumentOfAPreset", "detr_sinusoidal height=3",
                 "detr_sinusoidal.width: not set, want it"},
         Mistake{"TwoKinds", "sinusoidal ladder.base=2 ladder.timescales.min=3",
-                "sinusoidal.ladder.timescales: got it together with base, want one of "
+                "sinusoidal.ladder.timescales: given together with base, want one of "
                 "the two"},
         Mistake{"NestedField", "sinusoidal axes.0.ladder.bas=2",
                 "sinusoidal.axes.0.ladder.bas: no such field, want one of "
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "shaw.table_layout: got \"rows\", want one of buckets_heads, "
                 "heads_buckets"},
         Mistake{"TwoTables", "learned_relative scalars=name:w vectors_layout=buckets_heads",
-                "learned_relative.vectors_layout: got it together with scalars, want "
+                "learned_relative.vectors_layout: given together with scalars, want "
                 "one of the two"},
         Mistake{"ExtentOfAPreset", "xlnet --positions 4",
                 "--positions: got a value, want none: the extent of xlnet is "
@@ -257,11 +257,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "t5.table_layout: got \"rows\", want one of buckets_heads, "
                 "heads_buckets"},
         Mistake{"PartOutOfOrder", "dynamic_position_bias layers.1.weight=name:a",
-                "dynamic_position_bias.layers.1: want layers in order from 0 "
-                "on, 0 being next"},
+                "dynamic_position_bias.layers.1: want layers numbered from 0 without "
+                "gaps, 0 being next"},
         Mistake{"PartWithoutNumber", "dynamic_position_bias layers.first.weight=name:a",
-                "dynamic_position_bias.layers.first: want layers in order "
-                "from 0 on, 0 being next"},
+                "dynamic_position_bias.layers.first: want layers numbered from "
+                "0 without gaps, 0 being next"},
         Mistake{"FieldOfAPart", "dynamic_position_bias layers.0.width=name:a",
                 "dynamic_position_bias.layers.0.width: no such field, want one "
                 "of weight, weight_layout, bias, bias_layout, norm_weight, "

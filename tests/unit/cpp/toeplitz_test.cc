@@ -112,11 +112,11 @@ TEST(Toeplitz, RejectsWindowOutOfRange) {
       Toeplitz<float>::Of(Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->Window({0, 2}, {0, 4}, {0, 5}).status().message(),
-            "queries: got [0, 4), want a part of [0, 3) that is not empty");
+            "queries: got [0, 4), want a non-empty part of [0, 3)");
   EXPECT_EQ(whole->Window({0, 2}, {0, 3}, {2, 2}).status().message(),
-            "keys: got [2, 2), want a part of [0, 5) that is not empty");
+            "keys: got [2, 2), want a non-empty part of [0, 5)");
   EXPECT_EQ(whole->Window({-1, 2}, {0, 3}, {0, 5}).status().message(),
-            "heads: got [-1, 2), want a part of [0, 2) that is not empty");
+            "heads: got [-1, 2), want a non-empty part of [0, 2)");
 }
 
 TEST(Toeplitz, RejectsOtherElementTypes) {
@@ -139,12 +139,12 @@ TEST(Toeplitz, RejectsOtherForms) {
   dense.mutable_parts(0)->set_form(v1::FORM_DENSE);
   dense.mutable_parts(0)->set_name("dense");
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(dense)).status(),
-            absl::InvalidArgumentError("tensor: got dense, want diagonals alone: form TOEPLITZ"));
+            absl::InvalidArgumentError("tensor: got dense, want only diagonals: form TOEPLITZ"));
   auto bordered = Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals});
   bordered.add_parts()->set_name("border");
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(bordered)).status(),
             absl::InvalidArgumentError("tensor: got diagonals and border, want "
-                                       "diagonals alone: form TOEPLITZ"));
+                                       "only diagonals: form TOEPLITZ"));
   const auto odd = Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals + 1});
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(odd)).status().code(), absl::StatusCode::kDataLoss);
 }

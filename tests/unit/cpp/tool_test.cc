@@ -373,7 +373,7 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_EQ(std::filesystem::file_size(path), 128u + 96u);
   std::filesystem::remove(path);
   EXPECT_EQ(Get("--json --out -"), 2);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: got it together with --out -"));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: given together with --out -"));
 }
 
 // Renames a terminal's window, starts a new line, and reverses the text direction.
@@ -523,11 +523,11 @@ TEST_F(ToolTest, NamesThePythonPackageForItsCommands) {
   for (const char* line : {"cache", "cache ls --cache x", "cache list"}) {
     EXPECT_EQ(RunAlone(line), 2) << line;
     EXPECT_EQ(err_.str(),
-              "attnbias: cache: want python -m attnbias cache, of the Python "
+              "attnbias: cache: use python -m attnbias cache, from the Python "
               "package\n");
   }
   EXPECT_EQ(RunAlone("export --config x"), 2);
-  EXPECT_THAT(err_.str(), HasSubstr("want python -m attnbias export"));
+  EXPECT_THAT(err_.str(), HasSubstr("use python -m attnbias export"));
 }
 
 // Runs a script of bash, which has the completions, and returns its output.
@@ -582,7 +582,7 @@ TEST_F(ToolTest, HelpDescribesTablesAndWindows) {
   // Some versions of CLI11 wrap lines, others do not.
   const std::string words =
       absl::StrJoin(absl::StrSplit(out_.str(), absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
-  EXPECT_THAT(words, HasSubstr("--queries A:B Window inside the length, or of a "
+  EXPECT_THAT(words, HasSubstr("--queries A:B Window of the length, or of a "
                                "grid's tokens; N is 0:N"));
   EXPECT_THAT(words, HasSubstr("a table is @FILE.safetensors:TENSOR, "
                                "@FILE.npy, name:NAME or sha256:DIGEST"));
@@ -664,7 +664,7 @@ TEST_F(ShowTest, AnAnswerOfAnotherShapeIsRefused) {
     return stream.SendAll(payload, header);
   });
   EXPECT_EQ(Show(""), 1);
-  EXPECT_EQ(err_.str(), "attnbias: DATA_LOSS: header: got the shape of something else\n");
+  EXPECT_EQ(err_.str(), "attnbias: DATA_LOSS: header: got a shape that contradicts its spec\n");
 }
 
 TEST_F(ShowTest, RejectsUnknownHeadAndPart) {

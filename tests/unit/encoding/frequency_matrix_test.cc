@@ -92,7 +92,7 @@ TEST(FrequencyMatrix, IsCorrectlyRounded) {
       "dim: 12 axes {scale: 6.28 offset: -31.5 length: 64} "
       "axes {scale: -1e6 length: 1e-6} axes {eps: 0.1}",
       RandomTable({3, 6}, 1, 3), {{0, 31.5, 63, 0.25}, {0, -3, 0.5, 1e9}, {7, 0, -0.125, 2}}, 1);
-  // The ends of what a matrix may have.
+  // The ends of a matrix's range.
   ExpectRounded("dim: 8 axes {} axes {}", TableOf({2, 4}, {1e6, 1e-30, 0, -1e-30, -1e6, 0, 0, 1e6}),
                 {{0x1p40, 0.1, 0x1p-149}, {-0x1p40, 0.3, 0x1p-149}});
 }

@@ -331,15 +331,15 @@ TEST(Grids, RejectInvalidGridExtents) {
        "extent: got pair, want grid or none, which is what grid_relative "
        "takes"},
       {"grid {queries {end: 5}}",
-       "grid.queries: got [0, 5), want a range that is not empty inside [0, "
+       "grid.queries: got [0, 5), want a non-empty range inside [0, "
        "4)"},
       {"grid {keys {begin: -1 end: 4}}",
-       "grid.keys: got [-1, 4), want a range that is not empty inside [0, 4)"},
+       "grid.keys: got [-1, 4), want a non-empty range inside [0, 4)"},
       {"grid {query_stride: 2}",
        "grid.query_stride: got 1 numbers, want 2, one for each axis of window"},
       {"grid {query_stride: [2, 0]}", "grid.query_stride[1]: got 0, want an integer in [1, 256]"},
       {"grid {query_stride: [2, 2] queries {end: 2}}",
-       "grid.queries: got [0, 2), want a range that is not empty inside [0, "
+       "grid.queries: got [0, 2), want a non-empty range inside [0, "
        "1)"},
       {"grid {heads {begin: 2 end: 4}}", "grid.heads: got [2, 4)"},
       {"grid {heads {end: 1}} output {values: VALUES_BUCKETS}",
@@ -351,8 +351,8 @@ TEST(Grids, RejectInvalidGridExtents) {
        "output.form: got BLOCK_TOEPLITZ, want DENSE for grid_relative in a "
        "part of the grid"},
       {"output {mask {causal: true}}",
-       "output.mask: got a mask, want none: the tokens of grid_relative lie in "
-       "a grid, and only a sequence can be masked"}};
+       "output.mask: got a mask, want none: the tokens of grid_relative form a "
+       "grid, and only a sequence can be masked"}};
   for (const auto& [rest, says] : kCases) {
     EXPECT_THAT(EngineHarness().MakePlan(With(Swin(2, 2), rest)), IsInvalid(says));
   }

@@ -674,7 +674,7 @@ TEST(BadRotary, IsRejectedByName) {
   const std::pair<v1::Rotary, const char*> kCases[] = {
       {Rotary("head_dim: 4 partial_rotary_factor: 0.25"), "rotary.partial_rotary_factor: got 0.25"},
       {Changed(Dynamic(1), "head_dim: 2"),
-       "rotary.head_dim: got 2 columns that turn, want at least 4"},
+       "rotary.head_dim: got 2 rotated columns, want at least 4"},
       {Changed(QuadrupleYarn(), "yarn {beta_slow: 64}"),
        "rotary.yarn.beta_fast: got 32, want at least 64 (beta_slow)"},
       {Changed(QuadrupleYarn(), "yarn {mscale: 1}"),
@@ -683,7 +683,8 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.yarn.mscale: not set, want both"},
       {Changed(DeepseekV3(), "yarn {attention_factor: 1}"),
        "rotary.yarn.attention_factor: got 1, want none: mscale is set"},
-      {Changed(QuadrupleYarn(), "rope_theta: 1"), "rotary.rope_theta: got 1, want more with yarn"},
+      {Changed(QuadrupleYarn(), "rope_theta: 1"),
+       "rotary.rope_theta: got 1, want more than 1 with yarn"},
       {Rotary("head_dim: 64 yarn {factor: 2}"),
        "rotary.yarn.original_max_position_embeddings: not set, want an "},
       {short_list, "rotary.longrope.long_factor: got 2 numbers, want 3"},
@@ -697,14 +698,14 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.llama3.high_freq_factor: got 1, want more than 1 "
        "(low_freq_factor)"},
       {Rotary("head_dim: 6 axes {} axes {}"),
-       "rotary.axes: got 2 axes, want a divisor of 3, the pairs that turn, or "
-       "pair_axis"},
+       "rotary.axes: got 2 axes, want a divisor of 3, the number of rotated pairs, "
+       "or pair_axis"},
       {Rotary("head_dim: 8 axes {} axes {} pair_axis: [0, 0, 1]"),
-       "rotary.pair_axis: got 3 numbers, want 4, one for each pair of columns"},
+       "rotary.pair_axis: got 3 numbers, want 4, one for each rotated pair of columns"},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [0, 2]"),
        "rotary.pair_axis[1]: got 2, want an integer in [0, 1], one of the "},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [1, 1]"),
-       "rotary.pair_axis: got no pair of axis 0, want one of each of the 2 "
+       "rotary.pair_axis: got no pair of axis 0, want at least one of each of the 2 "
        "axes"},
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
        "rotary.pair_axis: got 2 numbers, want none without axes"},
@@ -719,7 +720,7 @@ TEST(BadRotary, IsRejectedByName) {
       {Rotary("head_dim: 4 axes {ladder {frequencies {values: 1}}}"),
        "rotary.axes[0].ladder.frequencies: got 1 numbers, want 2"},
       {Rotary("head_dim: 4 axes {ladder {frequencies {values: [0, 0]}}}"),
-       "rotary.axes: got zeros alone, want at least one other frequency"},
+       "rotary.axes: got only zeros, want at least one nonzero frequency"},
       {Rotary("head_dim: 4 axes {} axes {scale: 0}"),
        "rotary.axes[1].scale: got 0, want a number of magnitude in"},
       {Rotary("head_dim: 4 angle: ANGLE_PRECISION_FLOAT32 axes {scale: 2}"),
@@ -738,7 +739,7 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.inverse_frequencies[0]: got 1e-31, want 0 or a number in "
        "[1e-30, 1e+06], or axes with ladder.frequencies of either sign"},
       {Rotary("head_dim: 4 inverse_frequencies: [0, 0]"),
-       "rotary.inverse_frequencies: got zeros alone"},
+       "rotary.inverse_frequencies: got only zeros"},
   };
   for (const auto& [spec, message] : kCases) {
     EXPECT_THAT(RefusalOf(spec), IsInvalid(message));

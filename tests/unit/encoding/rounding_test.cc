@@ -26,7 +26,7 @@ std::vector<double> Doubles(int count) {
     const int exponent = static_cast<int>(random() % 500) - 300;
     uint64_t bits =
         std::bit_cast<uint64_t>(std::ldexp(1.0, exponent)) | (random() >> 12) | random() << 63;
-    // A tail of equal bits makes ties and what is next to them.
+    // A tail of equal bits makes ties and their neighbours.
     const int tail = static_cast<int>(random() % 53);
     bits = bits >> tail << tail;
     if (random() % 2 != 0) bits += uint64_t{1} << tail >> 1;

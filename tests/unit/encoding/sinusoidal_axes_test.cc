@@ -226,7 +226,7 @@ TEST(BadSinusoidalAxes, AreRejectedByName) {
       {"dim: 3 odd: ODD_COLUMN_ZERO axes {} axes {} axis_dims: [2, 1]",
        "sinusoidal.axis_dims[1]: got 1, want an integer in [2, 65536]"},
       {"dim: 9 axes {} axes {} axis_dims: [4, 4]",
-       "sinusoidal.axis_dims: got 8 columns in all, want 9 (dim)"},
+       "sinusoidal.axis_dims: got 8 columns in total, want 9 (dim)"},
       {"dim: 9 axis_dims: 9", "sinusoidal.axis_dims: got 1 numbers, want none"},
       {"dim: 8 axes {} axes {} across_axes: true",
        "sinusoidal.across_axes: got true, want false, or columns "

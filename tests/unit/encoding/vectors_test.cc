@@ -79,7 +79,7 @@ TEST(Vectors, DenseEqualsExpandedDiagonals) {
 // Reads start and end inside numbers, vectors and rows.
 TEST(Vectors, DoNotDependOnReadRanges) {
   EngineHarness engine;
-  // Room for what sinusoids keep, not for eight bands.
+  // Room for the sinusoids' own data, not for eight bands.
   EngineHarness tiny({.memory_budget_bytes = 1000000});
   std::mt19937 random(2);
   for (const Vectors& vectors : AllVectors()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the memory that encodings state for their evaluators with measurements. Runs as a
-// program of its own, because it counts every allocation of operator new and MPFR.
+// separate program, because it counts every allocation of operator new and MPFR.
 #include <gmp.h>
 #include <malloc.h>
 
@@ -79,7 +79,7 @@ namespace {
 
 constexpr int64_t kSlack = int64_t{256} << 10;
 
-// Makes a table of equal numbers, since random ones would take longer than what
+// Makes a table of equal numbers, since random ones would take longer than the code that
 // is measured.
 v1::TableRef Small(const std::vector<int64_t>& shape) {
   int64_t size = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with google.rpc and grpc.health.v1 of its own, as a program may have it in addition to
+// A library with its own google.rpc and grpc.health.v1, as a program may have it in addition to
 // the client; protobuf ends a program that registers a file twice.
 #pragma once
 

@@ -99,7 +99,7 @@ TEST(Config, RejectsInvalidFile) {
   EXPECT_THAT(refused(FileOf("shutdown-dealy = 1\n")),
               HasSubstr("got 'shutdown-dealy', want the name of a flag without --"));
   EXPECT_THAT(refused(FileOf("[server]\nthreads = 1\n")),
-              HasSubstr("got the table [server], want flags alone"));
+              HasSubstr("got the table [server], want only flags"));
   EXPECT_THAT(refused(FileOf("check-config = true\n")), HasSubstr("got 'check-config'"));
   EXPECT_THAT(refused(FileOf("threads = 2\noip = true\nthreads = 2\n")), HasSubstr("threads"));
   EXPECT_THAT(refused(FileOf("threads = many\n")), HasSubstr("--threads"));

@@ -11,7 +11,7 @@
 namespace attnbias::frame_test {
 namespace {
 
-// Bytes of their own, cut into `pieces`.
+// Separate bytes, cut into `pieces`.
 Chunk MakeChunk(int64_t size, int pieces, std::weak_ptr<const void>* owner) {
   auto bytes = std::make_shared<std::vector<std::byte>>(size);
   for (int64_t i = 0; i < size; ++i) {

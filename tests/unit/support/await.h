@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for what is given to a callback.
+// Waits for a callback's argument.
 #pragma once
 
 #include <future>

@@ -21,7 +21,7 @@ namespace attnbias {
 struct CpuDeviceLog {
   std::atomic<int64_t> launches{0};
   std::atomic<int64_t> allocated_bytes{0};
-  // Launches that work; the next one breaks the device.
+  // Number of launches that succeed; the next one breaks the device.
   std::atomic<int64_t> good_launches{int64_t{1} << 40};
   // Bytes that can be allocated at once.
   std::atomic<int64_t> memory_bytes{int64_t{1} << 40};
@@ -106,7 +106,7 @@ class CpuStream final : public Stream {
     tasks_.push_back(std::move(task));
     return absl::OkStatus();
   }
-  // As on a device, an error shows in the next wait.
+  // Like a device, reports an error in the next wait.
   template <typename Launched>
   absl::Status LaunchLater(const Launched& launch) {
     return Later([this, launch] {

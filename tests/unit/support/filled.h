@@ -33,7 +33,7 @@ EncodingPtr MakeWith(const Encoding& encoding, const std::string& output = "") {
   return *made;
 }
 
-// Returns the error of what cannot be made.
+// Returns the error of a value that cannot be made.
 template <typename Encoding>
 absl::Status RefusalOf(const Encoding& encoding, const std::string& output = "") {
   v1::TensorSpec spec = WithOutput(encoding, output);

@@ -12,7 +12,7 @@
 
 namespace attnbias {
 
-// An executor with threads of its own; runs all that was scheduled before it
+// An executor with its own threads; runs all tasks scheduled before it
 // goes.
 class Threads final : public Executor {
  public:
@@ -22,7 +22,7 @@ class Threads final : public Executor {
 
   ~Threads() override { Join(); }
 
-  // Runs all that was scheduled and ends the threads. Tests whose tasks use
+  // Runs all scheduled tasks and ends the threads. Tests whose tasks use
   // what is made after the threads, and so goes before them, end with it.
   void Join() {
     {

@@ -36,15 +36,15 @@ namespace attnbias {
 using RetryFn = std::function<void(const absl::Status& error)>;
 
 // TLS with a server. Files are PEM. Changed files are read again within
-// seconds, for new connections. Replace a certificate and its key together, as
-// by a link to their folder.
+// seconds, for new connections. Replace a certificate and its key together, for
+// example by a link to their folder.
 struct TlsOptions {
   // False is plaintext.
   bool enabled = true;
   // Certificates of trusted authorities; empty: those that the system trusts.
   std::string ca_file = "";
   // The client's certificate, followed by its intermediate certificates, for a
-  // server that asks for one; and its private key, not encrypted.
+  // server that asks for one; and its unencrypted private key.
   std::string cert_file = "";
   std::string key_file = "";
   // Name that the server's certificate must have; empty: the target's.
@@ -78,11 +78,11 @@ struct ClientOptions {
   // leaves this machine only over TLS.
   std::optional<std::string> token = std::nullopt;
   std::optional<std::string> token_file = std::nullopt;
-  // Further metadata of each call, as {"tenant", "a"}: keys in lower case,
+  // Additional metadata of each call, such as {"tenant", "a"}: keys in lower case,
   // values in ASCII unless the key ends in "-bin".
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // Channel arguments of gRPC that replace this library's, as
-  // {"grpc.lb_policy_name", "pick_first"}. By default calls go to all addresses
+  // Channel arguments of gRPC that replace this library's, such
+  // as {"grpc.lb_policy_name", "pick_first"}. By default calls go to all addresses
   // of the target in turn, names are resolved again when a connection ends, and
   // a peer that is silent for 15 s while a call waits is abandoned.
   std::map<std::string, std::variant<int, std::string>> channel_options = {};
@@ -97,7 +97,7 @@ enum class Health { kUnknown, kServing, kNotServing };
 
 // Copies share their connections. All methods are thread-safe, block, and
 // return the server's own code and message on an error (attnbias/error.h has
-// details). If no server of attnbias answers, the message has advice.
+// details). If no attnbias server answers, the message contains advice.
 //
 // Calls are safe to repeat and are retried on UNAVAILABLE; on ABORTED, by which
 // a server ends a stream that was not read for too long; on CANCELLED, by which
@@ -114,7 +114,7 @@ class Client {
   // another request.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
-  // Fetches the tensor into memory of its own. Resumes a broken stream where it
+  // Fetches the tensor into newly allocated memory. Resumes a broken stream where it
   // broke. DATA_LOSS if the payload contradicts its checksums or header, or
   // answers another request.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,

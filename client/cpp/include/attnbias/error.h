@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Details of a server's error beyond code and message. All text is printable:
-// control characters are escaped, as \x1b.
+// control characters are escaped, for example as \x1b.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace attnbias {
 
-// Returns the machine-readable reason, as "TENSOR_TOO_LARGE_FOR_UNARY"; empty
+// Returns the machine-readable reason, such as "TENSOR_TOO_LARGE_FOR_UNARY"; empty
 // if the server sent none. docs/errors.md lists reasons.
 std::string Reason(const absl::Status& status);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views a tensor of form TOEPLITZ as the dense matrices that it stands for.
+// Views a tensor of form TOEPLITZ as the dense matrices that it represents.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis);
 }  // namespace internal
 
 // [heads, queries, keys], or [heads, queries, keys, columns] of vectors. Only
-// the diagonals are in memory. The layout is strided, as std::layout_stride,
+// the diagonals are in memory. The layout is strided, like std::layout_stride,
 // with a negative stride: element (h, i, j, c) is
 //
 //   data()[h * stride(0) + i * stride(1) + j * stride(2) + c * stride(3)].
@@ -75,7 +75,7 @@ class Toeplitz {
     return strides[axis];
   }
 
-  // Element (0, 0, 0, 0); others lie before it and after it.
+  // Pointer to element (0, 0, 0, 0); others precede and follow it.
   const T* data() const { return data_; }
 
   T operator()(int64_t h, int64_t i, int64_t j, int64_t c = 0) const {

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 _EXPORT: Final = """\
 Fetches what a model of transformers needs into a cache, for Client(cache=DIR, offline=True).
-Requests are looked up as they are made, so this exports these and no others:
+Requests are looked up exactly as they were made, so only these are exported:
 
 - each encoding of attnbias.from_config as client.get(encoding, positions=N) or
   client.get(encoding, query_length=N, key_length=N), with data_type= if --data-type is given. Of
   T5's the buckets, by values="buckets"; Rotary of dynamic or longrope has sequence_length=N;
-- what attnbias.attach(model, client, max_length=N) asks for, where torch and transformers are
+- what attnbias.attach(model, client, max_length=N) requests, if torch and transformers are
   installed. No weights are needed.
 
-What takes a learned table cannot be asked for without it, and is left out.
+Encodings with a learned table cannot be requested without it, and are left out.
 """
 
 
@@ -64,7 +64,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         metavar="DIR",
         default=default,
         required=default is None,
-        help=f"the cache's folder; by default that which {CACHE_VARIABLE} names",
+        help=f"the cache's folder; by default the value of {CACHE_VARIABLE}",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     export = commands.add_parser(
@@ -78,28 +78,28 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--config", metavar="PATH", type=Path, required=True, help="config.json, or its folder"
     )
     export.add_argument(
-        "--max-length", metavar="N", type=_length, required=True, help="the most positions"
+        "--max-length", metavar="N", type=_length, required=True, help="maximum number of positions"
     )
     export.add_argument(
         "--server",
         metavar="TARGET",
-        help="host, host:port, [IPv6]:port, unix:/path or another target of gRPC; by default that "
-        "which ATTNBIAS_SERVER names, else localhost",
+        help="host, host:port, [IPv6]:port, unix:/path or another target of gRPC; by default the "
+        "value of ATTNBIAS_SERVER, else localhost",
     )
     _add_security(export)
     export.add_argument(
         "--data-type",
         choices=("f64", "f32", "f16", "bf16"),
-        help="of from_config's encodings, but for indices; attach decides for itself",
+        help="data type of from_config's encodings, except indices; attach chooses its own",
     )
     export.set_defaults(run=_export_all)
 
     cache = commands.add_parser("cache", help="shows, verifies or clears a cache")
     actions = cache.add_subparsers(metavar="ACTION", required=True)
     for name, what, run in (
-        ("ls", "what it has, the last used first", _ls),
-        ("verify", "reads all; removes and names what is damaged, and then exits with 1", _verify),
-        ("clear", "removes all", _clear),
+        ("ls", "lists tensors, most recently used first", _ls),
+        ("verify", "reads all tensors; removes and lists damaged ones, then exits with 1", _verify),
+        ("clear", "removes all tensors", _clear),
     ):
         actions.add_parser(name, parents=[of_folder], help=what).set_defaults(run=run)
     return parser
@@ -111,12 +111,12 @@ def _add_security(export: argparse.ArgumentParser) -> None:
     export.add_argument(
         "--tls",
         action="store_true",
-        help="TLS with the authorities that the system trusts; " + variable("TLS"),
+        help="TLS with the CA certificates that the system trusts; " + variable("TLS"),
     )
     for name, kind, what in (
-        ("ca", "FILE", "TLS with the authorities in a PEM file"),
+        ("ca", "FILE", "TLS with the CA certificates in a PEM file"),
         ("cert", "FILE", "TLS with the client certificate in a PEM file"),
-        ("key", "FILE", "the private key of that certificate, a PEM file"),
+        ("key", "FILE", "private key of that certificate, in a PEM file"),
         (
             "server-name",
             "NAME",
@@ -136,7 +136,7 @@ def _add_security(export: argparse.ArgumentParser) -> None:
 def _length(text: str) -> int:
     length = int(text) if text.isascii() and text.isdigit() else 0
     if length < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, want an integer from 1 on")
+        raise argparse.ArgumentTypeError(f"got {text!r}, want a positive integer")
     return length
 
 
@@ -154,7 +154,7 @@ def _export_all(options: argparse.Namespace) -> int:
         if export.can_attach():
             items += export.of_attach(options.config, options.max_length, client)
         else:
-            _say("torch and transformers are not installed: what attach asks for is left out")
+            _say("torch and transformers are not installed: what attach requests is left out")
         return _fetch_all(export.merged(items), client, Cache(options.cache))
 
 
@@ -168,14 +168,14 @@ def _fetch_all(items: Iterable[export.ExportItem], client: Client, cache: Cache)
         client.get_many([request])
         kept = cache.find(key_of(request.to_spec()))
         if kept is None:
-            raise OSError(f"{cache.folder}: what was fetched could not be kept in it")
+            raise OSError(f"{cache.folder}: cannot store what was fetched")
         fingerprint, nbytes = kept.info.fingerprint, kept.info.nbytes
         how = "there" if fingerprint in there else "fetched"
         there.add(fingerprint)
         print(f"{place}: {how} {fingerprint} {nbytes} bytes, {request.brief()}", flush=True)
         count += 1
     if count == 0:
-        return _fail("config: nothing that it has can be computed without a checkpoint")
+        return _fail("config: nothing in it can be computed without a checkpoint")
     return 0
 
 
@@ -205,8 +205,8 @@ def _verify(options: argparse.Namespace) -> int:
     cache = _existing(options.cache)
     damaged = cache.verify()
     for path in damaged:
-        print(f"{path} was damaged, and is removed")
-    print(f"{len(cache.entries())} tensors are whole")
+        print(f"{path} was damaged and has been removed")
+    print(f"{len(cache.entries())} tensors are intact")
     return 1 if damaged else 0
 
 

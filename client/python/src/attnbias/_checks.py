@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of arguments; errors state what was received and what was wanted."""
+"""Checks of arguments; errors state the value received and the values accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
     """Explicit positions."""
     Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
-    """Those that may be fractions."""
+    """Explicit positions that may be fractions."""
 
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]

@@ -230,7 +230,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[LogitsOptions],
     ) -> npt.NDArray[Any]:
-        """Computes positional logits: what a query and positions alone contribute.
+        """Computes positional logits: the contribution of queries and positions only.
 
         Rows are streamed in blocks, and no vector is gathered for a pair of query and key.
         Checksums are verified in both directions; an interrupted call resumes.
@@ -239,7 +239,7 @@ class BaseClient:
             term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
             rows: queries ``[heads, queries, head_dim]``, for ShawValues attention weights
                 ``[heads, queries, keys]``: an array or torch tensor of f64, f32, f16 or bf16.
-                None leaves the queries out: Transformer-XL's (d).
+                None omits the queries: Transformer-XL's (d).
             key_length: number of keys; not needed for ShawValues.
             direction: the keys that a query sees.
             query_length: number of queries, only if rows is None.
@@ -300,7 +300,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Returns what ``get`` with the same arguments would send; nothing is computed."""
+        """Describes the answer of ``get`` with the same arguments; nothing is computed."""
         refuse_unknown(options, RequestOptions, "describe")
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
@@ -363,7 +363,7 @@ class BaseClient:
             NotFoundError: the server has no such service.
             UnavailableError: no server answers.
         """
-        require_instance(service, str, "service", "a name, as 'readiness'")
+        require_instance(service, str, "service", "a name, such as 'readiness'")
         message = health_pb2.HealthCheckRequest(service=service)
         options = replace(self._options(None, False, timeout), max_attempts=1)
         answer = await ask(CHECK_HEALTH, message, options, Deadline(options.timeout))
@@ -409,7 +409,7 @@ def _blocking(
 ) -> Callable[Concatenate[Any, _Arguments], _Answer]:
     """Returns the synchronous client's method for a coroutine that both clients share."""
     name = method.__name__.removeprefix("_")
-    method.__name__, method.__qualname__ = name, f"Client.{name}"  # as errors and help() have it
+    method.__name__, method.__qualname__ = name, f"Client.{name}"  # for errors and help()
 
     @wraps(method)
     def call(client: Any, /, *args: _Arguments.args, **options: _Arguments.kwargs) -> _Answer:
@@ -431,7 +431,7 @@ class Client(BaseClient):
         connect_timeout: seconds in which a call has to connect if the client was never connected.
             After them, a closed port, an unknown name, another protocol or a wrong certificate is
             an UnavailableError with the reason. After the first connection only the timeout bounds
-            a call. None is as long as timeout.
+            a call. None means the timeout.
         tls: True uses TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
             key=...)`` TLS with others, False plaintext. None is the environment's choice:
             ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT``
@@ -440,10 +440,10 @@ class Client(BaseClient):
             ``pathlib.Path("/run/secrets/attnbias")``, read again when it changes; or the token
             itself as a str, "" for none. None is ``ATTNBIAS_CLIENT_TOKEN_FILE`` or
             ``ATTNBIAS_CLIENT_TOKEN`` of the environment. A token leaves this machine only over TLS.
-        credentials: gRPC's, as from ``grpc.ssl_channel_credentials``, instead of ``tls``.
-        metadata: pairs sent with each call, as ``[("tenant", "a")]``: lower-case keys, ASCII
+        credentials: gRPC's, such as ``grpc.ssl_channel_credentials()``, instead of ``tls``.
+        metadata: pairs sent with each call, like ``[("tenant", "a")]``: lower-case keys, ASCII
             values, or bytes under a key that ends in ``-bin``.
-        channel_options: options of gRPC that override this package's, as
+        channel_options: options of gRPC that override this package's, such as
             ``{"grpc.lb_policy_name": "pick_first"}``. By default calls are distributed over all
             addresses of the target, names are looked up again when a connection ends, and a
             connection is closed if its peer is silent for 15 s during a call.
@@ -453,7 +453,7 @@ class Client(BaseClient):
         streams: number of connections, 1 to 64, over which a payload of more than 16 MiB is
             fetched in ranges. One stream receives at most a window of 16 MiB per round trip:
             0.2 GB/s at 80 ms. So more streams pay off over long round trips, not on one machine.
-        cache: a folder that caches fetched tensors, as "~/.cache/attnbias". Processes that request
+        cache: a folder that caches fetched tensors ("~/.cache/attnbias"). Processes that request
             a cached tensor map it from there, without a call; arrays are then read-only. None means
             the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
         cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors.
@@ -516,7 +516,7 @@ class Client(BaseClient):
         Checksums are verified; an interrupted stream resumes.
 
         Args:
-            encoding: the encoding to compute, as ``attnbias.T5(...)``.
+            encoding: the encoding to compute, such as ``attnbias.T5(...)``.
             out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any
                 object with the buffer protocol. An array has the answer's shape (for a Toeplitz
                 that of its diagonals; for several tables of one shape, their number before it) or
@@ -525,7 +525,7 @@ class Client(BaseClient):
                 fetches only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
                 of the dense array, or of each table.
-            sharding: a sharding of JAX, as ``NamedSharding``, which makes the answer a
+            sharding: a sharding of JAX (``NamedSharding``), which makes the answer a
                 ``jax.Array`` of the dense array, or of each table. Boxes that several devices share
                 are fetched once.
             progress: True shows a progress bar, False does not; None shows one on a terminal, for
@@ -559,7 +559,7 @@ class Client(BaseClient):
         """Fetches several tensors, a few at a time over one connection.
 
         Args:
-            requests: as ``attnbias.Request(attnbias.Sinusoidal(dim=8), positions=4)``.
+            requests: such as ``attnbias.Request(attnbias.Sinusoidal(dim=8), positions=4)``.
             timeout: seconds for each, instead of the client's.
 
         Returns:
@@ -602,7 +602,7 @@ class Client(BaseClient):
 
 def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> Cache | None:
     require_instance(
-        folder, (str, os.PathLike, type(None)), "cache", "a folder, as '~/.cache/attnbias'"
+        folder, (str, os.PathLike, type(None)), "cache", "a folder, such as '~/.cache/attnbias'"
     )
     require_bytes(max_bytes, "cache_bytes")
     name = "cache"
@@ -618,7 +618,7 @@ def _checked(seconds: float | None, name: str) -> float | None:
     if seconds is None:
         return None
     if not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name}: got {seconds!r}, want seconds, more than 0, or None")
+        raise TypeError(f"{name}: got {seconds!r}, want a positive number of seconds, or None")
     if seconds > 0:
         return seconds
-    raise ValueError(f"{name}: got {seconds}, want seconds, more than 0, or None")
+    raise ValueError(f"{name}: got {seconds}, want a positive number of seconds, or None")

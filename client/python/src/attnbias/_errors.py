@@ -45,7 +45,7 @@ class FieldViolation:
     field: str
     """Its path: ``spec.pair.key_length``, ``spec.sinusoidal.dim``."""
     description: str
-    """What came and what was wanted."""
+    """The value received and the values accepted."""
 
 
 class Error(Exception):
@@ -125,7 +125,7 @@ class Error(Exception):
 
 
 class CancelledError(Error):
-    """The call was cancelled, as by closing the client."""
+    """The call was cancelled, for example by closing the client."""
 
 
 class InvalidArgumentError(Error, ValueError):
@@ -187,7 +187,7 @@ _MOST_SHOWN: Final = 400  # of other texts
 def escaped(text: str, most: int = _MOST_SHOWN) -> str:
     """Returns the text with characters escaped that a terminal or a log would not print.
 
-    Those are control characters, ends of lines among them, and marks that change the direction of
+    These are control characters, including line ends, and marks that change the direction of
     text or have no width. A text of more than ``most`` characters is cut.
     """
     shown = "".join(

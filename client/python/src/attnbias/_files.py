@@ -53,14 +53,14 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):
-        raise TypeError("bias: got a RingShard; want what it is a shard of, bias.whole")
+        raise TypeError("bias: got a RingShard; want the whole tensor, bias.whole")
     if isinstance(bias, GridTable) and not bias.is_whole():
         raise TypeError("bias: got a window of a GridTable; want the whole, or bias.dense()")
     write(to_path(path), bias.parts(), metadata_of(bias, bias))
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
-    """Reads what ``Client.save``, ``attnbias.save`` or the command-line tool wrote.
+    """Reads a file that ``Client.save``, ``attnbias.save`` or the command-line tool wrote.
 
     Args:
         path: a name that ends in .npy or .safetensors.
@@ -80,11 +80,11 @@ def load(path: str | os.PathLike[str]) -> Loaded:
             return _load_safetensors(path)
         # Mapped first, so that a header that claims too much is refused before memory is allocated.
         array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
-        # .npy has no bfloat16: numpy writes its bytes, of two each.
+        # .npy has no bfloat16: numpy writes its bytes, two per element.
         return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # of three parsers, which let errors of their own through
+    except Exception as error:  # three parsers leak errors of their own kinds
         raise ValueError(f"{path}: {error}") from error
 
 
@@ -167,7 +167,7 @@ def _load_safetensors(path: Path) -> Loaded:
         arrays: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name) for name in names}
     if not metadata:
         message = "it has no metadata of attnbias"
-        raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
+        raise ValueError(f"{message}; want a file of Client.save, attnbias.save or the tool")
     if column_axes := metadata.integers("column_axes"):
         _require_one("dtype", arrays)
         found: Loaded | None = to_grid_tables(dict(sorted(arrays.items())), column_axes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the messages of a generated module with what protobuf has had since 4.25."""
+"""Makes the messages of a generated module with protobuf's API since 4.25."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ _TURN: Final = 60.0  # seconds; epoll takes 24 days at most
 _PATIENCE: Final = 5.0  # seconds in which a process that closes its pipes and sockets has ended
 
 # The shell becomes the server. First it starts a process that waits for the end of a pipe, whose
-# other end only this process holds, so that the server dies with this process, whatever kills it. A
-# signal at the parent's death would not do: it is sent when the thread that started the server
+# other end only this process holds, so that the server dies with this process, however it dies. A
+# parent-death signal would not do: it is sent when the thread that started the server
 # ends. $$ is the server or no process: by process_group=0 it is also the group of the waiting
 # process, and the kernel does not reuse the number of a living group.
 _SCRIPT: Final = """
@@ -65,22 +65,22 @@ class LocalServer(forks.Forkable):
     attnbias_server (``attnbias[server]``, from wheels), else ``attnbias-server`` on the PATH.
 
     Args:
-        *flags: the server's own, as ``"--threads=2"`` or ``"--tables=FOLDER"``.
+        *flags: the server's flags, such as ``"--threads=2"`` or ``"--tables=FOLDER"``.
         **options: keyword arguments of ``Client``.
     """
 
     def __init__(self, *flags: str, **options: Any) -> None:
         for flag in flags:
-            require_instance(flag, str, "flags", "str, as '--threads=2'")
+            require_instance(flag, str, "flags", "str, such as '--threads=2'")
         for name in ("credentials", "tls", "token"):
             if options.get(name):
                 raise TypeError(f"{name}: got some, want none: the socket is in plaintext")
-        options |= {"tls": False, "token": ""}  # whatever the environment sets
+        options |= {"tls": False, "token": ""}  # independent of the environment
         if options.get("offline"):
             raise ValueError(
                 "offline: got True, want False: the server is asked whether it is ready"
             )
-        Client("localhost", **options)  # refuses what it does not take
+        Client("localhost", **options)  # refuses unknown arguments
         self._flags = flags
         self._options = options
         self._running: _Running | None = None
@@ -98,7 +98,7 @@ class LocalServer(forks.Forkable):
 
     @property
     def target(self) -> str:
-        """Target for other clients, as ``attnbias.aio.Client(server.target, tls=False)``.
+        """Target for other clients, such as ``attnbias.aio.Client(server.target, tls=False)``.
 
         ``tls`` is needed only if the environment sets it.
         """
@@ -156,7 +156,7 @@ class LocalServer(forks.Forkable):
                     stdout=subprocess.PIPE,
                     stderr=log,
                     env={name: os.environ[name] for name in os.environ if name != _VARIABLE},
-                    process_group=0,  # a Ctrl-C is meant for this process alone
+                    process_group=0,  # Ctrl-C is meant for this process only
                 )
         except BaseException:
             os.close(lifeline)
@@ -173,7 +173,7 @@ class LocalServer(forks.Forkable):
             atexit.unregister(self.close)
             os.close(running.lifeline)
             _close_output(running.process)
-            running.process.returncode = 0  # it is not this process's to wait for
+            running.process.returncode = 0  # another process's child cannot be waited for
         return False
 
 

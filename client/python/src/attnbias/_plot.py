@@ -33,11 +33,11 @@ _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
 _Read: TypeAlias = Callable[[int, Array, Array], Array]
 
 Curve: TypeAlias = tuple[Array, int, str]
-"""Numbers ``[heads, n]`` or ``[n]``, the first one's position, and what the positions are."""
+"""Numbers ``[heads, n]`` or ``[n]``, the first one's position, and the meaning of positions."""
 
 _MOST_PIXELS = 400  # of a side
 _MOST_POINTS = 4000  # of a curve
-_MOST_HEADS = 16  # that are drawn unless others are asked for
+_MOST_HEADS = 16  # drawn by default
 _LONG = 8  # times the shorter side: pixels of a longer picture are not square
 _LONG_NUMBERS = 10_000  # positions whose numbers take much of an axis
 _HATCHED: dict[str, Any] = {
@@ -96,12 +96,12 @@ def plot(
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A matrix for each head, read only at the places that are drawn."""
+    """A matrix for each head, read only at the positions that are drawn."""
 
     read: _Read
     num_heads: int | None  # None: no head axis
     shape: tuple[int, int]
-    labels: tuple[str, str]  # what rows and columns are
+    labels: tuple[str, str]  # meaning of rows and columns
     first: tuple[int, int] = (0, 0)  # positions of row 0 and of column 0
     name: str = ""
 
@@ -126,7 +126,9 @@ class HeatMap:
             return [0]
         begin, end = (0, min(self.num_heads, most)) if wanted is None else bounds(wanted, "heads")
         if not 0 <= begin < end <= self.num_heads:
-            raise IndexError(f"heads: got [{begin}, {end}), want some in [0, {self.num_heads})")
+            raise IndexError(
+                f"heads: got [{begin}, {end}), want a non-empty range in [0, {self.num_heads})"
+            )
         return list(range(begin, end))
 
     def title(self, head: int) -> str:
@@ -257,7 +259,7 @@ def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
 def _draw_heat_map(axis: Axes, what: HeatMap, picture: _Picture, norm: Any) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    # A pixel is as wide as the positions it stands for; the last may extend beyond the end.
+    # A pixel is as wide as its positions; the last may extend beyond the end.
     top, left = (first - 0.5 for first in what.first)
     height, width = (
         count * _step(length, _MOST_PIXELS)
@@ -318,7 +320,7 @@ def _plot_curves(
 
 
 def to_html(tensor: Any) -> str:
-    """Returns what a notebook shows: the first heads, and a description."""
+    """Returns HTML for a notebook: the first heads, and a description."""
     return f"{_thumbnail(tensor)}<code>{html.escape(repr(tensor))}</code>"
 
 

@@ -27,7 +27,7 @@ def _made_for() -> str:
 
 def _become(name: str) -> NoReturn:
     program = PROGRAMS / name
-    # Python ignores these two, and what is ignored stays so in the program.
+    # Python ignores these two signals, and the program inherits that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:

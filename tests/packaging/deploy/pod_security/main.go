@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command pod_security reads templates of pods, a JSON array, and writes for each the
-// reasons for which Pod Security's profile "restricted" would not admit the pod.
+// reasons why Pod Security's profile "restricted" would reject the pod.
 package main
 
 import (

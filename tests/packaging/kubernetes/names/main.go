@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CoreDNS, with what it takes to answer for the names of a cluster and no more.
+// CoreDNS, with only the plugins that resolve the names of a cluster.
 package main
 
 import (

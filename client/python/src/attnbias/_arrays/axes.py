@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Layout: TypeAlias = Literal["contiguous", "zigzag", "striped"]
 
 _CHUNKS: Final = {"zigzag": 2, "striped": 1}
-"""How many chunks of equal length each rank takes."""
+"""Number of chunks of equal length per rank."""
 
 
 def shard_indices(
@@ -106,7 +106,7 @@ class DeviceCopies:
         self._tensors: dict[str, torch.Tensor] = {}
 
     def heads(self, heads: Span | None, has_heads: bool) -> DeviceCopies:
-        """Returns the numbers of some heads; itself if these are all."""
+        """Returns the numbers of some heads; the same object if these are all."""
         part = heads_of(self._array, heads, has_heads)
         return self if part.shape == self._array.shape else DeviceCopies(part)
 
@@ -122,7 +122,7 @@ def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
     """Returns the bounds of a nonempty window; raises IndexError naming ``name``."""
     begin, end = (0, length) if span is None else bounds(span, name)
     if not 0 <= begin < end <= length:
-        message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
+        message = f"{name}: got [{begin}, {end}), want a non-empty window in [0, {length})"
         raise IndexError(message)
     return begin, end
 
@@ -155,7 +155,7 @@ def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
 
 
 def block_sizes(block_size: BlockSize) -> tuple[int, int]:
-    """Returns the block sizes of queries and keys; refuses all but positive integers."""
+    """Returns the block sizes of queries and keys; refuses anything but positive integers."""
     pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
     try:
         queries, keys = map(operator.index, pair)

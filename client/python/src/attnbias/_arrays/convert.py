@@ -20,7 +20,7 @@ BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
 
 
 class Convertible(Protocol):
-    """A structure, as ``attnbias.Toeplitz``."""
+    """A structure, such as ``attnbias.Toeplitz``."""
 
     def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
         """Returns the dense tensor, expanded on the device."""
@@ -38,7 +38,7 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     import torch  # noqa: PLC0415
 
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # numpy() refuses it, the 16-bit integers it takes
+    if tensor.dtype == torch.bfloat16:  # numpy() refuses it, but accepts 16-bit integers
         bits: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
         return bits.view(BFLOAT16)
     array: npt.NDArray[Any] = tensor.numpy()
@@ -54,11 +54,11 @@ def to_torch(
     lacks. A structure becomes its dense tensor, expanded on the device.
 
     Args:
-        array: an array, or a structure as ``attnbias.Toeplitz``.
-        device: where the tensor lies; None is the CPU.
+        array: an array, or a structure such as ``attnbias.Toeplitz``.
+        device: the tensor's device; None is the CPU.
 
     Raises:
-        TypeError: it is neither, or of an element type that torch lacks.
+        TypeError: array is neither, or of an element type that torch lacks.
     """
     import torch  # noqa: PLC0415
 

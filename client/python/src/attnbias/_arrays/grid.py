@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class BlockToeplitz(GatheredStructure):
-    """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
+    """A tensor over tokens of a grid, row-major, that depends only on their displacement.
 
     With token i in row ``r[i]`` and column ``c[i]``:
     ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one
     to three axes. With a border, token 0 is a class token and the grid's tokens follow it.
-    See ``Structure`` for what all share.
+    See ``Structure`` for common members.
 
     Attributes:
         block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
@@ -172,16 +172,16 @@ class BlockToeplitz(GatheredStructure):
 
 
 class BorderedToeplitz(GatheredStructure):
-    """A Toeplitz over positions of which 0 is a class token with numbers of its own.
+    """A Toeplitz over positions of which 0 is a class token with its own numbers.
 
-    See ``Structure`` for what all share.
+    See ``Structure`` for common members.
 
     Attributes:
-        toeplitz: the tensor as it were without a class token.
+        toeplitz: the tensor as if it had no class token.
         border: ``[H, 3]``: what the class token gives every other key, what every
             other query gives it, and what it gives itself.
-        class_query: the query that is the class token; None where it is outside.
-        class_key: the key that is the class token; None where it is outside.
+        class_query: the query that is the class token; None if it is outside.
+        class_key: the key that is the class token; None if it is outside.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("toeplitz", "border")
@@ -271,12 +271,12 @@ def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> No
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
-    """Returns the place of a pair's number if the border's three follow ``first`` others."""
+    """Returns the index of a pair's number if the border's three follow ``first`` others."""
     return where(is_query | is_key, first + _border_place(is_query, is_key), place)
 
 
 def _border_place(is_query: Any, is_key: Any) -> Any:
-    """Returns 0 for what the class token gives, 1 for what it gets, 2 for class token to itself."""
+    """Returns 0 for the class token as query, 1 for it as key, 2 for both."""
     return is_key * (1 + is_query * 1)
 
 

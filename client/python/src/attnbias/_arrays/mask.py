@@ -50,11 +50,11 @@ class Mask:
         return cls(causal=message.causal, **windows) if message.causal or windows else None
 
     def visible(self, relative_position: Any) -> Any:
-        """Reports whether a key at a relative position is seen; takes any library's arrays."""
+        """Reports whether a key at a relative position is visible; accepts any library's arrays."""
         return self.meets(relative_position, relative_position)
 
     def meets(self, least: Any, greatest: Any) -> Any:
-        """Reports whether some relative position from least to greatest is seen."""
+        """Reports whether some relative position from least to greatest is visible."""
         last = 0 if self.causal else self.window_right
         if self.window_left is None:
             return least <= last

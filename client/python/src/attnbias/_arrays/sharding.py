@@ -27,17 +27,17 @@ Box = tuple[tuple[int, int], ...]
 """A part of a tensor: the half-open bounds along each axis."""
 
 Numbers = npt.NDArray[Any] | Structure
-"""What a box holds."""
+"""Content of a box."""
 
 
 class Sharding(Protocol):
     """Placement of a tensor on devices."""
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """Returns what this process holds of a tensor of this shape, each box once.
+        """Returns the boxes of a tensor of this shape that this process holds, each once.
 
         Raises:
-            ValueError: such a tensor cannot lie so.
+            ValueError: such a tensor cannot be placed so.
         """
         ...
 
@@ -73,7 +73,7 @@ def to_sharding(
 
 
 class _OnMesh:
-    """A ``DTensor``: one box, as this process's coordinates in the mesh have it."""
+    """A ``DTensor``: one box, determined by this process's coordinates in the mesh."""
 
     def __init__(self, device_mesh: Any, placements: Any) -> None:
         module = sys.modules.get("torch.distributed.device_mesh")
@@ -93,7 +93,7 @@ class _OnMesh:
             if type(placement) not in (Shard, Replicate):
                 raise ValueError(
                     f"placements[{index}]: got {placement!r}, want Shard(dim) or Replicate(): "
-                    "every number comes whole, in one piece"
+                    "the server returns complete values, never partial sums"
                 )
         self._mesh = device_mesh
         self._placements = tuple(placements)
@@ -142,7 +142,7 @@ class _OnJax:
         jax = sys.modules.get("jax")
         if jax is None or not isinstance(sharding, jax.sharding.Sharding):
             got = type(sharding).__name__
-            raise TypeError(f"sharding: got {got}, want one of jax.sharding, as NamedSharding")
+            raise TypeError(f"sharding: got {got}, want one of jax.sharding, such as NamedSharding")
         self._sharding = sharding
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
@@ -168,7 +168,7 @@ class _OnJax:
         except (IndexError, ValueError) as error:
             raise ValueError(
                 f"sharding: got {self._sharding} for a tensor of shape {shape}, want one that "
-                f"divides its axes, and names no more: {error}"
+                f"divides its axes and names no others: {error}"
             ) from error
         return {
             device: tuple(cut.indices(length)[:2] for cut, length in zip(index, shape, strict=True))

@@ -109,20 +109,20 @@ else:
     from numpy.lib.mixins import NDArrayOperatorsMixin
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
-"""The largest dense array that a structure becomes without being asked for one by name, as by
+"""The largest dense array that a structure becomes implicitly, as by
 ``numpy.asarray(bias)`` or ``bias + array``. ``dense()``, ``view()``, ``to_torch()`` and
 ``to_jax()`` have no bound."""
 
-_CPU: Final = (1, 0)  # DLPack's number for it, and which one
+_CPU: Final = (1, 0)  # DLPack's device type, and the device's index
 _PAIR_AXES: Final = 2  # queries and keys
 _SDPA_ALIGNMENT: Final = 8  # elements between rows, without which torch copies a mask on a GPU
 _WHOLE: Final = slice(None, None, 1)
 
 
 class Structure(NDArrayOperatorsMixin, ABC):
-    """A tensor that is held compactly, and is an array to NumPy.
+    """A tensor that is stored compactly, and that NumPy treats as an array.
 
-    Indexing by a head or by contiguous slices, as ``bias[3]`` or ``bias[..., :100]``, returns a
+    Indexing by a head or by contiguous slices, ``bias[3]`` or ``bias[..., :100]``, returns a
     structure, and so does a ufunc of one structure and scalars, as ``2 * bias``. Any other
     operation returns a NumPy array. Indexing with integers, slices or None returns a read-only
     view. Instead of the methods of arrays, use functions: ``np.sum(bias)``.
@@ -145,15 +145,15 @@ class Structure(NDArrayOperatorsMixin, ABC):
     vectors: bool = False
 
     _is_strided: ClassVar[bool]
-    """Whether strides over what is held make the dense array: ``view`` copies nothing."""
+    """True if strides over the stored numbers make the dense array: ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
-    """What its constructor takes, under these names: arrays, the leaves of a pytree of JAX."""
+    """Arguments of the constructor that are arrays: the leaves of JAX's pytree."""
     _others: ClassVar[tuple[str, ...]] = ()
-    """What else its constructor takes."""
+    """Other arguments of the constructor."""
     _whole: DeviceCopies | None = None
-    """The numbers of what this is a window of, for ``score_mod``; made when first needed."""
+    """Numbers of the whole of this window, for ``score_mod``; made when first needed."""
     _begin: int = 0
-    """The place of the first of these among them."""
+    """Index of this window's first number among them."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Registers the class with JAX if JAX is imported."""
@@ -181,7 +181,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _bias_on(self, device: Device) -> Mod:
-        """Returns ``bias(head, query, key)``, which takes torch's indices; the tensor has heads."""
+        """Returns ``bias(head, query, key)`` for torch's indices; the tensor has heads."""
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
@@ -189,7 +189,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        """Returns the place of a pair's number among ``_numbers``; takes ints or any arrays."""
+        """Returns the index of a pair's number in ``_numbers``; accepts ints or any arrays."""
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
@@ -222,7 +222,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         queries: Layout | None = None,
         keys: Layout | None = None,
     ) -> Structure:
-        """Returns what a rank of a group holds under tensor or context parallelism.
+        """Returns the shard of a rank under tensor or context parallelism.
 
         One call cuts one axis, since a rank belongs to one group. Chain calls for more::
 
@@ -242,7 +242,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             keys: a layout of the keys.
 
         Returns:
-            For heads and "contiguous" a window, of the same kind. For "zigzag" and "striped" a
+            For heads and "contiguous", a window of the same kind. For "zigzag" and "striped" a
             ``RingShard``. Both are over the same memory.
 
         Raises:
@@ -300,7 +300,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         """Returns the dense tensor in torch: ships the numbers held, expands them on the device.
 
         Args:
-            device: where the tensor lies; None is the CPU.
+            device: the tensor's device; None is the CPU.
             align: all strides except the last are multiples of this many elements. Rows are
                 padded; the result is a view without the padding.
 
@@ -362,10 +362,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
             raise ValueError(f"{message}, not of buckets")
         numbers = to_torch(self._numbers(), device)
         if dtype is not None:
-            require_instance(dtype, torch.dtype, "dtype", "one of torch's, as query.dtype")
+            require_instance(dtype, torch.dtype, "dtype", "a torch.dtype, such as query.dtype")
             numbers = numbers.to(dtype)
         if not numbers.is_floating_point():
-            raise ValueError(f"dtype: got {numbers.dtype}, want a floating one, as query.dtype")
+            raise ValueError(
+                f"dtype: got {numbers.dtype}, want a floating type, such as query.dtype"
+            )
         mask = self._expanded(self._with_hidden(numbers), _SDPA_ALIGNMENT)
         return mask[None] if self._has_heads() else mask[None, None]
 
@@ -400,7 +402,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return add_bias
 
     def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
-        """Returns a ``mask_mod`` for flex_attention that hides what the mask hides.
+        """Returns a ``mask_mod`` for flex_attention that hides the same pairs as the mask.
 
         Queries and keys are those of ``score_mod``, with its arguments and errors.
 
@@ -440,9 +442,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def _require_mask(self) -> None:
         if self.mask is None:
             raise ValueError(
-                f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for "
-                "with causal, window_left or window_right; score_mod() goes with a mask_mod of "
-                "your own"
+                f"mask: this {type(self).__name__} has none, want a Toeplitz requested with "
+                "causal, window_left or window_right; combine score_mod() with your own "
+                "mask_mod"
             )
 
     def _seen_on(self, device: Device) -> Mod:
@@ -540,7 +542,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def __contains__(self, value: Any) -> bool:
         return value in np.asarray(self)
 
-    if not TYPE_CHECKING:  # a type checker is to know the attributes there are, and no others
+    if not TYPE_CHECKING:  # type checkers must know these attributes only
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -602,10 +604,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
         self._check_implicit(self.dtype)
         if self.dtype != BFLOAT16:
             return self.dense().__dlpack__(**options)
-        try:  # numpy has no bfloat16 to hand over
+        try:  # numpy has no bfloat16 to pass on
             return self.to_torch("cpu").contiguous().__dlpack__(**options)
         except ImportError:
-            message = "dtype: got bfloat16, which goes through DLPack by torch, not installed here"
+            message = "dtype: got bfloat16, which takes torch for DLPack; it is not installed"
             raise BufferError(f"{message}; want to_jax()") from None
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -645,7 +647,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
-        """Sets the names of what a server sent, and returns itself."""
+        """Sets the names of the server's answer, and returns itself."""
         self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
         return self
 
@@ -724,11 +726,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def _check_implicit(self, dtype: np.dtype[Any]) -> None:
         nbytes = self.size * dtype.itemsize
         if nbytes > MAX_IMPLICIT_BYTES:
-            copies = ".view() copies nothing" if self._is_strided else ".window() cuts a part"
+            copies = ".view() copies nothing" if self._is_strided else ".window() selects a part"
             raise ValueError(
                 f"{type(self).__name__}: the dense array of shape {self.shape} has {nbytes} bytes, "
-                f"want at most {MAX_IMPLICIT_BYTES} unless asked for by name: "
-                f".dense() makes it, {copies}"
+                f"want at most {MAX_IMPLICIT_BYTES} unless requested explicitly: .dense() makes "
+                f"it, {copies}"
             )
 
 
@@ -765,7 +767,7 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
         raise ValueError(
-            f"shard: got {got} of heads, queries and keys, want one in a call: "
+            f"shard: got {got} of heads, queries and keys, want one per call: "
             "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
         )
     return named[0]
@@ -778,7 +780,7 @@ def _require_basic(entries: tuple[Any, ...]) -> None:
         if isinstance(entry, (bool, np.bool_)) or not _is_integer(entry):
             raise IndexError(
                 f"index: got {entry!r}, want integers, slices, Ellipsis and None; "
-                "arrays of indices go with .view()[...]"
+                "for arrays of indices use .view()[...]"
             )
 
 
@@ -807,11 +809,11 @@ class RingShard(GatheredStructure):
     """Some queries and keys of a structure, in the order of a rank of ring attention.
 
     ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it
-    for the layouts "zigzag" and "striped". It holds what the whole holds, and copies nothing.
-    See ``Structure`` for what all share.
+    for the layouts "zigzag" and "striped". It shares the memory of the whole.
+    See ``Structure`` for common members.
 
     Attributes:
-        whole: the structure it is a shard of.
+        whole: the structure that was sharded.
         query_indices: which query of the whole each row is.
         key_indices: which key of the whole each column is.
     """
@@ -827,7 +829,7 @@ class RingShard(GatheredStructure):
     ) -> None:
         """Wraps a structure; copies nothing. Indices None are all.
 
-        Of a RingShard it takes the whole, and the indices in it.
+        For a RingShard, uses its whole and composes the indices.
 
         Raises:
             IndexError: there are no indices, or some are not inside the structure.

@@ -25,7 +25,7 @@ class GridTable(GatheredStructure):
     """A table ``[tokens, columns]`` over a grid, whose columns depend on one axis each.
 
     Tokens are row-major: those of lengths (T, H, W) are numbered ``(t * H + h) * W + w``. See
-    ``Structure`` for what all share; tokens are the queries there, and columns the keys.
+    ``Structure`` for common members; tokens are the queries there, and columns the keys.
 
     Attributes:
         numbers: one axis of all numbers: the tables of the grid's axes, one after the other, each
@@ -35,7 +35,7 @@ class GridTable(GatheredStructure):
         queries: the tokens (begin, end) that are its rows; all, except in a window.
         keys: the columns (begin, end) of the whole that it has; all, except in a window.
         fingerprint: 64 hex digits that name these bytes; "" for one of several tables.
-        resolved_spec: what was asked for; None for one of several tables.
+        resolved_spec: the resolved request; None for one of several tables.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("numbers",)
@@ -54,8 +54,8 @@ class GridTable(GatheredStructure):
 
         Raises:
             IndexError: queries are not tokens of the grid, or keys not columns.
-            ValueError: an axis has no length or no columns, or the numbers are not as many as the
-                tables of the axes have.
+            ValueError: an axis has no length or no columns, or the numbers do not
+                match the tables of the axes.
         """
         self.lengths = tuple(map(operator.index, lengths))
         self.column_axes = tuple(map(operator.index, column_axes))

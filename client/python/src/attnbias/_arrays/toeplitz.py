@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Toeplitz(Structure):
-    """A tensor whose value depends on ``j - i`` alone; see ``Structure`` for what all share.
+    """A tensor whose value depends only on ``j - i``; see ``Structure`` for common members.
 
     ``dense[h, i, j] = diagonals[h, j - i + query_length - 1]``
 
@@ -38,7 +38,7 @@ class Toeplitz(Structure):
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
-        mask: what was hidden, by numbers that are among the diagonals; None if nothing was
+        mask: the mask, whose numbers are among the diagonals; None if nothing was
             requested.
     """
 
@@ -225,7 +225,7 @@ class Toeplitz(Structure):
 class KeyRow(Structure):
     """A tensor that is the same for every query: ``dense[h, i, j] = row[h, j]``.
 
-    See ``Structure`` for what all share.
+    See ``Structure`` for common members.
 
     Attributes:
         row: ``[H, key_length]``.

@@ -46,7 +46,7 @@ _TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptio
 _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _ALIGNMENT: Final = 64  # bytes, of a payload in its file
-_LENGTH_BYTES: Final = 8  # of what a .safetensors begins with
+_LENGTH_BYTES: Final = 8  # the prefix of a .safetensors
 _MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
 _MOST_LINE_BYTES: Final = 256
 _STALE: Final = 60.0  # seconds after which an unlocked draft is abandoned
@@ -92,7 +92,7 @@ class Cache:
         self._checked: set[_Stamp] = set()
         self._has_warned = False
         self.stuck: set[str] = set()
-        """The keys whose locks another process keeps for long."""
+        """Keys whose locks another process holds for long."""
 
     def __repr__(self) -> str:
         return f"Cache({str(self.folder)!r})"
@@ -156,7 +156,7 @@ class Cache:
     ) -> Payload | None:
         """Returns the payload of a request, mapped and read-only; None if it has to be fetched.
 
-        ``fingerprint`` None is that of the request's last payload. ``accept`` receives its
+        ``fingerprint`` None selects that of the request's last payload. ``accept`` receives its
         description before it is read, and may raise.
         """
         try:
@@ -172,7 +172,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except _DamagedError as error:
-            _log.warning("%s; it counts as missing", escaped(str(error)))
+            _log.warning("%s; treating it as missing", escaped(str(error)))
             return None
         except OSError as error:
             self.warn(f"cannot be read: {error}")
@@ -197,7 +197,7 @@ class Cache:
             return None
 
     def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
-        """Returns what a request's payload is; None if a server has to be asked."""
+        """Returns the description of a request's payload; None if only a server has it."""
         payload = self.find(key)
         if payload is not None:
             return payload.info
@@ -243,7 +243,7 @@ class Cache:
                 draft.move(tensors, name)
             return self._open(fingerprint, stamp, lambda _: None)[0]
         except (OSError, _DamagedError) as error:
-            self.warn(f"cannot keep what was fetched: {error}")
+            self.warn(f"cannot store what was fetched: {error}")
             return None
 
     def warn(self, why: str) -> None:
@@ -299,7 +299,7 @@ class Cache:
             drafts.move(draft, folder, key)
 
     def _last_uses(self) -> dict[str, int]:
-        """Returns when each tensor was last asked for, by fingerprint."""
+        """Returns the time of each tensor's last request, by fingerprint."""
         uses: dict[str, int] = {}
         for requests, name, fingerprint in self._requests():
             with contextlib.suppress(OSError):
@@ -384,7 +384,7 @@ def require_bytes(value: int | None, name: str) -> None:
 class Draft(forks.Forkable):
     """An unfinished file, and the lock on making it; closes both.
 
-    The kernel frees the lock at a death. Its file is never written.
+    The kernel frees the lock when the process dies. The lock's file is never written.
     """
 
     def __init__(self, key: str, drafts: Folder, lock: int) -> None:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from attnbias._transport.calls import CallOptions
     from attnbias._transport.retry import Deadline
 
-_FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
+_FIRST_PAUSE: Final = 0.002  # seconds between checks of a lock that another process holds
 _LARGEST_PAUSE: Final = 0.05
 _MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
 
 
 @dataclass(eq=False)
 class CachedFetch:
-    """Gets or describes one payload. An object is good for one of the two."""
+    """Gets or describes one payload. Use an object once."""
 
     request: Request | Piece
     options: CallOptions
@@ -88,7 +88,7 @@ class CachedFetch:
     def _missing(self) -> NotFoundError:
         return NotFoundError(
             f"offline=True, and {self.cache.folder} does not have {self.request.brief()}: "
-            "get it once with a client that has this cache and is not offline"
+            "get it once with an online client that uses this cache"
         )
 
     async def _fetch(self) -> Payload:
@@ -113,7 +113,7 @@ class CachedFetch:
     async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
         """Returns the lock on fetching the payload, held until ``held`` ends.
 
-        None where the folder cannot be written, or another process keeps the right for long.
+        None if the folder cannot be written, or another process holds the lock for long.
         """
 
         def try_lock() -> Draft | None:

@@ -2,8 +2,8 @@
 """Files below a folder that other programs can write to.
 
 Names are looked up in folders that are held open, and no link is followed. Folders and files are
-used only if they belong to the user (or to root) and no other user can write them. Nothing waits
-to be opened, so that a FIFO is refused, too.
+used only if they belong to the user (or to root) and no other user can write them. Opening never
+blocks, so that a FIFO is refused, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_FOLDER_MODE: Final = 0o755  # less the umask; a umask of 002 must not let a group write
+_FOLDER_MODE: Final = 0o755  # minus the umask; a umask of 002 must not let a group write
 _FILE_MODE: Final = 0o644
 _KINDS: Final = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
 
@@ -147,6 +147,6 @@ def require_own(path: Path, status: os.stat_result) -> None:
         mode = stat.S_IMODE(status.st_mode)
         wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
         raise UnsafeError(
-            f"{path}: got mode {mode:04o}, with which other users can write it; want {wanted:04o}: "
+            f"{path}: got mode {mode:04o}, which lets other users write to it; want {wanted:04o}: "
             f"chmod {wanted:o} {path}"
         )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Hugging Face transformers: their encodings, and how they take positions."""
+"""Models of Hugging Face transformers: their encodings, and replacing their positions."""

@@ -26,17 +26,17 @@ _FLEX: Final = "attnbias"  # the name of our attention function among transforme
 
 @dataclass(frozen=True)
 class Replacement:
-    """A computation that was replaced, or a learned table that was left.
+    """A computation that was replaced, or a learned table that was not.
 
     Before anything was replaced, the model's numbers were compared with the server's.
 
     Attributes:
-        path: of the module, as ``model.named_modules()`` has it, and the method or parameter.
-        encoding: what was fetched for it; None where the model adds zeros, which are left out.
-        fetched_bytes: bytes of the answer; 0 where another replacement fetched it.
-        spared_bytes: of tensors that are no longer made, at max_length and a batch of one.
-        left: whether it is as it was.
-        reason: why it was left, or else why its numbers could not be compared with the server's;
+        path: of the module in ``model.named_modules()``, and of the method or parameter.
+        encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
+        fetched_bytes: bytes of the answer; 0 if another replacement fetched it.
+        spared_bytes: bytes of tensors no longer computed, at max_length and a batch of one.
+        left: whether it is unchanged.
+        reason: why it was not replaced, or why its numbers could not be compared with the server's;
             empty if they were.
     """
 
@@ -49,10 +49,10 @@ class Replacement:
 
     def __str__(self) -> str:
         if self.left:
-            return f"{self.path}: left as it is; {self.reason}"
+            return f"{self.path}: left unchanged; {self.reason}"
         by = "nothing" if self.encoding is None else str(self.encoding)
-        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
-        compared = f"; not compared with what the model has: {self.reason}" if self.reason else ""
+        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer computed"
+        compared = f"; not compared with the model's own: {self.reason}" if self.reason else ""
         return f"{self.path}: {by}; {sizes}{compared}"
 
 
@@ -65,7 +65,7 @@ class Attached:
 
     def __repr__(self) -> str:
         left = sum(each.left for each in self._replacements)
-        return f"Attached({len(self._replacements) - left} replaced, {left} left as they are)"
+        return f"Attached({len(self._replacements) - left} replaced, {left} left unchanged)"
 
     def report(self) -> tuple[Replacement, ...]:
         """Returns what was replaced, in the order of the model's modules."""
@@ -91,23 +91,23 @@ def attach(
         print(attached.report())
         model(tokens)
 
-    What the model needs is fetched here, once, and compared with what the model has: docs/models.md
-    states how near it has to be. Learned tables of biases stay the model's own: the server provides
+    The numbers that the model needs are fetched once, here, and compared with its own, within the
+    bounds in docs/models.md. Learned tables of biases stay the model's own: the server provides
     the index of the row at each place. Learned tables of positions are the server's, if it has the
     very same numbers. The model can be trained, moved, cast and saved.
 
     Args:
         model: of a family in docs/models.md, which lists what is replaced: T5, BLOOM, Llama, Swin
             and others.
-        client: asked here, and not needed afterwards, except for a rope_type "dynamic".
-        max_length: the most tokens, those of a cache included, that the model is going to see.
-        attention: what attention runs with from now on: "eager", "sdpa" or "flex"; None is what
-            the model has. "flex" is torch's FlexAttention, which reads a bias in its compact form:
+        client: called here, and not needed afterwards, except for a rope_type "dynamic".
+        max_length: maximum tokens that the model will process, those of a cache included.
+        attention: implementation from now on: "eager", "sdpa" or "flex"; None keeps the
+            model's. "flex" is torch's FlexAttention, which reads a bias in its compact form:
             it needs no memory that grows with the square of the length. It has neither dropout
             nor attention weights, and on a CPU no gradients. Not every family can have it.
 
     Returns:
-        What was replaced, what could not be compared, and the way back.
+        The replacements and comparisons, and the means to detach the model.
 
     Raises:
         ImportError: transformers is not installed, or it or torch lacks a name that the model's
@@ -125,12 +125,12 @@ def attach(
         raise ImportError(message) from error
 
     if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
-        model = model.get_base_model()  # what a PeftModel has put its adapters into
+        model = model.get_base_model()  # the model into which a PeftModel put its adapters
     want = "a model of transformers, such as transformers.T5Model"
     require_instance(model, transformers.PreTrainedModel, "model", want)
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
+        raise ValueError(f"max_length: got {max_length!r}, want a positive integer")
     # Tensors made in inference mode cannot be trained with. Comparisons run on the CPU.
     with torch.inference_mode(mode=False), torch.device("cpu"):
         return _attached(model, client, max_length, attention)
@@ -192,7 +192,7 @@ def _path_of(site: Site) -> str:
 
 
 def _compared(site: Site, answer: Any) -> str:
-    """Returns why a site is left or could not be compared; "" if it was compared."""
+    """Returns why a site is not replaced or compared; "" if it was compared."""
     from attnbias._models.compare import (  # noqa: PLC0415  # imports torch
         IncomparableError,
         require_same,
@@ -221,7 +221,7 @@ def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ValueError(
-            f"model: got {what} with code or attributes of its own, which fail where they are "
+            f"model: got {what} with custom code or attributes, which fail when they are "
             f"{done}: {type(error).__name__}: {error}"
         ) from error
 
@@ -247,14 +247,14 @@ def _attention_of(
     message = f"attention: got {got}, want {wanted} for {type(model).__name__}"
     if attention == "flex" and family.takes_any and model._supports_flex_attn:
         message += (
-            "; or what transformers runs it with: "
+            "; or the one that transformers uses: "
             'model.set_attn_implementation("flex_attention"), and attach it without attention'
         )
     raise ValueError(message)
 
 
 def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
-    """Sets it in each configuration: those of an encoder and a decoder are copies."""
+    """Sets the attention in each configuration: those of an encoder and a decoder are copies."""
     if attention == "flex":
         from attnbias._models.families import flex  # noqa: PLC0415  # imports torch
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _ABSENT: Final = object()
-_BELOW_HOOK: Final = "_old_forward"  # accelerate's name for the forward that its own calls
+_BELOW_HOOK: Final = "_old_forward"  # accelerate's name for the forward that its wrapper calls
 
 
 class Changes:
@@ -49,7 +49,7 @@ class Changes:
 
         It is put on the device of ``near``, a tensor of the module. If that is on the meta device,
         as with weights that are loaded later, the tensor keeps its numbers and stays where it is:
-        what reads it moves it.
+        its reader moves it.
         """
         if near.is_meta:
             self.set(module, name, tensor)
@@ -60,8 +60,8 @@ class Changes:
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
         """Makes a parameter hold its numbers in other memory.
 
-        What was its memory is free from then on. So it gets new memory at the end, with what it has
-        learned meanwhile.
+        Its former memory is freed. At the end the parameter gets new memory, with its trained
+        values.
         """
 
         def release() -> None:

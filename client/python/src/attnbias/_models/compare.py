@@ -32,9 +32,9 @@ class Pair:
         quantity: name of the numbers.
         own: the module's, on any device.
         served: the server's, of the same shape.
-        axes: by the name of each axis, what its indices stand for.
+        axes: meaning of the indices of each axis, by its name.
         bound: greatest difference, which broadcasts to the shape; 0 for equal numbers.
-        cause: what probably made them differ, for the error.
+        cause: probable cause of a difference, for the error.
     """
 
     quantity: str
@@ -159,6 +159,6 @@ def require_class_method(path: str, module: nn.Module, name: str) -> None:
     """Refuses a module with its own method, which attach would override."""
     if name in vars(module):
         raise ValueError(
-            f"model: got {path} with a {name} of its own, want that of {type(module).__name__}, "
+            f"model: got {path} with its own {name}, want that of {type(module).__name__}, "
             "which is to be replaced"
         )

@@ -144,7 +144,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_config(path: Path) -> str:
-    """Returns the error for a missing config.json, by what the folder has instead."""
+    """Returns the error for a missing config.json, by the folder's content."""
     folder = path.parent
     want = "config.json or its folder"
     if path.name != "config.json" or not folder.is_dir():

@@ -20,7 +20,7 @@ _OF_POSITIONS: Final = re.compile(
     r"((m|long|xd)?rope|rotary|ntk|yarn|logn(_|$)|alibi|sinusoid"
     r"|position|x?pos(_|$)|posemb|relative|rel_(att|bias|pos))"
 )
-_MOST: Final = 2**31 - 1  # of any integer: no tensor is as large
+_MOST: Final = 2**31 - 1  # maximum of any integer: no tensor is as large
 _MOST_COUNT: Final = 65536  # as many heads as a server takes
 
 
@@ -146,7 +146,7 @@ class ConfigFields:
         return ConfigFields(values, {}, self._path, self.ignored)
 
     def require(self, name: str, only: Any) -> None:
-        """Refuses any value but the one that the model's code uses."""
+        """Refuses any value except the one that the model's code uses."""
         if self.is_set(name) and self.get(name) != only:
             self.refuse(name, f"{only!r}, the only value that the model's code uses")
 
@@ -169,7 +169,7 @@ class ConfigFields:
         """Refuses a field that affects positions by its name, is not off, and was not read."""
         for name in self._values.keys() - self._read:
             if _OF_POSITIONS.match(name) and self._values[name]:
-                self.refuse(name, "no such field: what it does to positions is not known here")
+                self.refuse(name, "no such field: its effect on positions is unknown")
 
     def refuse_unread(self, want: str) -> None:
         """Refuses any field that has a value and was not read."""

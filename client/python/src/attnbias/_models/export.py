@@ -47,7 +47,7 @@ def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iter
 
 
 def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportItem]:
-    """Yields what ``attach`` requests, for a model without weights. The client is not called."""
+    """Yields what ``attach`` requests, for a model without weights. Does not call the client."""
     import torch  # noqa: PLC0415
 
     from attnbias._models.family import AttachContext, family_of  # noqa: PLC0415
@@ -59,8 +59,8 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
         with torch.device("meta"):
             # Positions do not depend on the attention implementation.
             model = transformers.AutoModel.from_config(read, attn_implementation="eager")
-    except Exception as error:  # of transformers and what it checks by, which raise many kinds
-        raise ValueError(f"{config}: transformers does not take it: {error}") from error
+    except Exception as error:  # transformers and its validators raise many kinds
+        raise ValueError(f"{config}: transformers does not accept it: {error}") from error
     try:
         family = family_of(model)
         sites = list(family.sites(AttachContext(model, max_length, family.attentions[0], client)))
@@ -71,13 +71,13 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
         if site.request is not None:
             place = "attach " + ".".join(filter(None, (site.path, site.method)))
             if _has_weights(site.request.encoding):
-                yield ExportItem(place, None, "it takes what is among the weights")
+                yield ExportItem(place, None, "it takes numbers from the weights")
             else:
                 yield ExportItem(place, site.request)
 
 
 def can_attach() -> bool:
-    """Reports whether what ``attach`` needs is installed."""
+    """Reports whether the packages that ``attach`` needs are installed."""
     return all(importlib.util.find_spec(name) is not None for name in _ATTACH_NEEDS)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Description of a family of models, which ``attach`` carries out.
+"""Description of a family of models, which ``attach`` executes.
 
 A family is a module of ``families`` with a ``FAMILY``, whose name its model types' rows in the
 register have: attnbias/_models/models.json.
@@ -34,7 +34,7 @@ class AttachContext:
 
     model: PreTrainedModel
     max_length: int
-    attention: Attention | None  # None is another that the model has
+    attention: Attention | None  # None is another one, chosen by the model
     client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
@@ -57,12 +57,12 @@ class Site:
         path: of the module.
         method: the method that is replaced, or the parameter.
         module: that module.
-        request: what it needs; sites with the same Request share what is fetched. None is nothing.
-        replace: puts what was fetched in its place, by ``Changes`` of the module. None leaves the
-            module as it is.
+        request: the numbers it needs; sites with the same Request share them. None needs none.
+        replace: installs the fetched numbers, by ``Changes`` of the module. None leaves the
+            module unchanged.
         spared_bytes: see ``Replacement``.
         compare: the module's numbers and those fetched; None if it has no numbers.
-        reason: why the module is left as it is.
+        reason: why the module is not replaced.
     """
 
     path: str
@@ -84,13 +84,13 @@ def class_of(module: nn.Module) -> type:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of some types take their positions from a server.
+    """The way in which models of some types take positions from a server.
 
     Attributes:
         attentions: the attention implementations that its code can be set to run with.
-        sites: what there is to replace. Refuses a model that it does not know with a ValueError.
-        takes_any: whether its positions do not meet its attention, so that whatever the model has
-            will do.
+        sites: yields the replacements. Refuses a model that it does not know with a ValueError.
+        takes_any: whether its positions do not reach its attention, so that any implementation
+            works.
     """
 
     attentions: tuple[Attention, ...]
@@ -121,7 +121,7 @@ def family_of(model: PreTrainedModel) -> Family:
     return family
 
 
-_BY_HAND: Final = "Leave it as it is, or put what a Client gets in place by hand: docs/encodings.md"
+_BY_HAND: Final = "Leave it unattached, or use what Client.get returns: docs/encodings.md"
 
 
 def _module_of(module: nn.Module) -> str | None:

@@ -89,7 +89,7 @@ def spelled(row: str, modules: Iterable[nn.Module]) -> list[str]:
 
 
 def problem(row: str, objects: Iterable[object]) -> str:
-    """Returns how a row is not met; "" if it is."""
+    """Returns the reason why a row is not met; "" if it is."""
     place, parameters, attributes, caller = parsed(row)
     try:
         found: Any = pkgutil.resolve_name(place)
@@ -103,7 +103,7 @@ def problem(row: str, objects: Iterable[object]) -> str:
     if attributes is not None:
         scope, used = place, attributes
         of_class = [each for each in objects if isinstance(each, found)]
-        # An instance may lack what another has, such as the table that the layers share.
+        # Instances may differ in attributes, such as the table that the layers share.
         lacking = ([a for a in attributes.split() if not hasattr(each, a)] for each in of_class)
         if missing := min(lacking, key=len, default=[]):
             return f"{place} lacks {', '.join(missing)}"
@@ -140,7 +140,7 @@ def _fits(parameters: Iterable[inspect.Parameter], words: Iterable[str]) -> bool
     pattern = "".join(
         r"(?:\S+= )*" if word == "..." else rf"(?:{word})=? ".replace("*", r"\*") for word in words
     )
-    passes_on = r"\*\w+= \*\*\w+= "  # a wrapper's, which forwards whatever it is called with
+    passes_on = r"\*\w+= \*\*\w+= "  # a wrapper's, which forwards all arguments
     return re.fullmatch(f"{passes_on}|{pattern}", has) is not None
 
 

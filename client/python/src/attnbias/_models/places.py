@@ -116,7 +116,7 @@ def falcon(config: ConfigFields, _: TableOf) -> Places:
     if not config.flag("alibi"):
         return rotary_places(config, RotaryModel())
     for name in ("rope_parameters", "rope_scaling", "rope_theta"):
-        config.get(name)  # transformers writes them all the same
+        config.get(name)  # transformers writes them anyway
     num_heads = config.count("num_attention_heads")
     slopes = [float(ml_dtypes.bfloat16(slope)) for slope in _bloom_slopes(num_heads)]
     return {"decoder": ALiBi(num_heads=num_heads, slopes=slopes, variant="key_from_start")}
@@ -260,7 +260,7 @@ def swin_v2(config: ConfigFields, table: TableOf) -> Places:
     for place, stage in _blocks(config).items():
         side = min(window, height >> stage)
         if side == 0:
-            config.refuse("image_size", f"one of which stage {stage} has something left")
+            config.refuse("image_size", f"one from which stage {stage} still has pixels")
         weight, bias = (table(f"{place}.mlp.0.{name}") for name in ("weight", "bias"))
         places[place] = SwinV2(
             [MlpLayer(weight, bias=bias), MlpLayer(table(f"{place}.mlp.2.weight"))],
@@ -296,7 +296,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
         return places
     side = math.isqrt(height * width)
     if side**2 != height * width:
-        config.refuse("image_size", "one whose patches make a square: its code resamples one")
+        config.refuse("image_size", "one whose patches form a square, which its code resamples")
     from_square = None
     if height != width:
         from_square = Resample(

@@ -2,8 +2,8 @@
 """The register of transformers' model types, models.json.
 
 ``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in, for
-``--checkpoint``; the table in docs/models.md is made of it. Facts are those of transformers 5.23;
-tests compare them with its classes.
+``--checkpoint``; the table in docs/models.md is generated from it. Facts are those of transformers
+5.23; tests compare them with its classes.
 
 - ``models`` has a row for each model type that is known: the arguments of ``Model``. The default
   "=NAME" of a field is the value of the field NAME.
@@ -11,7 +11,7 @@ tests compare them with its classes.
   gives: see core/mount/checkpoint_rules.h.
 - ``shapes`` are the lengths of these tensors' axes, from the configuration's fields. Terms are
   computed from left to right; those that are not fields are in core/mount/checkpoint_rules.cc.
-- ``unserved`` lists the model types that are known to have nothing that is served, by the reason.
+- ``unserved`` lists the model types without a served encoding, by reason.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class Model:
     Attributes:
         rule: names the function of places.py that makes its encodings.
         arguments: those of that function after the configuration.
-        defaults: what its fields are that a configuration leaves out, of those that are read.
+        defaults: values of fields that the code reads and a configuration omits.
         only: fields that its code does not read, with the value that it computes with; another
-            value is refused, since weights go with it.
-        ignored: the same, where nothing goes with another value: it is accepted with a warning.
-        unused: fields whose names speak of positions, but change nothing.
+            value is refused, since the weights depend on it.
+        ignored: the same, if no weights depend on the value: another is accepted with a warning.
+        unused: fields with names about positions that change nothing.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
-        flat: the part whose fields are next to the parts, if it has no configuration: older
-            files have them so.
+        flat: the part whose fields are next to the parts, if it has no configuration: as
+            in older files.
         note: for readers of docs/models.md.
-        tables: names the tensors that servers mount; None where they mount no checkpoints of it.
-        attach: the module of ``families`` that replaces its positions; None where ``attach`` does
-            not take it.
-        unattached: why ``attach`` does not take it.
+        tables: names the tensors that servers mount; None if they mount no checkpoints of it.
+        attach: the module of ``families`` that replaces its positions; None if ``attach`` does
+            not support it.
+        unattached: why ``attach`` does not support it.
     """
 
     rule: str = "none"

@@ -44,21 +44,21 @@ def Mrope(  # noqa: N802
 ) -> Rotary:
     """Returns rotary positions of one or several axes, by the names in rope_parameters.
 
-    A Rotary with ``axes`` and ``pair_axis``. Ask with a list of ``position_ids`` for each axis.
+    A Rotary with ``axes`` and ``pair_axis``. Requests take a list of ``position_ids`` per axis.
 
     Args:
         head_dim: Dimension of a head.
         mrope_section: Pairs of each axis, n in all. Default: one axis; with ``rope_type`` "axial",
             two axes, each with half of the pairs.
-        mrope_interleaved: Deals pairs out to each axis in turn while it has pairs left, the rest to
-            axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
+        mrope_interleaved: Assigns pairs to the axes in turn while an axis has pairs left, the rest
+            to axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
         rope_type: Name of a length extension of Rotary, or "default" for none; or "axial": every
             axis has the whole progression, over its own pairs (vision transformers).
         rope_theta: Base of the progression. Default: 10000.
         words: Those of the length extension, and other fields of Rotary.
 
     Raises:
-        ValueError: pairs cannot be dealt out in turn to these sections, or there is no such
+        ValueError: pairs cannot be assigned in turn to these sections, or there is no such
             rope_type.
     """
     axis, count, renamed = Axis(), 0, {}
@@ -112,14 +112,14 @@ def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
     else:
         axes = [axis for axis, own in enumerate(section) for _ in range(own)]
     if [axes.count(axis) for axis in range(count)] != list(section):
-        want = "the pairs of each axis" + ", fewer of each but the first" * in_turn
+        want = "the pairs of each axis" + ", fewer for each axis after the first" * in_turn
         raise ValueError(f"Mrope.mrope_section: got {list(section)}, want {want}")
     return axes
 
 
 @dataclass(frozen=True)
 class RotaryModel:
-    """How a model's code interprets its rope fields.
+    """Interpretation of rope fields by a model's code.
 
     Attributes:
         head_dim: the field with the number of columns of a head for positions.
@@ -128,14 +128,14 @@ class RotaryModel:
         partial_rotary_factor: the same.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: of its columns.
-        default_type: the rope_type that it has instead of "default".
-        renamed_types: rope_types that it has under other names.
+        default_type: its rope_type instead of "default".
+        renamed_types: rope_types that its code calls by other names.
         layer_types: where layers differ by type, the field that each type's rope_theta once was,
             or its rope_theta if no field changes it.
         scales_all_types: whether the rope_scaling of old applies to all of these types, and not
             only to the first.
-        reads: words of its own, which no encoding has.
-        mrope_interleaved: whether pairs are dealt out to the axes in turn, if there are several.
+        reads: additional words, which no encoding has.
+        mrope_interleaved: whether pairs are assigned to the axes in turn, if there are several.
         mrope_section: pairs of each axis if the rope parameters lack them.
     """
 
@@ -157,7 +157,7 @@ class RotaryModel:
 _ROPE_TYPES: Final = ("default", *(name for name in EXTENSIONS if name != "ntk"), "axial")
 # Fields of length extensions that have other sources than a word, or more.
 _LENGTHS: Final = ("original_max_position_embeddings", "max_position_embeddings", "sequence_length")
-# Words that transformers reads only for some rope_types and models, and those that no code of it
+# Words that transformers reads only for some rope_types and models, and those that none of its code
 # reads: published configurations have them.
 _IGNORED_ELSEWHERE: Final = {
     *(own.name for kind in EXTENSIONS.values() for own in fields(kind)),
@@ -171,8 +171,8 @@ _IGNORED_ELSEWHERE: Final = {
     "short_mscale",
 } - {"sequence_length"}
 _AS_ATTACHED: Final = (
-    "attnbias.attach(model, client, max_length=...) takes the numbers of the model's module; or "
-    "ask for Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
+    "attnbias.attach(model, client, max_length=...) uses the numbers of the model's module; or "
+    "request Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
 )
 _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
     "truncate": ConfigFields.flag,
@@ -215,7 +215,7 @@ def _rotary(
         "layout": model.layout,
     }
     if model.layer_types and "truncate" in takes:
-        takes.remove("truncate")  # its code looks for it next to the layers' fields, in vain
+        takes.remove("truncate")  # its code looks for it next to the layers' fields and finds none
     for word in (*needs, *filter(rope.is_set, takes)):
         words[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
     if any(each.name == "original_max_position_embeddings" for each in own):
@@ -287,10 +287,10 @@ def _check_columns(
     else:
         refuse = functools.partial(config.refuse, model.partial_rotary_factor)
     if rope_type == "default" and not model.is_partial:
-        refuse("1: this model turns all columns of a head")
+        refuse("1: this model rotates all columns of a head")
     columns = int(words["head_dim"] * factor)
     if columns % 2:
-        refuse(f"an even number of columns that turn, not {columns} of {words['head_dim']}")
+        refuse(f"an even number of rotated columns, not {columns} of {words['head_dim']}")
 
 
 def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:

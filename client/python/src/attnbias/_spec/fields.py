@@ -126,7 +126,7 @@ def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
     if array.nbytes > _MOST_BYTES:
         raise ValueError(
             f"{name}: got {array.nbytes} bytes, want at most {_MOST_BYTES} in a request; "
-            "a larger table is mounted by the server (--tables)"
+            "have the server mount larger tables (--tables)"
         )
     data = _little_endian(array).tobytes()
     return tensor_pb2.InlineTable(data_type=to_data_type(array.dtype), shape=array.shape, data=data)
@@ -150,7 +150,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
             continue
         field = fields[name]
         if isinstance(value, np.bool_):
-            value = bool(value)  # noqa: PLW2901  # protobuf's versions differ in what they take
+            value = bool(value)  # noqa: PLW2901  # protobuf's versions accept different types
         oneof = field.containing_oneof
         # proto3 makes a oneof for each optional field.
         is_choice = oneof is not None and len(oneof.fields) > 1
@@ -296,7 +296,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def has_vectors(self) -> bool:
-        """True if pairs have vectors, in a last axis of columns, unless ``values="buckets"``."""
+        """True if pairs have vectors, with columns last, unless ``values="buckets"``."""
         given = (getattr(self, name) is not None for name in self._columns)
         return self.extent == "pair" and any(given)
 

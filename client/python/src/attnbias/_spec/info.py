@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptions of payloads and servers as plain values, and the memory of payloads.
 
-A header that contradicts itself ends here. So does an ``out`` that does not fit.
+Refuses a header that contradicts itself, and an ``out`` that does not fit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TensorInfo:
 
     Attributes:
         nbytes: bytes of all parts together.
-        fingerprint: 64 hex digits: equal fingerprint, equal bytes, on any replica or day.
+        fingerprint: 64 hex digits; equal fingerprints mean equal bytes, on any replica at any time.
         encoding_fingerprint: the same without extent, dtype, form and mask: two requests of one
             encoding agree.
         resolved_spec: the request as the server understood it: defaults filled in, tables as
@@ -146,7 +146,7 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
             )
     parts = tuple(_to_part(part) for part in header.parts)
     if not parts:
-        raise DataLossError("header: it has no parts")
+        raise DataLossError("header: has no parts")
     if len({part.name for part in parts}) < len(parts):
         names = ", ".join(part.name for part in parts)
         raise DataLossError(f"header.parts: got [{escaped(names)}], want distinct names")
@@ -287,14 +287,14 @@ class Payload(NamedTuple):
     info: TensorInfo
     memory: npt.NDArray[np.uint8]
     header: service_pb2.TensorHeader
-    """What the server said of it, which ``info`` is made of."""
+    """The server's description, from which ``info`` is made."""
 
 
 def require_within(nbytes: int, limit: int) -> None:
     """Refuses a payload that is larger than the caller's limit."""
     if nbytes > limit:
         raise ResourceExhaustedError(
-            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client takes at most {limit}"
+            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client accepts at most {limit}"
         )
 
 

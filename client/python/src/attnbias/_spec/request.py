@@ -91,7 +91,7 @@ class Request(RequestFields):
     A window is a half-open tuple (begin, end), or n for (0, n).
 
     Attributes:
-        encoding: the encoding to compute, as ``attnbias.ALiBi(num_heads=8)``.
+        encoding: the encoding to compute, such as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, for an encoding of absolute positions.
         position_ids: explicit positions instead; for an encoding of several axes, one sequence for
             each. For sinusoidal and rotary tables they may be fractions.
@@ -115,7 +115,7 @@ class Request(RequestFields):
             buckets).
         form: None is the encoding's compact form; or "dense".
         values: "bias" (None too), or "buckets", the indices into its learned table.
-        scale: factor applied before the one rounding.
+        scale: factor applied before the single rounding.
         causal: masks keys after the query.
         window_left: masks keys more than this many positions before the query.
         window_right: masks keys more than this many positions after the query.
@@ -164,7 +164,7 @@ class Request(RequestFields):
 
 
 _WANTED_ENCODING = (
-    "an encoding, as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
+    "an encoding, such as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
 )
 _EXTENTS = {
     "table": list(tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name),
@@ -214,7 +214,7 @@ class LogitsRequest:
         """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for a bias alone."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
-                raise TypeError("rows: got None, which goes with query_bias and query_length")
+                raise TypeError("rows: got None, want query_bias and query_length with it")
             return np.empty(
                 (_length(self.query_bias, 0, "query_bias"), self.query_length, 0), "<f4"
             )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Payloads as results: an array, a structure, or several by name.
 
-Of a sharded tensor, a process asks for the pieces that it holds.
+For a sharded tensor, a process requests only the pieces that it holds.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ _LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "key
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a request that is fetched by itself.
+    """A part of a request that is fetched separately.
 
     Attributes:
-        spans: by axis, the bounds in the whole of what is left of it; other axes are whole.
+        spans: by axis, the bounds of this part in the whole; other axes are complete.
     """
 
     request: Request
@@ -117,7 +117,7 @@ class Piece:
         return self.request.encoding
 
     def brief(self) -> str:
-        """Returns the whole request in one line, and which part of it this is."""
+        """Returns the whole request in one line, and the bounds of this part."""
         spans = (f"[{begin}, {end}) of its {axis}" for axis, (begin, end) in self.spans.items())
         return ", ".join([self.request.brief(), *spans])
 
@@ -127,7 +127,7 @@ class Piece:
     def to_spec(self) -> encodings_pb2.TensorSpec:
         """Returns the request's spec with the windows and lists of this part.
 
-        The whole keeps its lengths: alignment and masks, and some encodings, go by them.
+        The whole keeps its lengths: alignment and masks, and some encodings, depend on them.
         """
         spec = self.request.to_spec()
         extent = getattr(spec, self.encoding.extent)
@@ -146,15 +146,15 @@ class ShardedRequest:
     """The pieces that a process fetches of a sharded tensor, and their assembly.
 
     Attributes:
-        pieces: what it asks for, each once. A server cuts heads, queries, keys and positions; the
-            columns of a table, or of vectors, are cut here.
+        pieces: the pieces to request, each once. A server cuts heads, queries, keys and positions;
+            the columns of a table, or of vectors, are cut here.
     """
 
     def __init__(self, request: Request, info: TensorInfo, sharding: Sharding) -> None:
         """Plans the pieces; ``info`` describes the whole.
 
         Raises:
-            ValueError: such a tensor cannot be sharded so.
+            ValueError: the tensor cannot be sharded this way.
         """
         if info.resolved_spec.table.grid:
             raise ValueError(
@@ -193,7 +193,7 @@ class ShardedRequest:
         return to_tables(tensors) or next(iter(tensors.values()))
 
     def _axes(self, num_axes: int) -> list[str]:
-        """Returns the names of the axes that a server cuts; columns follow them."""
+        """Returns the names of the axes that a server can cut; columns follow them."""
         if self._request.encoding.extent == "table":
             return ["positions"]
         return ["heads", "queries", "keys"][3 - (num_axes - self._vectors) :]

@@ -2,8 +2,8 @@
 """Parses headers and chunks by hand, checks them, and copies data to its place.
 
 All messages have these fields under the same numbers, as StreamTensorResponse, so one reader serves
-them. A generated parser would copy ``data`` into a bytes object of its own. Here it stays a view of
-the received message until it is copied once, into its place. Checksums need the bytes as received,
+them. A generated parser would copy ``data`` into a new bytes object. Here it stays a view of the
+received message until its only copy, to its place. Checksums need the bytes as received,
 which a parsed header no longer has. Nothing is written that was not checked first.
 """
 
@@ -59,7 +59,7 @@ def parse_chunk(message: bytes) -> Chunk:
         if wire_type == _LENGTH_DELIMITED:
             size, at = _read_varint(message, at)
         else:
-            size = _FIXED_SIZES.get(wire_type, end)  # of an unknown type more than is left
+            size = _FIXED_SIZES.get(wire_type, end)  # longer than the rest of the message
         if size > end - at:
             raise _malformed()
         value_bytes = memoryview(message)[at : at + size]
@@ -92,7 +92,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _malformed() -> DataLossError:
-    return DataLossError("message: it is not protobuf")
+    return DataLossError("message: not a valid protobuf message")
 
 
 def beyond(size: int, missing: int) -> DataLossError:
@@ -168,7 +168,7 @@ class Assembler:
         return self.put(chunk)
 
     def put(self, chunk: Chunk) -> int:
-        """Copies a parsed chunk to its place, whatever header it came with; see ``add``."""
+        """Copies a parsed chunk to its place, with any header; see ``add``."""
         size, missing = len(chunk.data), self.end - self.at
         if size > missing:
             raise beyond(size, missing)

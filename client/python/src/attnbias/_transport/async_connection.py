@@ -150,7 +150,7 @@ class AsyncCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
-        """See Calls. A thread of gRPC's own reads its sockets, and so looks for the server."""
+        """See Calls. One of gRPC's own threads reads its sockets, and so finds the server."""
         await self.pause(seconds)
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
@@ -160,7 +160,7 @@ class AsyncCalls:
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
-            while not working.done():  # what it works with is not taken from it
+            while not working.done():  # its memory stays alive
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([working])
             raise
@@ -184,6 +184,6 @@ class AsyncCalls:
             raise CallFailed(failure) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or not task.cancelling():  # so gRPC raised it
+            if task is None or not task.cancelling():  # so it is gRPC's
                 self._connection.require_open()
             raise

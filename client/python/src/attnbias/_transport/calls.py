@@ -2,8 +2,8 @@
 """The methods of the service, and the interface of calls.
 
 All that a request needs to know about calls is here. It is a coroutine: the asynchronous client
-awaits it, and the calls of the synchronous one block instead of suspending, so that ``run`` has it
-in one step. Retries, resuming and checksums are so written once.
+awaits it, and the calls of the synchronous one block instead of suspending, so that ``run``
+finishes it in one step. So retries, resuming and checksums are written once.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ class Calls(Protocol):
         ...
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """Does several parts of the work at once, each over a connection of its own.
+        """Does several parts of the work concurrently, each over its own connection.
 
-        Raises the first of their exceptions, when the others have ended, too.
+        Raises the first of their exceptions once all have ended.
         """
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """Runs work that takes the disk's time, unless the calls were cancelled before."""
+        """Runs work that waits for a disk, unless the calls are already cancelled."""
         ...
 
     async def pause(self, seconds: float) -> None:

@@ -45,7 +45,7 @@ def target_from(target: str | None) -> str:
     name = "target"
     if target is None:
         target, name = os.environ.get(_VARIABLE) or "localhost", _VARIABLE
-    require_instance(target, str, name, "a str, as 'localhost:50051'")
+    require_instance(target, str, name, "a str, such as 'localhost:50051'")
     if of_hosts := _OF_HOSTS.fullmatch(target):
         scheme, rest = of_hosts.groups()
         hosts = [rest] if scheme.startswith("dns") else rest.split(",")
@@ -74,7 +74,7 @@ def addresses_of(target: str) -> list[str]:
         scheme, rest = target[:5], target[5:].removeprefix("///")
         return [f"{scheme}{address}" for address in rest.split(",")]
     host, _, port = _bare(target).rpartition(":")
-    if host == "localhost":  # gRPC tries both, whatever the system has
+    if host == "localhost":  # gRPC tries both on any system
         return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
@@ -105,7 +105,7 @@ def _with_port(host: str, target: str, name: str) -> str:
 
 
 Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
-"""What calls carry: printable ASCII, or bytes under a key that ends in ``-bin``."""
+"""Metadata of calls: printable ASCII, or bytes under a key that ends in ``-bin``."""
 
 WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
@@ -120,7 +120,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     # A connection whose peer is silent during a call is closed after 10 + 5 s.
     "grpc.keepalive_time_ms": 10_000,
     "grpc.keepalive_timeout_ms": 5_000,
-    "grpc.http2.ping_timeout_ms": 5_000,  # what later versions of gRPC look at
+    "grpc.http2.ping_timeout_ms": 5_000,  # the option that later versions of gRPC read
     "grpc.http2.max_pings_without_data": 0,
     # A server that restarts is found again within a tenth of a second.
     "grpc.initial_reconnect_backoff_ms": 100,
@@ -160,9 +160,9 @@ class Endpoint:
     metadata: Metadata
     options: Mapping[str, Any]
     offline: bool = False
-    """Whether it is never to be talked to."""
+    """True if calls to it are refused."""
     connect_timeout: float | None = None
-    """Seconds that a client waits for its first connection; None as long as for an answer."""
+    """Seconds that a client waits for its first connection; None uses the timeout of calls."""
 
     def open(self, *, spare: bool) -> grpc.Channel:
         """Opens a channel whose calls block."""
@@ -233,8 +233,8 @@ def endpoint_to(
     _require_legal(metadata)
     if sent is not None and security is None and not is_on_this_machine(target):
         raise ValueError(
-            f"{sent.name}: got one for {target}, which is not on this machine, in plaintext that "
-            "others could read: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+            f"{sent.name}: got one for {target}, which is not on this machine, without TLS, so "
+            "others could read it: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
         )
     return Endpoint(target, security, sent, metadata, dict(options), offline, connect_timeout)
 
@@ -244,7 +244,7 @@ def _pairs(metadata: Metadata) -> Metadata:
         return tuple((key, value) for key, value in metadata)
     except (TypeError, ValueError):
         got = f"metadata: got an object of {type(metadata).__name__}"
-        raise TypeError(f"{got}; want pairs, as [('tenant', 'a')]") from None
+        raise TypeError(f"{got}; want pairs, such as [('tenant', 'a')]") from None
 
 
 def _require_legal(metadata: Metadata) -> None:
@@ -260,6 +260,6 @@ def _require_legal(metadata: Metadata) -> None:
             raise TypeError(f"metadata: got {got} for {key!r}, want {wanted.__name__}")
         if isinstance(value, str) and not (value.isascii() and value.isprintable()):
             raise ValueError(
-                f"metadata: got a value of {key!r} that is not printable ASCII, want one that is, "
-                "or bytes and a key that ends in '-bin'"
+                f"metadata: got a value of {key!r} that is not printable ASCII, want printable "
+                "ASCII, or bytes and a key that ends in '-bin'"
             )

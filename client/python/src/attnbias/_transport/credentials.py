@@ -31,8 +31,8 @@ _log: Final = logging.getLogger("attnbias")
 class FileWatcher(Generic[_Value]):
     """The content of files, read again when one of them changes.
 
-    A ValueError of ``read`` describes what is wrong with them. The first reading raises it; later
-    ones log it, and the earlier value stays.
+    A ValueError of ``read`` describes the fault. The first reading raises it; later
+    ones log it and keep the earlier value.
     """
 
     def __init__(self, files: Sequence[Path], read: Callable[[], _Value]) -> None:
@@ -50,14 +50,14 @@ class FileWatcher(Generic[_Value]):
         try:
             value = self._read()
         except ValueError as error:
-            _log.warning("%s; the previous content stays in use", error)
+            _log.warning("%s; keeping the previous content", error)
             return False
         changed = value != self.value
         self.value = value
         return changed
 
     def _states(self) -> list[object]:
-        """Returns what differs once a file has changed; taken before the files are read."""
+        """Returns a value that changes with the files; computed before they are read."""
 
         def state(file: Path) -> object:
             try:
@@ -87,16 +87,16 @@ _ROOTS_OF_GRPC: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS with a server, as ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
+    """TLS with a server: ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
 
-    Files are PEM. One that changes is read again: what it then holds is used from the next call
-    on, if it is whole, and the certificate and the key fit each other.
+    Files are PEM. A changed file is read again: its new content is used from the next call on,
+    if it is complete and the certificate matches the key.
 
     Args:
-        ca: certificates of the authorities that may have signed the server's. None are those that
+        ca: certificates of the authorities that may sign the server's. None selects those that
             the system trusts.
-        cert: the client's own certificate, for a server that asks for one, and after it those
-            between it and its authority.
+        cert: the client's own certificate, for a server that asks for one, followed by its
+            intermediate certificates.
         key: the private key of ``cert``, not encrypted.
         server_name: a name that the server's certificate has to have. None is the target's.
     """
@@ -153,7 +153,7 @@ class Certificates:
                     context.load_verify_locations(self._files[field])
         if "key" in held:
             cert, key = self._files["cert"], self._files["key"]
-            want = f"the PEM file, not encrypted, of the key of {str(cert)!r}"
+            want = f"the unencrypted PEM file of the key of {str(cert)!r}"
             with self._refusing("key", want):
                 # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(cert, key, password="")
@@ -186,7 +186,7 @@ def certificates_from(tls: bool | Tls | None) -> Certificates | None:
 def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls:
     """Returns the ``tls`` that the environment's variables describe.
 
-    ``on`` turns TLS on whatever they state; the fields ``given`` replace those of the environment.
+    ``on`` enables TLS in any case; the fields ``given`` replace those of the environment.
     """
     named = {field: given.get(field) or os.environ.get(_VARIABLES[field]) for field in _FIELDS}
     fields = {field: value for field, value in named.items() if value}
@@ -212,13 +212,13 @@ def _system_roots() -> bytes | None:
 _HEADER: Final = "authorization"
 _VARIABLE: Final = "ATTNBIAS_CLIENT_TOKEN"
 _FILE_VARIABLE: Final = f"{_VARIABLE}_FILE"
-_TOKEN: Final = re.compile(r"[!-~]+")  # what ASCII has to see
+_TOKEN: Final = re.compile(r"[!-~]+")  # visible ASCII
 
 
 class Token:
     """A token, given as text or as the path of a file; errors call it ``name``.
 
-    Raises ValueError for a file that cannot be read, or for what is not a token.
+    Raises ValueError for a file that cannot be read, or for an invalid token.
     """
 
     def __init__(self, token: str | os.PathLike[str], name: str) -> None:
@@ -244,7 +244,7 @@ class Token:
 def _checked(token: str, got: str) -> str:
     if _TOKEN.fullmatch(token):
         return token
-    raise ValueError(f"{got}; want visible characters of ASCII, without spaces")
+    raise ValueError(f"{got}; want visible ASCII characters, without spaces")
 
 
 def token_from(
@@ -265,7 +265,5 @@ def token_from(
     if not token:
         return None
     if is_said:
-        raise ValueError(
-            f"token: got one together with {_HEADER!r} in metadata; want one of the two"
-        )
+        raise ValueError(f"token: given together with {_HEADER!r} in metadata; want one of the two")
     return Token(token, "token")

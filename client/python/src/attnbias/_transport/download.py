@@ -109,7 +109,7 @@ class _PayloadChangedError(Exception):
 
 
 class Download:
-    """Fetches one payload. An object is good for one run()."""
+    """Fetches one payload. Call run() once."""
 
     def __init__(
         self, spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
@@ -127,8 +127,8 @@ class Download:
             with contextlib.suppress(_PayloadChangedError):
                 await self._fetch_all()
                 return self._begun()
-            # A table has changed or is gone, perhaps only on some replicas. So all of the payload
-            # is fetched again, once, over one stream.
+            # A table has changed or is gone, perhaps only on some replicas. The whole payload is
+            # fetched again, once, over one stream.
             self._has_restarted = True
             await self._fetch(self._options.calls)
             return self._begun()
@@ -196,7 +196,7 @@ class Download:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
 
     def _accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """Returns the payload's memory; refuses the header of another payload than that begun."""
+        """Returns the payload's memory; refuses a header of a payload other than that begun."""
         info = to_tensor_info(header)
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)

@@ -28,7 +28,7 @@ lock: Final = threading.RLock()
 """Is held while a connection changes, and while the process forks."""
 
 _THREADS: Final = Path("/proc/self/task")
-_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # what they begin with
+_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # their prefix
 _PATIENCE: Final = 1.0  # seconds; it takes some 10 ms, unless others keep gRPC alive
 
 _WHY_OPEN: Final = (
@@ -43,7 +43,7 @@ _WHY_OFF: Final = (
 
 
 class Forkable(ABC):
-    """A connection, a server of the process's own, or a locked file. The lock is held in both."""
+    """A connection, a local server, or a locked file. Both methods run under the lock."""
 
     def rest(self) -> bool:
         """Closes the channels that any thread may close; returns whether there were any."""
@@ -57,7 +57,7 @@ class Forkable(ABC):
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
 _inside: Final[set[int]] = set()  # threads that are in gRPC's code
 _why_unusable: list[str] = []  # not empty where calls would hang
-_has_ignored: list[bool] = []  # whether the fork that begins is of a gRPC that ignores it
+_has_ignored: list[bool] = []  # whether gRPC ignores the fork that begins
 
 
 def watch(connection: Forkable) -> None:
@@ -80,7 +80,7 @@ def in_grpc() -> Iterator[None]:
     It may begin during that wait: the calls that the fork interrupts end only when they are read.
     """
     thread = threading.get_ident()
-    if thread in _inside:  # as where a signal's handler interrupts a call
+    if thread in _inside:  # for example in a signal handler that interrupts a call
         yield
         return
     try:

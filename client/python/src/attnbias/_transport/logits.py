@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from attnbias._transport.calls import CallOptions, Read
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
-# Large enough to amortise a message's cost, small enough that sending, computing and receiving
+# Large enough to amortize a message's cost, small enough that sending, computing and receiving
 # overlap.
 _BLOCK_BYTES: Final = 2 << 20
 _BLOCK_ANSWER_BYTES: Final = 16 << 20
 
 
 class LogitsStream:
-    """Computes one array. An object is good for one run()."""
+    """Computes one array. Call run() once."""
 
     def __init__(self, request: LogitsRequest, options: CallOptions) -> None:
         self._options = options
@@ -86,7 +86,7 @@ class LogitsStream:
         if row_bytes > _MAX_REQUEST_BYTES:
             raise ValueError(
                 f"rows: one row of all heads has {row_bytes} bytes, want at most "
-                f"{_MAX_REQUEST_BYTES}; ask for fewer heads at once"
+                f"{_MAX_REQUEST_BYTES}; request fewer heads at once"
             )
         answer_bytes = max(self._answer[:, :1].nbytes, 1)
         step = max(min(_BLOCK_BYTES // row_bytes, _BLOCK_ANSWER_BYTES // answer_bytes), 1)
@@ -110,7 +110,7 @@ class LogitsStream:
         while not assembler.complete:
             message = await read()
             if message is None:
-                raise DataLossError(f"stream: ended in OK before row {end}")
+                raise DataLossError(f"stream: ended with OK before row {end}")
             assembler.add(message)
         self._answer[:, begin:end] = block
         self._answered = end

@@ -54,15 +54,15 @@ _UNREACHED: Final = re.compile(
 
 _NOT_FOUND: Final = "^errors resolving|^DNS"
 _WHY_UNREACHED: Final = {
-    _NOT_FOUND: "{target} is not found: is the name right?",
+    _NOT_FOUND: "{target} cannot be resolved: is the name right?",
     "WRONG_VERSION_NUMBER": "{target} answers, but not with TLS: leave out tls, or credentials",
     "has expired": "{target} has a certificate that has expired",
     "CERTIFICATE_VERIFY_FAILED": (
-        "{target} has a certificate that is not trusted here: pass its authority's, as "
-        "tls=attnbias.Tls(ca=FILE)"
+        "{target} has a certificate that is not trusted here: pass the certificate of "
+        "its CA as tls=attnbias.Tls(ca=FILE)"
     ),
     "Hostname Verification|not in peer cert": (
-        "{target} has a certificate for another name: ask it by one of its names, or pass one as "
+        "{target} has a certificate for another name: connect by one of its names, or pass one as "
         "tls=attnbias.Tls(server_name=NAME)"
     ),
     "Failed parsing HTTP/2": "{target} answers, but not with gRPC: is it the right port?",
@@ -72,7 +72,7 @@ _WHY_UNREACHED: Final = {
     ),
     "": (
         "nothing answers at {target}: is the server running? attnbias.LocalServer() starts one, "
-        "Client(target) asks another"
+        "Client(target) connects to another"
     ),
 }
 
@@ -83,10 +83,10 @@ _WHO_CALLS: Final = (
 )
 _NOT_THIS_TOKEN: Final = "{target} rejected this token: is it for this server, and still valid?"
 _NOT_THIS_CALLER: Final = (
-    "{target} denied permission: ask its operator, or call with another token or certificate"
+    "{target} denied permission: ask its operator, or use another token or certificate"
 )
 _TOO_LARGE: Final = (
-    "too large a message; if it is the request, have the server mount its tables (--tables)"
+    "the message is too large; if it is the request, have the server mount its tables (--tables)"
 )
 
 

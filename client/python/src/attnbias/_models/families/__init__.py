@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families of models, each of which takes its positions from a server in one way."""
+"""Families of models, by the way in which they take positions from a server."""

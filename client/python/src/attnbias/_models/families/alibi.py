@@ -46,7 +46,7 @@ def row_request(
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fields that change nothing, as comparing proves
+            warnings.simplefilter("ignore")  # about fields without effect, as the comparison proves
             encoding: Any = from_config(model.config)["decoder"]
     except (KeyError, ValueError):
         slopes = pair.double().abs().amax(-1)
@@ -101,7 +101,7 @@ def check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 def show_all(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Gives a call without a mask one that hides nothing; runs before a model's forward."""
+    """Adds a mask that hides nothing to a call without one; runs before a model's forward."""
     given = _named(args, kwargs)
     if given.get("attention_mask") is not None:
         return args, kwargs
@@ -128,7 +128,7 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class OpaqueMask:
-    """A mask that passes unchanged through a model's forward to its attention."""
+    """A mask that a model's forward passes unchanged to its attention."""
 
     ndim = 0
 

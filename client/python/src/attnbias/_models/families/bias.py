@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Diagonals(NamedTuple):
     """``bias[b, h, q, k] = numbers[h, k - q + first]``.
 
-    A tuple, so that torch.compile sees through it. ``first`` is a tensor where positions are, as
+    A tuple, which torch.compile can trace. ``first`` is a tensor if positions are, as
     with transformers' StaticCache.
     """
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEAST_QUERIES: Final = 128
 _BLOCK: Final = 128  # queries, and keys, as in torch's own block masks
 # A model has a few kinds of biases and masks, each a program or two. Past the limit, fullgraph is
-# an error, where else FlexAttention would make all scores at once, as if nothing were attached.
+# an error, since FlexAttention would otherwise materialize all scores.
 _compiled: Final = torch.compile(
     flex_attention, fullgraph=True, recompile_limit=64, isolate_recompiles=True
 )
@@ -89,7 +89,7 @@ def attend(
     """Computes attention of ``[batch, heads, length, head_dim]``; bias None is zeros."""
     refuse_weights(options)
     if dropout > 0:
-        _refuse(f"a dropout of {dropout}", "FlexAttention has none: model.eval(), or set it to 0")
+        _refuse(f"a dropout of {dropout}", "FlexAttention has none: use model.eval(), or 0")
     queries, keys = query.shape[2], key.shape[2]
     is_plain = position_bias is None and attention_mask is None
     if queries < LEAST_QUERIES or isinstance(attention_mask, torch.Tensor) or is_plain:
@@ -107,7 +107,7 @@ def attend(
         learns.append(position_bias.numbers)
     has_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learns)
     if has_gradients and query.device.type == "cpu":
-        _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
+        _refuse("gradients", 'FlexAttention computes none on a CPU: use torch.no_grad(), or "sdpa"')
     # In a model compiled as a whole, torch 2.15 on a CPU rejects a bias computed in that program,
     # so attention becomes its own program.
     on_cpu = query.device.type == "cpu"
@@ -129,7 +129,7 @@ def attend(
 def refuse_weights(options: dict[str, Any]) -> None:
     """Refuses ``output_attentions=True`` among the options of a call."""
     if options.get("output_attentions"):
-        _refuse("output_attentions=True", 'FlexAttention has no attention weights: "eager" has')
+        _refuse("output_attentions=True", 'FlexAttention has no attention weights: use "eager"')
 
 
 def _flex(

@@ -24,12 +24,12 @@ class _Origin(list[tuple[torch.Tensor, int]]):
 def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
     """Adds numbers computed from a module's parameters, which move with the module.
 
-    Refuses parameters whose changes cannot be seen.
+    Refuses parameters whose changes cannot be detected.
     """
     if any(weight.is_inference() for weight in module.parameters()):
         raise ValueError(
-            "model: got weights made under torch.inference_mode(), whose changes are not counted; "
-            "want them made outside"
+            "model: got weights created under torch.inference_mode(), which does not track their "
+            "changes; want them created outside it"
         )
     changes.add_buffer(module, _NUMBERS, numbers, numbers)
     made_of = ((weight, weight._version) for weight in module.parameters())

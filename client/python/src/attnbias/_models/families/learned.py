@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT, GPT-2, BART, CLIP, ViT and similar models: learned positions, a table.
 
-The server's numbers become those of the model's own parameter. So the rows that are read, and all
-that is done to them, stay the model's.
+The server's numbers become those of the model's own parameter. Reading and processing
+of the rows stay the model's.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _refuse(
         f"model: got {got}, want a table that the server has mounted; "
         f"of this shape it has {', '.join(alike) or 'none'}. Start it with --checkpoint "
         "NAME=FOLDER or --table NAME=FILE.safetensors:TENSOR, or load the model in the dtype of "
-        "such a table, if only that differs, or leave the model as it is"
+        "such a table, if only that differs, or leave the model unattached"
     ) from None
 
 

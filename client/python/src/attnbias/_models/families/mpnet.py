@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnbias._models.changes import Changes
     from attnbias._models.compare import Pair
 
-_BUCKETS: Final = 32  # whatever the configuration has
+_BUCKETS: Final = 32  # whatever the configuration states
 _MAX_DISTANCE: Final = 128
 
 
@@ -61,7 +61,7 @@ def _bias(
     position_ids: torch.Tensor | None = None,
     num_buckets: int = _BUCKETS,
 ) -> torch.Tensor:
-    if position_ids is not None or num_buckets != _BUCKETS:  # which its encoder never asks for
+    if position_ids is not None or num_buckets != _BUCKETS:  # which its encoder never requests
         own = type(module).compute_position_bias
         computed: torch.Tensor = own(module, x, position_ids, num_buckets)
         return computed

@@ -50,7 +50,7 @@ def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyR
 
 
 def _check_weights(_: Any, __: tuple[Any, ...], options: dict[str, Any]) -> None:
-    refuse_weights(options)  # its attention is not told
+    refuse_weights(options)  # its attention does not receive it
 
 
 def _alibi_tensor(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from attnbias._client import Client
     from attnbias._models.changes import Changes
 
-_LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its own
+_LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has its own table
 
 
 def sites(context: AttachContext) -> Iterator[Site]:
@@ -68,12 +68,12 @@ def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
 
 
 class _Form(NamedTuple):
-    """How a module arranges the numbers of a position, or of one position on each of several axes.
+    """Arrangement of a module's numbers for a position, or for one position on each axis.
 
     Attributes:
         axes: number of axes of positions.
         axis: the axis of position_ids that they are; None if the module knows one axis only.
-        is_complex: whether the answer is complex numbers, and not cosines and sines.
+        is_complex: whether the answer is complex numbers instead of cosines and sines.
         keeps_float32: whether the answer is not cast to the type of the module's input.
     """
 
@@ -86,8 +86,8 @@ class _Form(NamedTuple):
 def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
     """Returns the form and each column's number: pair m of n on axis a is a * n + m.
 
-    Found with the module's own code, whatever frequencies it has and wherever they are: in their
-    place are ones that give each pair of each axis an angle of its own.
+    Probes the module's own code, independent of its frequencies and their device: test frequencies
+    in their place give each pair of each axis a distinct angle.
     """
     pairs = getattr(module, _own(layer_type, "inv_freq")).shape[-1]
     octave = 0.125 * (1 + torch.arange(pairs, device="cpu") / pairs)
@@ -125,7 +125,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
     layer_types = getattr(module, "layer_types", [""])
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fields that change nothing, as comparing proves
+            warnings.simplefilter("ignore")  # about fields without effect, as the comparison proves
             places = from_config(module.config)
     except ValueError:
         frequencies = {each: getattr(module, _own(each, "inv_freq")) for each in layer_types}
@@ -328,12 +328,12 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
     fractions = position_ids[(position_ids != position_ids.trunc()) | position_ids.isinf()]
     if fractions.numel():
         raise ValueError(
-            f"position_ids: got {float(fractions[0])}, want whole numbers: the model was attached "
-            "to a table with a row for each; detach() it for values in between"
+            f"position_ids: got {float(fractions[0])}, want integers: the model was attached to "
+            "a table with a row per position; detach() it for fractional positions"
         )
     first, last = (int(position) for position in torch.aminmax(position_ids))
     if first < least:
-        raise ValueError(f"position_ids: got {first}, want positions from {least} on")
+        raise ValueError(f"position_ids: got {first}, want positions of at least {least}")
     require_length(last + 1, max_length)
 
 
@@ -365,7 +365,7 @@ def _rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
 
-    A row has those of p and -p: the sine of -p is that of p with the other sign.
+    A row serves p and -p: the sine of -p is that of p with the opposite sign.
     """
     cos, sin = _rows_of_magnitudes(module, position_ids, layer_type)
     return cos, torch.where(position_ids[..., None] < 0, -sin, sin)
@@ -388,7 +388,7 @@ def _rows_of_magnitudes(module: Any, position_ids: torch.Tensor, layer_type: str
     # As in transformers, one long sequence makes the whole batch long. No device has to wait.
     is_long = position_ids.max() >= trained
     rows = rows_of(position_ids, count)
-    # For a long sequence any row will do; a short one has no row from the trained length on.
+    # A long sequence may use any row; a short one has no row from the trained length on.
     short_rows = torch.where(is_long, 0, rows)
     return torch.where(is_long, long_table[:, rows], table[:, short_rows])
 

@@ -214,8 +214,8 @@ def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
     if weight.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             "model: got gradients for a table of sinusoids, which attach has replaced; want "
-            "requires_grad_(False) of embed_positions, as of what is not trained, or "
-            "torch.no_grad(); or detach() the model to train it"
+            "embed_positions.requires_grad_(False), as for frozen modules, or torch.no_grad(); to "
+            "train the table, detach() the model"
         )
     rows: torch.Tensor = rotary.numbers_of(bits, weight.device).to(weight.dtype)
     return rows

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NETWORK: Final = "continuous_position_bias_mlp"
 _COORDINATE_ULPS: Final = 8  # of float32: a sum, a logarithm and two divisions
-_FLOAT64: Final = 2.0**-40  # what sums of float64 may be off by
+_FLOAT64: Final = 2.0**-40  # error of sums of float64
 
 
 def _sites(context: AttachContext) -> Iterator[Site]:
@@ -51,7 +51,7 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 def _pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
     """Compares the network in float64, at the module's coordinates, with the answer.
 
-    Those are float32 and then of the model's type; all else is exact to more digits than count.
+    Those are float32 and then of the model's type; all other errors are negligible.
     """
     network = copy.deepcopy(getattr(attention, _NETWORK)).double()
     coordinates = attention.relative_coords_table.detach()

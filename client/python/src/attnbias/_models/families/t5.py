@@ -72,7 +72,7 @@ def encoding_of(module: Any) -> T5:
 def numbered(module: Any) -> nn.Embedding:
     """Returns a table whose row b is b in each column, so that biases are buckets.
 
-    So what is compared is what is fetched, wherever the weights are.
+    The comparison then covers the fetched numbers, wherever the weights are.
     """
     rows, heads = module.relative_attention_bias.weight.shape
     numbers = torch.arange(rows, dtype=torch.float64, device="cpu")
