@@ -6,6 +6,7 @@ bit; FlexAttention adds in another order.
 """
 
 import copy
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -599,6 +600,22 @@ def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     want = "want a model of transformers, such as transformers.T5Model"
     assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"
+
+
+@pytest.mark.parametrize(
+    ("package", "want"), [("torch", "<2.16,>=2.15"), ("transformers", "<5.25,>=5.23")]
+)
+def test_rejects_untested_versions(
+    client: attnbias.Client, monkeypatch: pytest.MonkeyPatch, package: str, want: str
+) -> None:
+    model = make("t5")
+    before = state(model)
+    monkeypatch.setattr(sys.modules[package], "__version__", "9.0.0")
+    with pytest.raises(ImportError) as caught:
+        attnbias.attach(model, client, max_length=MAX_LENGTH)
+    installed = "as pip install 'attnbias[transformers]' installs it"
+    assert str(caught.value) == f"{package}: got version 9.0.0, want {want}, {installed}"
+    assert state(model) == before
 
 
 def test_rejects_attached_model(client: attnbias.Client) -> None:

@@ -110,8 +110,8 @@ def attach(
         What was replaced, what could not be compared, and the way back.
 
     Raises:
-        ImportError: transformers is not installed, or it or torch lacks a name that the model's
-            family needs. The model is unchanged.
+        ImportError: transformers or torch is not installed, or in a version that
+            ``attnbias[transformers]`` excludes. The model is unchanged.
         ValueError: a model that is not known or is attached already, an attention that it cannot
             run with, a table of positions that the server does not have, or a module whose numbers
             are not the server's. The model is unchanged.

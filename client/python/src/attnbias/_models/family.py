@@ -8,10 +8,10 @@ register have: attnbias/_models/models.json.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from attnbias._models import names
 from attnbias._models.register import MODELS, UNSERVED
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Family:
 def family_of(model: PreTrainedModel) -> Family:
     """Returns the family of a model's type.
 
-    Raises ImportError if transformers or torch lacks a name that the family's code needs,
+    Raises ImportError for versions of transformers or torch that the extra "transformers" excludes,
     ValueError for a type that is not known.
     """
     module = _module_of(model)
@@ -116,7 +116,7 @@ def family_of(model: PreTrainedModel) -> Family:
             f"model: got model_type {model_type!r}, want one that attach takes, see docs/models.md"
             f"{why and f': {why}'}. " + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
         )
-    names.require(module, model)
+    _require_versions()
     family: Family = importlib.import_module(f"attnbias._models.families.{module}").FAMILY
     return family
 
@@ -129,3 +129,18 @@ def _module_of(module: nn.Module) -> str | None:
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None
+
+
+def _require_versions() -> None:
+    """Refuses other versions than were tested: families replace what transformers keeps private."""
+    from packaging.requirements import Requirement  # noqa: PLC0415  # transformers has it
+
+    for requirement in map(Requirement, importlib.metadata.requires("attnbias") or ()):
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": "transformers"}):
+            continue
+        version = importlib.import_module(requirement.name).__version__
+        if not requirement.specifier.contains(version, prereleases=True):
+            raise ImportError(
+                f"{requirement.name}: got version {version}, want {requirement.specifier}, as "
+                "pip install 'attnbias[transformers]' installs it"
+            )
