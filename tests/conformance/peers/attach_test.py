@@ -550,6 +550,8 @@ def test_flex_rejects_output_attentions(client: attnbias.Client, name: str) -> N
 
 
 T5_ATTENTIONS = "T5Attention or MT5Attention or UMT5Attention or SwitchTransformersAttention"
+ALIBI_MODELS = "BloomModel or MptModel or FalconModel"
+ALIBI_ATTENTIONS = "BloomAttention or MptAttention or FalconAttention"
 LONG_T5_ATTENTIONS = "LongT5LocalAttention or LongT5TransientGlobalAttention"
 
 
@@ -561,12 +563,12 @@ LONG_T5_ATTENTIONS = "LongT5LocalAttention or LongT5TransientGlobalAttention"
         ("longt5-local", None, "encoder.block.0.layer.0.LocalSelfAttention", LONG_T5_ATTENTIONS),
         ("longt5-global", None, "decoder.block.0.layer.0.SelfAttention", "LongT5Attention"),
         ("mpnet", None, "encoder", "MPNetEncoder"),
-        ("bloom", None, "transformer", "BloomModel"),
-        ("bloom", "flex", "transformer.h.1.self_attention", "BloomAttention"),
-        ("mpt", None, "transformer", "MptModel"),
-        ("mpt", "flex", "transformer.blocks.1.attn", "MptAttention"),
-        ("falcon", None, "transformer", "FalconModel"),
-        ("falcon", "flex", "transformer.h.1.self_attention", "FalconAttention"),
+        ("bloom", None, "transformer", ALIBI_MODELS),
+        ("bloom", "flex", "transformer.h.1.self_attention", ALIBI_ATTENTIONS),
+        ("mpt", None, "transformer", ALIBI_MODELS),
+        ("mpt", "flex", "transformer.blocks.1.attn", ALIBI_ATTENTIONS),
+        ("falcon", None, "transformer", ALIBI_MODELS),
+        ("falcon", "flex", "transformer.h.1.self_attention", ALIBI_ATTENTIONS),
     ],
 )
 def test_replaced_layers_are_rejected(
