@@ -231,7 +231,11 @@ def _attention_of(
 ) -> Attention | None:
     """Returns the attention to run with; None if the model keeps one that is not listed."""
     name = model.config._attn_implementation if attention is None else attention
-    known = [each for each in family.attentions if each != "sdpa" or model._supports_sdpa]
+    known: list[Attention] = ["eager"]
+    if model._supports_sdpa:
+        known.append("sdpa")
+    if model.config.model_type in family.flex:
+        known.append("flex")
     for one in known:
         if name == one:
             if one == "flex" and model.config.output_attentions:

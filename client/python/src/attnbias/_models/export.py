@@ -63,7 +63,7 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
         raise ValueError(f"{config}: transformers does not take it: {error}") from error
     try:
         family = family_of(model)
-        sites = list(family.sites(AttachContext(model, max_length, family.attentions[0], client)))
+        sites = list(family.sites(AttachContext(model, max_length, "eager", client)))
     except (ImportError, ValueError) as refusal:
         yield ExportItem("attach", None, str(refusal))
         return

@@ -87,15 +87,15 @@ class Family:
     """How models of some types take their positions from a server.
 
     Attributes:
-        attentions: the attention implementations that its code can be set to run with.
         sites: what there is to replace. Refuses a model that it does not know with a ValueError.
         takes_any: whether its positions do not meet its attention, so that whatever the model has
             will do.
+        flex: the model types that can be set to run with "flex".
     """
 
-    attentions: tuple[Attention, ...]
     sites: Callable[[AttachContext], Iterator[Site]]
     takes_any: bool = False
+    flex: tuple[str, ...] = ()
 
 
 def family_of(model: PreTrainedModel) -> Family:

@@ -358,4 +358,4 @@ _FORWARDS: Final[dict[type, Callable[..., tuple[torch.Tensor, None]]]] = {
     FalconAttention: _falcon_forward,
 }
 
-FAMILY: Final = Family(attentions=("eager", "sdpa", "flex"), sites=_sites)
+FAMILY: Final = Family(_sites, flex=("bloom", "mpt", "falcon"))

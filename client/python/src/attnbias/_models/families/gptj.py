@@ -82,6 +82,4 @@ def _table(attention: Any, position_ids: torch.Tensor) -> torch.Tensor:
     return table.expand(position_ids.shape[0], -1, -1)
 
 
-FAMILY: Final = Family(
-    attentions=("eager",) if _EMBEDDING is None else ("eager", "sdpa"), sites=_sites, takes_any=True
-)
+FAMILY: Final = Family(_sites, takes_any=True)

@@ -138,4 +138,4 @@ def _put(
     changes.set_numbers(parameter, own.reshape(parameter.shape))
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites, takes_any=True)
+FAMILY: Final = Family(_sites, takes_any=True)

@@ -441,4 +441,4 @@ def _forward(
     return (cos, sin) if form.keeps_float32 else (cos.to(x.dtype), sin.to(x.dtype))
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=sites, takes_any=True)
+FAMILY: Final = Family(sites, takes_any=True)

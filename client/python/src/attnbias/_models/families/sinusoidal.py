@@ -221,4 +221,4 @@ def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
     return rows
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites, takes_any=True)
+FAMILY: Final = Family(_sites, takes_any=True)

@@ -90,4 +90,4 @@ def _with_outputs(changes: Changes, network: Any, answer: BlockToeplitz) -> None
     changes.set_method(network, "forward", frozen.forward)
 
 
-FAMILY: Final = Family(attentions=("eager",), sites=_sites)
+FAMILY: Final = Family(_sites)

@@ -84,4 +84,4 @@ def _of_patches(
     return bias
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites)
+FAMILY: Final = Family(_sites)
