@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, Pegasus, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
+"""Marian, GPT-J, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
 
-M2M100 and its kin count positions from the row after that of padding, which is zeros. The decoder
-of Whisper has a learned table, which is the server's if it has one of these numbers.
+GPT-J's rotary table is Marian's. M2M100 and its kin count positions from the row after that of
+padding, which is zeros. The decoder of Whisper has a learned table, which is the server's if it has
+one of these numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
+from transformers.models.gptj import modeling_gptj
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeSinusoidalPositionalEmbedding
@@ -46,24 +48,34 @@ if TYPE_CHECKING:
 _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0
 _FLOAT64: Final = 2.0**-29  # its unit in the last place, in those of float32
+_MARIAN: Final = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
+# Since transformers 5.24. Before, each layer copies its whole table for every sequence.
+_GPTJ: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
+_GPTJ_METHOD: Final = "_get_embed_positions" if _GPTJ is None else "forward"
 
 
 def _sites(context: AttachContext) -> Iterator[Site]:
+    length = context.max_length
     of_text: Request | None = None  # one for both sides of a model
-    known = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
-    for path, module in context.modules(known):
+    for path, module in context.modules(_MARIAN):
         if of_text is None:
-            encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
-            of_text = Request(encoding, positions=context.max_length)
+            of_text = _request_of_text(module, length)
         replace = partial(_with_table, _forward)
         compare = partial(_pairs, module, _of_shape, _FLOAT64)
         yield Site(path, "forward", module, of_text, replace, 0, compare)
+    for path, module in context.modules(_GPTJ or modeling_gptj.GPTJAttention):
+        if of_text is None:
+            of_text = _request_of_text(module, length)
+        replace = partial(_with_table, _gptj_table if _GPTJ is None else _gptj_rows)
+        compare = partial(_pairs, module, _of_gptj, 1.0)
+        copied = module.embed_positions.nbytes if _GPTJ is None else 0
+        yield Site(path, _GPTJ_METHOD, module, of_text, replace, copied, compare)
     of_rows: dict[int, Request] = {}
     for path, module in context.modules(tuple(_FORWARDS)):
         first = _first_row(module)
         if first not in of_rows:
             encoding = Tensor2Tensor(module.embedding_dim)
-            of_rows[first] = Request(encoding, positions=first + context.max_length)
+            of_rows[first] = Request(encoding, positions=first + length)
         replace = partial(_with_table, _FORWARDS[class_of(module)])
         compare = partial(_pairs, module, _after_padding, 1.0)
         yield Site(path, "forward", module, of_rows[first], replace, 0, compare)
@@ -81,9 +93,22 @@ def _sites(context: AttachContext) -> Iterator[Site]:
         yield learned.site(context, path, module, required=not encoders)
 
 
+def _request_of_text(module: Any, length: int) -> Request:
+    dim = _weight_of(module).shape[-1]
+    return Request(Sinusoidal(dim, columns="sines_cosines"), positions=length)
+
+
 def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     made: torch.Tensor = module.forward(position_ids.shape, position_ids=position_ids)
     return made
+
+
+def _of_gptj(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    if _GPTJ is None:
+        table: torch.Tensor = module._get_embed_positions(position_ids[None])[0]
+        return table[: len(position_ids)]
+    x = position_ids.to(module.embed_positions.dtype)
+    return torch.cat(module.forward(x, position_ids), dim=-1)
 
 
 def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
@@ -103,7 +128,7 @@ def _first_row(module: Any) -> int:
 
 
 def _weight_of(module: Any) -> torch.Tensor:
-    weight: torch.Tensor = getattr(module, "weights", None)
+    weight: torch.Tensor = getattr(module, "weights", getattr(module, "embed_positions", None))
     return module.weight if weight is None else weight
 
 
@@ -138,12 +163,11 @@ def _pairs(
     yield Pair("sinusoid", own, served, axes, bound)
 
 
-def _with_table(
-    forward: Callable[..., torch.Tensor], changes: Changes, module: Any, answer: Any
-) -> None:
+def _with_table(forward: Callable[..., Any], changes: Changes, module: Any, answer: Any) -> None:
     bits = _table_of(module, answer).view(torch.int32)
     changes.add_buffer(module, _TABLE, bits, _weight_of(module))
-    changes.set_method(module, "forward", forward)
+    method = _GPTJ_METHOD if forward is _gptj_table else "forward"
+    changes.set_method(module, method, forward)
 
 
 def _forward(
@@ -199,13 +223,32 @@ _FORWARDS: Final[dict[type, Callable[..., torch.Tensor]]] = {
 }
 
 
+def _gptj_rows(
+    module: Any, x: torch.Tensor, position_ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = rotary.numbers_of(_bits_at(module, position_ids), position_ids.device)
+    sin, cos = rows.to(x.dtype).chunk(2, dim=-1)
+    return sin, cos
+
+
+def _gptj_table(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    table = rotary.numbers_of(getattr(module, _TABLE), position_ids.device)
+    rotary.check_positions(position_ids, table.shape[0])
+    return table.expand(position_ids.shape[0], -1, -1)
+
+
 def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
+    return _rows(module, _bits_at(module, places))
+
+
+def _bits_at(module: Any, places: torch.Tensor) -> torch.Tensor:
     """Returns rows of the table by their places, the first of which is ``_first_row``."""
     table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)
     rows = rotary.rows_of(places, count, signed=False)
-    return _rows(module, table.to(rows.device)[rows])
+    bits: torch.Tensor = table.to(rows.device)[rows]
+    return bits
 
 
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
