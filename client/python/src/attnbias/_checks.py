@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-    from google.protobuf.message import Message
 
     Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
     """Explicit positions."""
@@ -54,15 +53,6 @@ def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:
     for name in options:
         if name not in known.__annotations__:
             raise TypeError(f"Client.{method}() got an unexpected keyword argument {name!r}")
-
-
-def set_number(message: Message, field: str, value: Any, name: str) -> None:
-    """Sets a field unless value is None; an error for an unsuitable value names ``name``."""
-    try:
-        if value is not None:
-            setattr(message, field, value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: got {value!r}: {error}") from error
 
 
 def bounds(span: Span, name: str) -> tuple[int, int]:
