@@ -495,7 +495,7 @@ def test_mixing_torch_and_numpy_is_rejected() -> None:
         lambda: torch.ones(5, 4) + bias,
     ]
     for function in mixed:
-        with pytest.raises(TypeError, match=r"got a torch.Tensor and a Toeplitz; want both in torch"):
+        with pytest.raises(TypeError, match=r"got a torch.Tensor and a Toeplitz; want both in "):
             function()
     with pytest.raises(TypeError, match="array: got list, want a numpy array or a structure"):
         attnbias.to_torch([1.0])  # type: ignore[arg-type]
@@ -544,17 +544,6 @@ def test_to_jax_without_jax_names_the_package(monkeypatch: pytest.MonkeyPatch) -
 def test_mismatched_shapes_are_rejected(build: Callable[[], Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         build()
-
-
-def test_missing_array_attribute_error_suggests_alternative() -> None:
-    bias = make("toeplitz")
-    with pytest.raises(
-        AttributeError, match=r"no attribute 'sum': use np\.sum\(bias\), or bias\.view"
-    ):
-        bias.sum()  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
-        bias.nothing  # type: ignore[attr-defined]  # noqa: B018
-    assert not hasattr(bias, "__array_interface__")
 
 
 # ---- in JAX

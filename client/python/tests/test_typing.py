@@ -90,15 +90,6 @@ if TYPE_CHECKING:
         assert_type(bias[..., :3], attnbias.Toeplitz | Array)
         _ = bias[0].nothing  # type: ignore[union-attr]
 
-    def operators_give_the_kind_or_an_array(bias: attnbias.KeyRow, other: Array) -> None:
-        assert_type(bias + 1, attnbias.KeyRow)
-        assert_type(2.0 * bias, attnbias.KeyRow)
-        assert_type(-bias, attnbias.KeyRow)
-        assert_type(bias > 0, attnbias.KeyRow)
-        assert_type(bias / np.float32(3), attnbias.KeyRow)
-        assert_type(bias - other, attnbias.Structure | Array)
-        assert_type(bias + bias, attnbias.Structure | Array)
-
     def an_error_has_a_code_of_grpc(error: attnbias.Error) -> None:
         assert_type(error.code, grpc.StatusCode)
 

@@ -86,11 +86,6 @@ class BlockToeplitz(GatheredStructure):
         rows, columns = (end - begin for begin, end in (self.queries, self.keys))
         return (*self._outer(), rows, columns)
 
-    def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the block, and the border if it exists, under these names."""
-        border = {} if self.border is None else {"border": self.border}
-        return {"block": self.block, **border}
-
     def is_whole(self) -> bool:
         """Returns True unless this is a window."""
         return (self.queries, self.keys) == self._all()

@@ -21,13 +21,13 @@ from typing import (
     SupportsIndex,
     TypeAlias,
     TypedDict,
-    TypeVar,
     Unpack,
     overload,
 )
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias import _plot
 from attnbias._arrays.axes import (
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
     Mod: TypeAlias = Callable[..., torch.Tensor]
     Index = SupportsIndex | slice | EllipsisType | None
-    Same = TypeVar("Same", bound="Structure")
 
     class _Window(TypedDict, total=False):
         heads: bool
@@ -78,35 +77,6 @@ if TYPE_CHECKING:
         queries: Layout | None
         keys: Layout | None
 
-    @overload
-    def _operator(self: Same, other: float | np.number[Any]) -> Same: ...
-    @overload
-    def _operator(
-        self: Structure, other: Structure | npt.NDArray[Any]
-    ) -> Structure | npt.NDArray[Any]: ...
-    @overload
-    def _operator(self: Any, other: Any) -> Any: ...
-    def _operator(self: Any, other: Any) -> Any: ...
-
-    class NDArrayOperatorsMixin:  # noqa: PLW1641  # nor do structures
-        """The types of numpy's operators, which it declares as Any."""
-
-        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _operator
-        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _operator
-        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __matmul__ = __rpow__ = _operator
-        __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __rmatmul__ = _operator
-        __lt__ = __le__ = __gt__ = __ge__ = _operator
-
-        def __eq__(self, other: object) -> Any: ...
-        def __ne__(self, other: object) -> Any: ...
-        def __divmod__(self, other: Any) -> Any: ...
-        def __neg__(self) -> Self: ...
-        def __pos__(self) -> Self: ...
-        def __abs__(self) -> Self: ...
-        def __invert__(self) -> Self: ...
-
-else:
-    from numpy.lib.mixins import NDArrayOperatorsMixin
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
 """The largest dense array that a structure becomes without being asked for one by name, as by
@@ -167,9 +137,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense tensor."""
 
-    @abstractmethod
     def parts(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the arrays held, under the contract's names for the parts of a payload."""
+        held = {name: getattr(self, name) for name in self._leaves}
+        return {name: array for name, array in held.items() if array is not None}
 
     @abstractmethod
     def view(self) -> npt.NDArray[Any]:
@@ -539,15 +510,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     def __contains__(self, value: Any) -> bool:
         return value in np.asarray(self)
-
-    if not TYPE_CHECKING:  # a type checker is to know the attributes there are, and no others
-
-        def __getattr__(self, name: str) -> Any:
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if not name.startswith("_") and hasattr(np.ndarray, name):
-                takes = hasattr(np, name) and name != "astype"  # np.astype wants an ndarray
-                message += f": use {f'np.{name}(bias), or ' if takes else ''}bias.view().{name}"
-            raise AttributeError(message, name=name, obj=self)
 
     def __bool__(self) -> bool:
         if self.size != 1:

@@ -90,10 +90,6 @@ class Toeplitz(Structure):
         outer, columns = self._around(self.diagonals.shape)
         return (*outer, self.query_length, self.key_length, *columns)
 
-    def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the diagonals, under that name."""
-        return {"diagonals": self.diagonals}
-
     def view(self) -> npt.NDArray[Any]:
         """Returns the dense tensor ``[H, query_length, key_length]`` as a read-only view."""
         diagonals = np.asarray(self.diagonals)
@@ -258,10 +254,6 @@ class KeyRow(Structure):
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.row.shape[:-1], self.query_length, self.key_length)
-
-    def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the row, under that name."""
-        return {"row": self.row}
 
     def view(self) -> npt.NDArray[Any]:
         """Returns the dense tensor ``[H, query_length, key_length]`` as a read-only view."""
