@@ -107,6 +107,7 @@ class BaseClient:
         cache_bytes: int | None = None,
         offline: bool = False,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if max_attempts is not None:
             require_integer(
                 max_attempts, "max_attempts", "an integer, or None", "at least 1, or None"
@@ -124,9 +125,6 @@ class BaseClient:
             if value and self._cache is None:
                 want = f"want cache=FOLDER, or {CACHE_VARIABLE}"
                 raise ValueError(f"{name}: got {value} without a cache; {want}")
-        self._tls = tls
-        self._token = token
-        self._credentials = credentials
         self._endpoint = endpoint_to(
             target,
             tls=tls,
@@ -144,27 +142,19 @@ class BaseClient:
 
     def __getstate__(self) -> dict[str, Any]:
         cannot = f"cannot pickle a {type(self).__name__} with"
-        if self._credentials is not None:
+        state = dict(self._arguments)
+        if state.pop("credentials") is not None:
             raise TypeError(f"{cannot} credentials: make one in each process, or pass tls=")
-        if isinstance(self._token, str) and self._token:
+        if isinstance(state["token"], str) and state["token"]:
             raise TypeError(
                 f"{cannot} a token, which anyone with the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
             )
-        return {
+        return state | {  # whatever the other process has in its environment
             "target": self._endpoint.target,
-            "timeout": self._timeout,
-            "connect_timeout": self._endpoint.connect_timeout,
-            "tls": self._tls,
-            "token": self._token,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
-            "max_attempts": self._max_attempts,
-            "max_tensor_bytes": self._max_tensor_bytes,
-            "streams": self._streams,
             "cache": self._cache.folder if self._cache is not None else "",
-            "cache_bytes": self._cache.max_bytes if self._cache is not None else None,
-            "offline": self._endpoint.offline,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
