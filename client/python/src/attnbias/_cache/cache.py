@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
 _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
+_TENSOR: Final = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
+_OTHER: Final = re.compile(r"[0-9a-f]{64}(\..*)?", re.DOTALL)
 _ALIGNMENT: Final = 64  # bytes, of a payload in its file
 _LENGTH_BYTES: Final = 8  # of what a .safetensors begins with
 _MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
@@ -105,13 +107,12 @@ class Cache:
         """
         used = self._last_uses()
         found = []
-        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
-            for name in _tensors_in(tensors):
-                with contextlib.suppress(OSError, _DamagedError):
-                    file, stamp = _map(tensors, name)
-                    last = datetime.fromtimestamp(used.get(file.name, stamp.mtime_ns) / 1e9, UTC)
-                    path = tensors.path / name
-                    found.append(CacheEntry(path, stamp.size, last, file.payload.info))
+        for tensors, name in self._files(_TENSORS):
+            with contextlib.suppress(OSError, _DamagedError):
+                file, stamp = _map(tensors, name)
+                last = datetime.fromtimestamp(used.get(file.name, stamp.mtime_ns) / 1e9, UTC)
+                path = tensors.path / name
+                found.append(CacheEntry(path, stamp.size, last, file.payload.info))
         return sorted(found, key=lambda entry: entry.last_used, reverse=True)
 
     def verify(self) -> list[Path]:
@@ -124,15 +125,14 @@ class Cache:
             OSError: the folder cannot be read, or other users can write it.
         """
         damaged = []
-        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
-            for name in _tensors_in(tensors):
-                try:
-                    _map(tensors, name)[0].check()
-                except FileNotFoundError:
-                    pass
-                except (OSError, _DamagedError):
-                    _remove_file(tensors, name)
-                    damaged.append(tensors.path / name)
+        for tensors, name in self._files(_TENSORS):
+            try:
+                _map(tensors, name)[0].check()
+            except FileNotFoundError:
+                pass
+            except (OSError, _DamagedError):
+                _remove_file(tensors, name)
+                damaged.append(tensors.path / name)
         return damaged
 
     def clear(self) -> None:
@@ -142,9 +142,8 @@ class Cache:
             OSError: the folder cannot be written, or other users can write it.
         """
         for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS):
-            with contextlib.suppress(FileNotFoundError), self._inside(kind) as folder:
-                for name in _tensors_in(folder) if kind == _TENSORS else _named_in(folder):
-                    _remove_file(folder, name)
+            for folder, name in self._files(kind):
+                _remove_file(folder, name)
         self._sweep(older_than=-math.inf)
         with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
             for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
@@ -260,6 +259,13 @@ class Cache:
         ):
             yield folder
 
+    def _files(self, kind: str) -> Iterator[tuple[Folder, str]]:
+        """Yields this package's files in a folder, which need not exist."""
+        of_kind = _TENSOR if kind == _TENSORS else _OTHER
+        with contextlib.suppress(FileNotFoundError), self._inside(kind) as folder:
+            for name in filter(of_kind.fullmatch, folder.names()):
+                yield folder, name
+
     def _open(
         self, fingerprint: str, trusted: _Stamp | None, accept: Accept
     ) -> tuple[Payload, _Stamp]:
@@ -309,41 +315,39 @@ class Cache:
 
     def _requests(self) -> Iterator[tuple[Folder, str, str]]:
         """Yields each file of ``requests`` with the fingerprint of its tensor."""
-        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
-            for name in _named_in(requests):
-                with contextlib.suppress(OSError):
-                    if (known := _known_in(requests, name)) is not None:
-                        yield requests, name, known.fingerprint
+        for requests, name in self._files(_REQUESTS):
+            with contextlib.suppress(OSError):
+                if (known := _known_in(requests, name)) is not None:
+                    yield requests, name, known.fingerprint
 
     def _make_room(self, size: int) -> None:
         """Evicts the least recently used tensors until ``size`` more bytes fit."""
         if self.max_bytes is None:
             return
-        removed = set()
-        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
-            sizes = {}
-            for name in _tensors_in(tensors):
-                with contextlib.suppress(FileNotFoundError):
-                    sizes[name] = tensors.status(name).st_size
-            excess = sum(sizes.values()) + size - self.max_bytes
-            if excess <= 0:
-                return
-            used = self._last_uses()
-            for name in sorted(sizes, key=lambda name: used.get(_fingerprint_of(name), 0)):
-                if excess <= 0:
-                    break
+        sizes = {}
+        for tensors, name in self._files(_TENSORS):
+            with contextlib.suppress(FileNotFoundError):
+                sizes[_fingerprint_of(name)] = tensors.status(name).st_size
+        excess = sum(sizes.values()) + size - self.max_bytes
+        if excess <= 0:
+            return
+        used, evicted = self._last_uses(), set()
+        for fingerprint in sorted(sizes, key=lambda fingerprint: used.get(fingerprint, 0)):
+            if excess > 0:
+                evicted.add(fingerprint)
+                excess -= sizes[fingerprint]
+        for tensors, name in self._files(_TENSORS):
+            if _fingerprint_of(name) in evicted:
                 _remove_file(tensors, name)
-                removed.add(_fingerprint_of(name))
-                excess -= sizes[name]
         for requests, name, fingerprint in self._requests():
-            if fingerprint in removed:
+            if fingerprint in evicted:
                 with contextlib.suppress(OSError):
                     requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
         """Removes the drafts of processes that died."""
-        with contextlib.suppress(OSError), self._inside(_DRAFTS) as drafts:
-            for name in _named_in(drafts):
+        with contextlib.suppress(OSError):
+            for drafts, name in self._files(_DRAFTS):
                 with contextlib.suppress(OSError):
                     if time.time() - drafts.status(name).st_mtime < older_than:
                         continue
@@ -589,18 +593,6 @@ def _name_of(fingerprint: str) -> str:
 
 def _fingerprint_of(name: str) -> str:
     return name.removesuffix(_SUFFIX)
-
-
-def _tensors_in(folder: Folder) -> list[str]:
-    return [
-        name
-        for name in folder.names()
-        if name.endswith(_SUFFIX) and _NAME.fullmatch(_fingerprint_of(name))
-    ]
-
-
-def _named_in(folder: Folder) -> list[str]:
-    return [name for name in folder.names() if _NAME.fullmatch(name.partition(".")[0])]
 
 
 def _known_in(requests: Folder, name: str) -> _Known | None:
