@@ -45,15 +45,13 @@ from attnbias._transport.calls import (
     GET_SERVER_INFO,
     LIST_TABLES,
     WATCH_HEALTH,
-    CallOptions,
-    Calls,
     run,
 )
 from attnbias._transport.channel import endpoint_to
 from attnbias._transport.connection import CallGroup, Connection
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.logits import LogitsStream
-from attnbias._transport.retry import Deadline, ask
+from attnbias._transport.retry import CallOptions, Calls, Deadline, ask
 from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 

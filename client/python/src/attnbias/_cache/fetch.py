@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from attnbias._spec.info import TensorInfo
     from attnbias._spec.request import Request
     from attnbias._spec.results import Piece
-    from attnbias._transport.calls import CallOptions
-    from attnbias._transport.retry import Deadline
+    from attnbias._transport.retry import CallOptions, Deadline
 
 _FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
 _LARGEST_PAUSE: Final = 0.05

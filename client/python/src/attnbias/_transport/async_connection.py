@@ -101,7 +101,7 @@ class AsyncConnection(forks.Forkable):
 
 
 class AsyncCalls:
-    """See ``Calls``. Cancelling a call's task cancels the call, and so does close()."""
+    """See ``CallGroup``. Cancelling a call's task cancels the call, and so does close()."""
 
     def __init__(self, connection: AsyncConnection, index: int = 0) -> None:
         self._connection = connection
@@ -137,7 +137,7 @@ class AsyncCalls:
             call.cancel()  # does nothing to a call that has finished
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """See Calls. Each part is a task."""
+        """See CallGroup. Each part is a task."""
         tasks = [
             asyncio.ensure_future(part(AsyncCalls(self._connection, index)))
             for index, part in enumerate(parts)
@@ -150,11 +150,11 @@ class AsyncCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
-        """See Calls. A thread of gRPC's own reads its sockets, and so looks for the server."""
+        """See CallGroup. A thread of gRPC's own reads its sockets, and so looks for the server."""
         await self.pause(seconds)
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See Calls. A thread does it while the event loop runs."""
+        """See CallGroup. A thread does it while the event loop runs."""
         self._connection.require_open()
         working = asyncio.ensure_future(asyncio.to_thread(work))
         try:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attnbias._spec.info import TensorInfo
-    from attnbias._transport.calls import CallOptions, Calls
-    from attnbias._transport.retry import Deadline
+    from attnbias._transport.retry import CallOptions, Calls, Deadline
     from attnbias.v1 import encodings_pb2
 
 

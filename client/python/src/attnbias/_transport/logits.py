@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attnbias._spec.request import LogitsRequest
-    from attnbias._transport.calls import CallOptions, Read
+    from attnbias._transport.calls import Read
+    from attnbias._transport.retry import CallOptions
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
 # Large enough to amortise a message's cost, small enough that sending, computing and receiving

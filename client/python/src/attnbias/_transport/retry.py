@@ -12,8 +12,9 @@ import math
 import os
 import random
 import time
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import grpc
 
@@ -32,11 +33,14 @@ from attnbias._transport.statuses import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from attnbias._transport.calls import CallOptions, Calls, Method
+    from attnbias._transport.async_connection import AsyncCalls
+    from attnbias._transport.calls import Method
     from attnbias._transport.channel import Endpoint
+    from attnbias._transport.connection import CallGroup
 
 
 _Answer = TypeVar("_Answer")
+Calls: TypeAlias = "CallGroup | AsyncCalls"
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
@@ -44,6 +48,20 @@ _DOUBLINGS: Final = 5  # from the first backoff to beyond the largest
 _FOREVER: Final = 1e9  # seconds; gRPC's clocks end in a few times as many
 
 _log = logging.getLogger("attnbias")
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """A caller's decisions about a call, and the object that makes its calls."""
+
+    calls: Calls
+    max_tensor_bytes: int
+    max_attempts: int | None
+    timeout: float | None
+    out: Any
+    progress: bool | None
+    streams: int
+    """Connections that a large payload is fetched over."""
 
 
 class Deadline:
