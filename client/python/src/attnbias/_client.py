@@ -302,8 +302,7 @@ class BaseClient:
                 return await CachedFetch(
                     request, options, deadline, self._cache, offline
                 ).describe()
-            info, _ = await ask_for_description(request.to_spec(), options, deadline)
-            return info
+            return await ask_for_description(request.to_spec(), options, deadline)
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:
         """Returns the server's version, encodings, dtypes and limits."""

@@ -19,7 +19,7 @@ from attnbias._spec.results import to_result
 from attnbias._transport.download import Download, ask_for_description
 
 if TYPE_CHECKING:
-    from attnbias._cache.cache import Cache, Draft
+    from attnbias._cache.cache import Accept, Cache, Draft
     from attnbias._spec.info import TensorInfo
     from attnbias._spec.request import Request
     from attnbias._spec.results import Piece
@@ -47,21 +47,14 @@ class CachedFetch:
         self._may_differ = not self.offline and names_a_table(self._spec)
 
     async def describe(self) -> TensorInfo:
-        """Returns the cached description, else the server's, which is then cached."""
-        if not self._may_differ:
-            find = partial(self.cache.find_description, self._key, self._spec)
-            if (found := await self.options.calls.do(find)) is not None:
-                return found
-        if self.offline:
-            raise self._missing()
-        info, answer = await ask_for_description(self._spec, self.options, self.deadline)
-        store = partial(self.cache.store_description, self._key, answer)
-        await self.options.calls.do(store)
-        return info
+        """Returns the description of the cached payload, else the server's."""
+        if (found := await self._find(lambda _: None)) is not None:
+            return found.info
+        return await ask_for_description(self._spec, self.options, self.deadline)
 
     async def get(self) -> Payload:
         """Returns the payload, in ``out`` or read-only."""
-        payload = await self._find() or await self._fetch()
+        payload = await self._find(self._accept) or await self._fetch()
         if self.options.out is None:
             payload.memory.flags.writeable = False
             return payload
@@ -70,11 +63,11 @@ class CachedFetch:
             await self.options.calls.do(partial(np.copyto, target, payload.memory))
         return payload
 
-    async def _find(self) -> Payload | None:
+    async def _find(self, accept: Accept) -> Payload | None:
         """Returns the cached payload without a call; None if the cache has none."""
         if self._may_differ:
             return None
-        find = partial(self.cache.find, self._key, accept=self._accept)
+        find = partial(self.cache.find, self._key, accept=accept)
         found = await self.options.calls.do(find)
         if found is None and self.offline:
             raise self._missing()
@@ -94,9 +87,9 @@ class CachedFetch:
         """Fetches and stores the payload, or waits for the process that does."""
         with contextlib.ExitStack() as held:
             draft = await self._lock(held)
-            if (found := await self._find()) is not None:
+            if (found := await self._find(self._accept)) is not None:
                 return found
-            described, _ = await ask_for_description(self._spec, self.options, self.deadline)
+            described = await ask_for_description(self._spec, self.options, self.deadline)
             find = partial(self.cache.find, self._key, described.fingerprint, self._accept)
             if (found := await self.options.calls.do(find)) is not None:
                 return found
