@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attnbias import _plot
 from attnbias._arrays.axes import heads_of, inside, joined, place_on
 from attnbias._arrays.convert import to_torch
-from attnbias._arrays.structure import GatheredStructure
+from attnbias._arrays.structure import Structure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attnbias._checks import Span
 
 
-class BlockToeplitz(GatheredStructure):
+class BlockToeplitz(Structure):
     """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
@@ -166,7 +166,7 @@ class BlockToeplitz(GatheredStructure):
         return self.block.shape[: -len(self.grid)]
 
 
-class BorderedToeplitz(GatheredStructure):
+class BorderedToeplitz(Structure):
     """A Toeplitz over positions of which 0 is a class token with numbers of its own.
 
     See ``Structure`` for what all share.

@@ -114,7 +114,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     mask: Mask | None = None
     vectors: bool = False
 
-    _is_strided: ClassVar[bool]
+    _is_strided: ClassVar[bool] = False
     """Whether strides over what is held make the dense array: ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
     """What its constructor takes, under these names: arrays, the leaves of a pytree of JAX."""
@@ -142,9 +142,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
         held = {name: getattr(self, name) for name in self._leaves}
         return {name: array for name, array in held.items() if array is not None}
 
-    @abstractmethod
     def view(self) -> npt.NDArray[Any]:
-        """Returns the dense tensor ``[H, queries, keys]``, read-only."""
+        """Returns the dense tensor ``[H, queries, keys]``, read-only; a copy, except by strides."""
+        dense = self.dense()
+        dense.flags.writeable = False
+        return dense
 
     @abstractmethod
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -265,7 +267,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     def dense(self) -> npt.NDArray[Any]:
         """Returns the dense tensor ``[H, queries, keys]`` as an ordinary array."""
-        return self.view().copy(order="C")
+        if self._is_strided:
+            return self.view().copy(order="C")
+        queries, keys = self._indices()
+        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
+        axis = -2 if self.vectors else -1
+        dense: npt.NDArray[Any] = np.take(np.asarray(self._numbers()), places, axis=axis)
+        return dense
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
         """Returns the dense tensor in torch: ships the numbers held, expands them on the device.
@@ -474,7 +482,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
     # ---- pictures
 
     plot = _plot.plot
-    _repr_html_ = _plot.to_html
 
     def _heat_maps(self, name: str) -> list[HeatMap]:
         """Returns the pictures that ``plot`` draws; their names begin with ``name``."""
@@ -694,25 +701,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
 
 
-class GatheredStructure(Structure):
-    """A structure whose dense array is gathered from its numbers."""
-
-    _is_strided: ClassVar[bool] = False
-
-    def view(self) -> npt.NDArray[Any]:
-        """Returns the dense tensor ``[H, queries, keys]``, a read-only copy."""
-        dense = self.dense()
-        dense.flags.writeable = False
-        return dense
-
-    def dense(self) -> npt.NDArray[Any]:
-        queries, keys = self._indices()
-        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
-        axis = -2 if self.vectors else -1
-        dense: npt.NDArray[Any] = np.take(np.asarray(self._numbers()), places, axis=axis)
-        return dense
-
-
 def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
     if not isinstance(heads, (bool, np.bool_)):
         raise TypeError(f"heads: got {heads!r}, want True or False: rank selects the heads")
@@ -765,7 +753,7 @@ def _has_rules_of_its_own(value: Any) -> bool:
 Indices = npt.NDArray[np.integer[Any]]
 
 
-class RingShard(GatheredStructure):
+class RingShard(Structure):
     """Some queries and keys of a structure, in the order of a rank of ring attention.
 
     ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias._arrays.axes import heads_of, inside
-from attnbias._arrays.structure import GatheredStructure
+from attnbias._arrays.structure import Structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnbias._checks import Span
 
 
-class GridTable(GatheredStructure):
+class GridTable(Structure):
     """A table ``[tokens, columns]`` over a grid, whose columns depend on one axis each.
 
     Tokens are row-major: those of lengths (T, H, W) are numbered ``(t * H + h) * W + w``. See
