@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -46,13 +46,6 @@ def require_integer(
         raise TypeError(f"{name}: got {value}; want {kind}")
     if not least <= value <= most:
         raise ValueError(f"{name}: got {value}, want {want}")
-
-
-def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:
-    """Refuses keywords that the TypedDict ``known`` lacks, as ``method`` itself would."""
-    for name in options:
-        if name not in known.__annotations__:
-            raise TypeError(f"Client.{method}() got an unexpected keyword argument {name!r}")
 
 
 def bounds(span: Span, name: str) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from typing import (
 from attnbias._arrays.sharding import to_sharding
 from attnbias._cache.cache import Cache, require_bytes, require_folder
 from attnbias._cache.fetch import CachedFetch
-from attnbias._checks import refuse_unknown, require_instance, require_integer
+from attnbias._checks import require_instance, require_integer
 from attnbias._errors import DataLossError, UnavailableError, escaped
 from attnbias._files import metadata_of, to_path, write
 from attnbias._public.grpc.health.v1 import health_pb2
@@ -37,7 +37,6 @@ from attnbias._spec.info import (
     to_server_info,
     to_table_info,
 )
-from attnbias._spec.options import RequestOptions
 from attnbias._spec.request import LogitsOptions, LogitsRequest, Request
 from attnbias._spec.results import ShardedRequest, to_result
 from attnbias._transport.calls import (
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
 
     from attnbias._arrays.sharding import Sharding
     from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
+    from attnbias._spec.options import RequestOptions
     from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, ShardedCall
     from attnbias._spec.results import Piece
     from attnbias._transport.channel import Metadata
@@ -174,7 +174,6 @@ class BaseClient:
         *,
         sharding: Sharding | None,
     ) -> Any:
-        refuse_unknown(extent, RequestOptions, "get")
         request = Request(encoding, **extent)
         options = self._options(out, progress, timeout)
         if sharding is None:
@@ -245,7 +244,6 @@ class BaseClient:
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
-        refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(term, rows, key_length, direction, query_length, **options)
         return await LogitsStream(request, self._options(out, False, timeout)).run()
 
@@ -271,7 +269,6 @@ class BaseClient:
             ValueError: the name has another suffix, or a .npy would hold several parts.
         """
         path = to_path(path)
-        refuse_unknown(options, RequestOptions, "save")
         request = Request(encoding, **options)
         call = self._options(None, progress, timeout)
         info, memory, _ = await self._payload(request, call, Deadline(call.timeout))
@@ -288,7 +285,6 @@ class BaseClient:
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
         """Returns what ``get`` with the same arguments would send; nothing is computed."""
-        refuse_unknown(options, RequestOptions, "describe")
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
         return await self._describe_request(request, call, Deadline(call.timeout))
