@@ -140,11 +140,12 @@ if TYPE_CHECKING:
     import jax
     import numpy.typing as npt
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import Placement
+    from torch.distributed.tensor import DTensor, Placement
 
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.fields import Compact, Encoding
     from attnbias._spec.options import RequestOptions
-    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, ShardedCall
+    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
 
 Out = TypeVar("Out")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor import DTensor, Shard
 
     import attnbias
 
@@ -110,5 +110,7 @@ if TYPE_CHECKING:
         answer = client.get(
             alibi, query_length=4, key_length=4, device_mesh=mesh, placements=[Shard(0)]
         )
-        assert_type(answer, Any)
-        assert_type(client.get(alibi, query_length=4, key_length=4, sharding=sharding), Any)
+        assert_type(answer, DTensor)
+        assert_type(client.get(alibi, query_length=4, key_length=4, sharding=sharding), jax.Array)
+        assert_type(client.get(attnbias.Rotary(head_dim=4), positions=4, sharding=sharding), Any)
+        client.get(alibi, query_length=4, key_length=4, device_mesh=mesh)  # type: ignore[call-overload]

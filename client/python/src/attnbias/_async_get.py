@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     import jax
     import numpy.typing as npt
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import Placement
+    from torch.distributed.tensor import DTensor, Placement
 
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.fields import Compact, Encoding
     from attnbias._spec.options import RequestOptions
-    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, ShardedCall
+    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
 
 Out = TypeVar("Out")
 
@@ -44,7 +45,17 @@ class AsyncGet(BaseClient):
         self, encoding: Encoding[Any], *, out: Out, **options: Unpack[AnyCall]
     ) -> Out: ...
     @overload
-    async def get(self, encoding: Encoding[Any], **options: Unpack[ShardedCall]) -> Any: ...
+    async def get(
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[MeshCall]
+    ) -> Any: ...
+    @overload
+    async def get(self, encoding: Encoding[Any], **options: Unpack[MeshCall]) -> DTensor: ...
+    @overload
+    async def get(
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[JaxCall]
+    ) -> Any: ...
+    @overload
+    async def get(self, encoding: Encoding[Any], **options: Unpack[JaxCall]) -> jax.Array: ...
     async def get(
         self,
         encoding: Encoding[Any],

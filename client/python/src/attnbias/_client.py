@@ -61,12 +61,13 @@ if TYPE_CHECKING:
     import jax
     import numpy.typing as npt
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import Placement
+    from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._arrays.sharding import Sharding
+    from attnbias._arrays.tables import RotaryTables, XposTables
     from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
     from attnbias._spec.options import RequestOptions
-    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, ShardedCall
+    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
     from attnbias._spec.results import Piece
     from attnbias._transport.channel import Metadata
     from attnbias._transport.credentials import Tls
@@ -470,7 +471,17 @@ class Client(BaseClient):
     @overload
     def get(self, encoding: Encoding[Any], *, out: Out, **options: Unpack[AnyCall]) -> Out: ...
     @overload
-    def get(self, encoding: Encoding[Any], **options: Unpack[ShardedCall]) -> Any: ...
+    def get(
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[MeshCall]
+    ) -> Any: ...
+    @overload
+    def get(self, encoding: Encoding[Any], **options: Unpack[MeshCall]) -> DTensor: ...
+    @overload
+    def get(
+        self, encoding: Encoding[RotaryTables] | Encoding[XposTables], **options: Unpack[JaxCall]
+    ) -> Any: ...
+    @overload
+    def get(self, encoding: Encoding[Any], **options: Unpack[JaxCall]) -> jax.Array: ...
     def get(
         self,
         encoding: Encoding[Any],

@@ -71,11 +71,16 @@ class DenseCall(ListOptions, NewCall, total=False):
     form: Required[Literal["dense"]]
 
 
-class ShardedCall(AnyCall, total=False):
-    """Arguments that give a DTensor or a jax.Array, or several by name."""
+class MeshCall(AnyCall):
+    """Arguments that give a DTensor."""
 
     device_mesh: DeviceMesh
     placements: Sequence[Placement]
+
+
+class JaxCall(AnyCall):
+    """Arguments that give a jax.Array."""
+
     sharding: jax.sharding.Sharding
 
 
