@@ -201,8 +201,7 @@ class BaseClient:
     ) -> Payload:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                offline = self._endpoint.offline
-                return await CachedFetch(request, options, deadline, self._cache, offline).get()
+                return await CachedFetch(request, options, deadline, self._cache).get()
             return await Download(request.to_spec(), options, deadline).run()
 
     async def _logits(
@@ -295,10 +294,7 @@ class BaseClient:
     ) -> TensorInfo:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                offline = self._endpoint.offline
-                return await CachedFetch(
-                    request, options, deadline, self._cache, offline
-                ).describe()
+                return await CachedFetch(request, options, deadline, self._cache).describe()
             return await ask_for_description(request.to_spec(), options, deadline)
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:

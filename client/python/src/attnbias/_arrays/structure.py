@@ -704,14 +704,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
 def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
     if not isinstance(heads, (bool, np.bool_)):
         raise TypeError(f"heads: got {heads!r}, want True or False: rank selects the heads")
-    layouts: dict[str, Layout | None] = {
-        "heads": "contiguous" if heads else None,
-        "queries": queries,
-        "keys": keys,
-    }
-    named: list[tuple[str, Layout]] = [
-        (axis, layout) for axis, layout in layouts.items() if layout is not None
-    ]
+    of_heads: Layout | None = "contiguous" if heads else None
+    layouts = {"heads": of_heads, "queries": queries, "keys": keys}
+    named = [(axis, layout) for axis, layout in layouts.items() if layout is not None]
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
         raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -185,14 +185,10 @@ class XposTables(NamedTuple):
         return sum(table.nbytes for table in self)
 
 
-_TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {
-    kind._fields: kind for kind in (RotaryTables, XposTables)
-}
-
-
 def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
     """Returns the named tuple of tables by their names; None if no encoding has them."""
-    kind = _TABLES.get(tuple(arrays))
+    kinds = {kind._fields: kind for kind in (RotaryTables, XposTables)}
+    kind = kinds.get(tuple(arrays))
     return None if kind is None else kind(**arrays)
 
 

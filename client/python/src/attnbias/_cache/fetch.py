@@ -38,9 +38,9 @@ class CachedFetch:
     options: CallOptions
     deadline: Deadline
     cache: Cache
-    offline: bool
 
     def __post_init__(self) -> None:
+        self.offline = self.options.calls.endpoint.offline
         self._spec = self.request.to_spec()
         self._key = key_of(self._spec)
         # A server may change the table of a name; only an offline client uses the earlier one.

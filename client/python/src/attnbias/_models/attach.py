@@ -175,7 +175,7 @@ def _attached(
         changes,
         tuple(
             Replacement(
-                path=_path_of(site),
+                path=site.place,
                 encoding=None if site.request is None else site.request.encoding,
                 fetched_bytes=getattr(unreported.pop(id(site.request), None), "nbytes", 0),
                 spared_bytes=site.spared_bytes,
@@ -187,10 +187,6 @@ def _attached(
     )
 
 
-def _path_of(site: Site) -> str:
-    return ".".join(filter(None, (site.path, site.method)))
-
-
 def _compared(site: Site, answer: Any) -> str:
     """Returns why a site is left or could not be compared; "" if it was compared."""
     from attnbias._models.compare import (  # noqa: PLC0415  # imports torch
@@ -200,7 +196,7 @@ def _compared(site: Site, answer: Any) -> str:
 
     if site.replace is None or site.compare is None:
         return site.reason
-    path = _path_of(site)
+    path = site.place
     try:
         with _errors_of_the_models_code(path, "compared"):
             for pair in site.compare(answer):

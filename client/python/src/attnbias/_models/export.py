@@ -69,7 +69,7 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
         return
     for site in sites:
         if site.request is not None:
-            place = "attach " + ".".join(filter(None, (site.path, site.method)))
+            place = f"attach {site.place}"
             if _has_weights(site.request.encoding):
                 yield ExportItem(place, None, "it takes what is among the weights")
             else:

@@ -74,6 +74,11 @@ class Site:
     compare: Callable[[Any], Iterator[Pair]] | None = None
     reason: str = ""
 
+    @property
+    def place(self) -> str:
+        """Path and method."""
+        return ".".join(filter(None, (self.path, self.method)))
+
 
 def class_of(module: nn.Module) -> type:
     """Returns a module's class before FSDP derived one from it."""
