@@ -178,8 +178,7 @@ def {name}(  # noqa: N802
 ) -> {result}:
     """{docstring}
     """
-    encoding = {kind}({values})
-    return encoding._with_names("{name}", {renamed})
+    return {kind}({values})._with_names("{name}", {renamed})
 '''
 GO_PRESETS_FILE = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -849,7 +848,7 @@ def presets_module() -> str:
     presets = read_presets()
     text = "".join(map(preset_function, presets))
     used = [enum.name for enum in ENUMS if re.search(rf": {enum.name} \|", text)]
-    made = set(re.findall(r"\b([A-Z]\w+)\(", "".join(re.findall(r"encoding = .*", text))))
+    made = set(re.findall(r"\b([A-Z]\w+)\(", "".join(re.findall(r"return [A-Z].*", text))))
     annotated = {name for name in PART_NAMES if re.search(rf": {name} \||\[{name}\]", text)}
     kinds = sorted(made | annotated)
     results = {each for each in RESULTS.values() if f"[{each}]:" in text}
