@@ -144,7 +144,6 @@ class OnJax:
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
     ) -> jax.Array:
         """See OnMesh."""
-        del dtype
         import jax  # noqa: PLC0415
 
         arrays = [

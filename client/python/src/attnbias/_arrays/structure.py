@@ -373,7 +373,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
         bias, moved = self._bias_on(device), self._moved_by(query_offset, device)
 
         def add_bias(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
-            del batch
             return score + bias(head, moved(query), key)
 
         return add_bias
@@ -390,7 +389,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
         is_seen, moved = self._seen_on(device), self._moved_by(query_offset, device)
 
         def is_visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
-            del batch, head
             return is_seen(moved(query), key)
 
         return is_visible

@@ -126,7 +126,6 @@ class GridTable(Structure):
         self._require_addable()
 
     def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> NoReturn:
-        del indices
         message = f"{axis}: got a layout of a GridTable, want 'contiguous', or indices of .dense()"
         raise ValueError(message)
 
@@ -146,7 +145,6 @@ class GridTable(Structure):
         return np.arange(*self.queries), (columns * begin + firsts)[slice(*self.keys)]
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        del where
         size = self.numbers.shape[0]
         axis, place = key // size, key % size
         stride = 1

@@ -205,7 +205,6 @@ class Toeplitz(Structure):
         return self.diagonals
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        del where
         return key - query + self.query_length - 1
 
     def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -289,5 +288,4 @@ class KeyRow(Structure):
         return self.row
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        del where
         return 0 * query + key

@@ -230,8 +230,7 @@ class _Tables:
         changes.add_buffer(module, _name(self.layer_type, what), bits, self._frequencies())
 
     def _frequencies(self) -> torch.Tensor:
-        frequencies: torch.Tensor = getattr(self.module, _own(self.layer_type, "inv_freq"))
-        return frequencies
+        return getattr(self.module, _own(self.layer_type, "inv_freq"))
 
     def _with_lengths(
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables

@@ -99,8 +99,7 @@ def _request_of_text(module: Any, length: int) -> Request:
 
 
 def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = module.forward(position_ids.shape, position_ids=position_ids)
-    return made
+    return module.forward(position_ids.shape, position_ids=position_ids)
 
 
 def _of_gptj(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
@@ -115,8 +114,7 @@ def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     """Returns the rows of consecutive positions from 0 on."""
     is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
     tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
-    made: torch.Tensor = module.forward(tokens[None])[0]
-    return made
+    return module.forward(tokens[None])[0]
 
 
 def _first_row(module: Any) -> int:
@@ -247,8 +245,7 @@ def _bits_at(module: Any, places: torch.Tensor) -> torch.Tensor:
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)
     rows = rotary.rows_of(places, count, signed=False)
-    bits: torch.Tensor = table.to(rows.device)[rows]
-    return bits
+    return table.to(rows.device)[rows]
 
 
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
@@ -260,8 +257,7 @@ def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
             "requires_grad_(False) of embed_positions, as of what is not trained, or "
             "torch.no_grad(); or detach() the model to train it"
         )
-    rows: torch.Tensor = rotary.numbers_of(bits, weight.device).to(weight.dtype)
-    return rows
+    return rotary.numbers_of(bits, weight.device).to(weight.dtype)
 
 
 FAMILY: Final = Family(_sites, takes_any=True)

@@ -233,7 +233,6 @@ def compact_bias(
     past_seen_tokens: int | torch.Tensor = 0,
 ) -> Diagonals:
     """Replaces ``compute_bias`` for attention that reads diagonals."""
-    del device  # that of the table, as in transformers
     # FlexAttention is compiled for each number of diagonals, so it always gets all of them.
     whole = query_length >= LEAST_QUERIES
     return embedded(module, query_length, key_length, past_seen_tokens, whole=whole)
@@ -247,7 +246,6 @@ def dense_bias(
     past_seen_tokens: int | torch.Tensor = 0,
 ) -> torch.Tensor:
     """Replaces ``compute_bias`` for other attention."""
-    del device
     bias = embedded(module, query_length, key_length, past_seen_tokens)
     return dense(bias, query_length, key_length)
 
@@ -277,8 +275,7 @@ def _mpnet_bias(
     # Its encoder never asks for these.
     if position_ids is not None or num_buckets != _MPNET_BUCKETS:
         own = type(module).compute_position_bias
-        computed: torch.Tensor = own(module, x, position_ids, num_buckets)
-        return computed
+        return own(module, x, position_ids, num_buckets)
     length = x.shape[1]
     return dense(embedded(module, length, length), length, length)
 

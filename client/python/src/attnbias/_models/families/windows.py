@@ -195,8 +195,7 @@ def _forward_of_patches(
 ) -> torch.Tensor:
     trained = tuple(window_size) == tuple(module.window_size)
     forward = _forward if trained else type(module).forward
-    bias: torch.Tensor = forward(module, window_size, interpolate_pos_encoding, dim_size)
-    return bias
+    return forward(module, window_size, interpolate_pos_encoding, dim_size)
 
 
 FAMILY: Final = Family(_sites)
