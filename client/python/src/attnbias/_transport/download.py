@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import sys
 import threading
 from dataclasses import replace
 from functools import partial
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 _WORTHWHILE_BYTES = 16 << 20
 _PATIENCE = 0.5  # seconds before a bar appears unasked
-_USUAL_SHAPE: Final = (80, 24)
 
 
 class Progress:
@@ -67,7 +64,6 @@ class Progress:
         if self._bar is not None:
             self._bar.reset(total)
         elif self._wanted or (self._wanted is None and total >= _WORTHWHILE_BYTES):
-            columns, lines = _shape_to_assume()
             self._bar = tqdm(
                 total=total,
                 unit="B",
@@ -75,8 +71,6 @@ class Progress:
                 unit_divisor=1024,
                 disable=False if self._wanted else None,  # None: only on a terminal
                 delay=0 if self._wanted else _PATIENCE,
-                ncols=columns,
-                nrows=lines,
             )
 
     def advance(self, count: int) -> None:
@@ -84,15 +78,6 @@ class Progress:
         with self._lock:
             if self._bar is not None:
                 self._bar.update(count)
-
-
-def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
-    """Returns columns and lines for tqdm, which shows nothing if a terminal reports 0."""
-    try:
-        reported = os.get_terminal_size(sys.stderr.fileno())
-    except (OSError, ValueError):  # not a terminal
-        return None, None
-    return (None, None) if min(reported) > 0 else _USUAL_SHAPE
 
 
 # The first range fits in one window of one stream.
