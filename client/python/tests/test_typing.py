@@ -97,11 +97,8 @@ if TYPE_CHECKING:
         assert_type(bias.window(queries=1), attnbias.Toeplitz)
         assert_type(bias.dense(), Array)
 
-    def shards_of_windows_are_of_the_same_kind(bias: attnbias.Toeplitz) -> None:
-        assert_type(bias.shard(0, 2, heads=True), attnbias.Toeplitz)
-        assert_type(bias.shard(0, 2, queries="contiguous"), attnbias.Toeplitz)
-        assert_type(bias.shard(0, 2, keys="zigzag"), attnbias.Structure)
-        bias.shard(0, 2, queries="zig")  # type: ignore[call-overload]
+    def layouts_are_known(bias: attnbias.Toeplitz) -> None:
+        bias.shard(0, 2, queries="zig")  # type: ignore[arg-type]
 
     def on_many_devices_all_is_dense(
         client: attnbias.Client, mesh: DeviceMesh, sharding: jax.sharding.Sharding

@@ -16,12 +16,9 @@ from typing import (
     Any,
     ClassVar,
     Final,
-    Literal,
     Self,
     SupportsIndex,
     TypeAlias,
-    TypedDict,
-    Unpack,
     overload,
 )
 
@@ -66,16 +63,6 @@ if TYPE_CHECKING:
     QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
     Mod: TypeAlias = Callable[..., torch.Tensor]
     Index = SupportsIndex | slice | EllipsisType | None
-
-    class _Window(TypedDict, total=False):
-        heads: bool
-        queries: Literal["contiguous"] | None
-        keys: Literal["contiguous"] | None
-
-    class _Layouts(TypedDict, total=False):
-        heads: bool
-        queries: Layout | None
-        keys: Layout | None
 
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
@@ -182,10 +169,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     # ---- shards
 
-    @overload
-    def shard(self, rank: int, world_size: int, **axis: Unpack[_Window]) -> Self: ...
-    @overload
-    def shard(self, rank: int, world_size: int, **axis: Unpack[_Layouts]) -> Structure: ...
     def shard(
         self,
         rank: int,
@@ -194,7 +177,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         heads: bool = False,
         queries: Layout | None = None,
         keys: Layout | None = None,
-    ) -> Structure:
+    ) -> Any:
         """Returns what a rank of a group holds under tensor or context parallelism.
 
         One call cuts one axis, since a rank belongs to one group. Chain calls for more::
