@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import numpy as np
+import numpy.typing as npt
 
-    import numpy as np
-    import numpy.typing as npt
-
-    Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
-    """Explicit positions."""
-    Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
-    """Those that may be fractions."""
-
+Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+"""Explicit positions."""
+Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
+"""Those that may be fractions."""
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 """A length n, which is [0, n), or a half-open (begin, end)."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial, wraps
@@ -22,13 +22,18 @@ from typing import (
     overload,
 )
 
-from attnbias._arrays.sharding import to_sharding
+import grpc
+import numpy.typing as npt
+
+from attnbias._arrays.sharding import Sharding, to_sharding
+from attnbias._arrays.tables import RotaryTables, XposTables
 from attnbias._cache.cache import Cache, require_bytes, require_folder
 from attnbias._cache.fetch import CachedFetch
 from attnbias._checks import require_instance, require_integer
 from attnbias._errors import DataLossError, UnavailableError, escaped
 from attnbias._files import metadata_of, to_path, write
 from attnbias._public.grpc.health.v1 import health_pb2
+from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
 from attnbias._spec.info import (
     Payload,
     ServerInfo,
@@ -37,8 +42,19 @@ from attnbias._spec.info import (
     to_server_info,
     to_table_info,
 )
-from attnbias._spec.request import LogitsOptions, LogitsRequest, Request
-from attnbias._spec.results import ShardedRequest, to_result
+from attnbias._spec.options import RequestOptions
+from attnbias._spec.request import (
+    AnyCall,
+    CompactCall,
+    DenseCall,
+    GridCall,
+    JaxCall,
+    LogitsOptions,
+    LogitsRequest,
+    MeshCall,
+    Request,
+)
+from attnbias._spec.results import Piece, ShardedRequest, to_result
 from attnbias._transport.calls import (
     CHECK_HEALTH,
     GET_SERVER_INFO,
@@ -46,8 +62,9 @@ from attnbias._transport.calls import (
     WATCH_HEALTH,
     run,
 )
-from attnbias._transport.channel import endpoint_to
+from attnbias._transport.channel import Metadata, endpoint_to
 from attnbias._transport.connection import CallGroup, Connection
+from attnbias._transport.credentials import Tls
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.logits import LogitsStream
 from attnbias._transport.retry import CallOptions, Calls, Deadline, ask
@@ -55,22 +72,10 @@ from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    import grpc
     import jax
-    import numpy.typing as npt
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
-    from attnbias._arrays.sharding import Sharding
-    from attnbias._arrays.tables import RotaryTables, XposTables
-    from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
-    from attnbias._spec.options import RequestOptions
-    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._spec.results import Piece
-    from attnbias._transport.channel import Metadata
-    from attnbias._transport.credentials import Tls
 
 Out = TypeVar("Out")
 _Answer = TypeVar("_Answer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,10 @@ from attnbias._arrays.convert import to_torch
 from attnbias._checks import Span, bounds
 
 if TYPE_CHECKING:
-    from typing import SupportsIndex
-
     import torch
 
-    Device: TypeAlias = str | torch.device | None
-    BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
+Device: TypeAlias = "str | torch.device | None"
+BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 
 Layout: TypeAlias = Literal["contiguous", "zigzag", "striped"]
 

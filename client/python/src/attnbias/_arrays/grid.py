@@ -7,23 +7,18 @@ No strides make a dense array of these: each pair's number is looked up.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from attnbias import _plot
-from attnbias._arrays.axes import heads_of, inside, joined, place_on
+from attnbias._arrays.axes import Device, heads_of, inside, joined, place_on
 from attnbias._arrays.convert import to_torch
-from attnbias._arrays.structure import Structure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._arrays.axes import Device
-    from attnbias._arrays.structure import Mod
-    from attnbias._arrays.toeplitz import Toeplitz
-    from attnbias._checks import Span
+from attnbias._arrays.structure import Mod, Structure
+from attnbias._arrays.toeplitz import Toeplitz
+from attnbias._checks import Span
 
 
 class BlockToeplitz(Structure):

@@ -7,6 +7,7 @@ Imports torch and JAX only when they are used.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,8 +18,6 @@ from attnbias._arrays.convert import to_torch
 from attnbias._arrays.structure import Structure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import jax
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement

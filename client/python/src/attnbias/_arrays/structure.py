@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from types import EllipsisType
 from typing import (
     TYPE_CHECKING,
@@ -28,6 +29,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias import _plot
 from attnbias._arrays.axes import (
+    BlockSize,
+    Device,
     DeviceCopies,
     Layout,
     block_sizes,
@@ -46,24 +49,18 @@ from attnbias._arrays.convert import (
     register_with_jax,
     to_torch,
 )
-from attnbias._checks import require_instance
+from attnbias._arrays.mask import Mask
+from attnbias._checks import Span, require_instance
+from attnbias._plot import HeatMap
+from attnbias.v1 import encodings_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-    from attnbias._arrays.axes import BlockSize, Device
-    from attnbias._arrays.mask import Mask
-    from attnbias._checks import Span
-    from attnbias._plot import HeatMap
-    from attnbias.v1 import encodings_pb2
-
-    QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
-    Mod: TypeAlias = Callable[..., torch.Tensor]
-    Index = SupportsIndex | slice | EllipsisType | None
-
+QueryOffset: TypeAlias = "SupportsIndex | torch.Tensor | None"
+Mod: TypeAlias = "Callable[..., torch.Tensor]"
+Index: TypeAlias = SupportsIndex | slice | EllipsisType | None
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
 """The largest dense array that a structure becomes without being asked for one by name, as by

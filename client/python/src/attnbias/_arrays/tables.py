@@ -5,20 +5,15 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._arrays.axes import heads_of, inside
-from attnbias._arrays.structure import Structure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from attnbias._arrays.axes import Device
-    from attnbias._arrays.structure import Mod
-    from attnbias._checks import Span
+from attnbias._arrays.axes import Device, heads_of, inside
+from attnbias._arrays.structure import Mod, Structure
+from attnbias._checks import Span
 
 
 class GridTable(Structure):

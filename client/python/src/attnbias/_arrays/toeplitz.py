@@ -12,19 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias import _plot
-from attnbias._arrays.axes import block_sizes, heads_of, padding, place_on
+from attnbias._arrays.axes import BlockSize, Device, block_sizes, heads_of, padding, place_on
 from attnbias._arrays.mask import Mask
-from attnbias._arrays.structure import Structure
-from attnbias._checks import require_instance
+from attnbias._arrays.structure import Mod, Structure
+from attnbias._checks import Span, require_instance
+from attnbias._plot import HeatMap
 
 if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
-
-    from attnbias._arrays.axes import BlockSize, Device
-    from attnbias._arrays.structure import Mod
-    from attnbias._checks import Span
-    from attnbias._plot import HeatMap
 
 
 class Toeplitz(Structure):

@@ -17,13 +17,15 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import crc32c
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from attnbias._cache.folder import Folder, UnsafeError
@@ -34,12 +36,7 @@ from attnbias._spec.info import Payload, TensorInfo, to_tensor_info
 from attnbias._transport import forks
 from attnbias.v1 import service_pb2, tensor_pb2
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy.typing as npt
-
-    Accept: TypeAlias = Callable[[TensorInfo], None]
+Accept: TypeAlias = Callable[[TensorInfo], None]
 
 _TENSORS, _REQUESTS, _DRAFTS = "tensors", "requests", "drafts"
 _SUFFIX: Final = ".safetensors"

@@ -7,23 +7,18 @@ import contextlib
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from attnbias._cache.cache import Accept, Cache, Draft
 from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
-from attnbias._spec.info import Payload, borrow, require_within
-from attnbias._spec.request import key_of, names_a_table
-from attnbias._spec.results import to_result
+from attnbias._spec.info import Payload, TensorInfo, borrow, require_within
+from attnbias._spec.request import Request, key_of, names_a_table
+from attnbias._spec.results import Piece, to_result
 from attnbias._transport.download import Download, ask_for_description
-
-if TYPE_CHECKING:
-    from attnbias._cache.cache import Accept, Cache, Draft
-    from attnbias._spec.info import TensorInfo
-    from attnbias._spec.request import Request
-    from attnbias._spec.results import Piece
-    from attnbias._transport.retry import CallOptions, Deadline
+from attnbias._transport.retry import CallOptions, Deadline
 
 _FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
 _LARGEST_PAUSE: Final = 0.05

@@ -12,10 +12,8 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, BinaryIO, Final, Self
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import BinaryIO, Final, Self
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE: Final = 0o755  # less the umask; a umask of 002 must not let a group write

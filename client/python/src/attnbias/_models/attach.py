@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -12,13 +13,11 @@ from attnbias._client import Client
 from attnbias._errors import Error
 from attnbias._models.changes import Changes
 from attnbias._models.family import AttachContext, Attention, Family, Site, family_of
+from attnbias._spec.fields import Encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedModel
 
-    from attnbias._spec.fields import Encoding
 
 _MARK: Final = "_attnbias_attached"
 _FLEX: Final = "attnbias"  # the name of our attention function among transformers'

@@ -9,15 +9,12 @@ import stat
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from attnbias._checks import require_instance
 from attnbias._models.config_fields import ConfigFields
 from attnbias._models.register import model_of, places_of
-
-if TYPE_CHECKING:
-    from attnbias._spec.fields import Encoding
-
+from attnbias._spec.fields import Encoding
 
 # The same bounds as a server's.
 _MOST_LEVELS: Final = 100

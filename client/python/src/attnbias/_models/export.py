@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+from attnbias._client import Client
 from attnbias._models.config import from_config
 from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import (
@@ -19,15 +22,9 @@ from attnbias._spec.encodings import (
     Rotary,
     Sinusoidal,
 )
+from attnbias._spec.enums import DType
+from attnbias._spec.fields import Encoding
 from attnbias._spec.request import Request, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from attnbias._client import Client
-    from attnbias._spec.enums import DType
-    from attnbias._spec.fields import Encoding
 
 _ATTACH_NEEDS: Final = ("torch", "transformers")
 

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from attnbias._client import Client
+from attnbias._models.changes import Changes
 from attnbias._models.register import MODELS, UNSERVED
+from attnbias._spec.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from torch import nn
     from transformers import PreTrainedModel
 
-    from attnbias._client import Client
-    from attnbias._models.changes import Changes
     from attnbias._models.compare import Pair
-    from attnbias._spec.request import Request
 
 Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
 

@@ -12,28 +12,23 @@ import hashlib
 import re
 import reprlib
 import struct
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, cast
+from typing import Any, ClassVar, Final, Generic, Self, cast
 
 import numpy as np
+import numpy.typing as npt
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 from typing_extensions import TypeVar
 
 from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
-from attnbias._checks import bounds, require_instance
+from attnbias._checks import Span, bounds, require_instance
 from attnbias._errors import Error
 from attnbias._generated import is_repeated
 from attnbias._spec.enums import enum_name, set_enum, to_data_type
 from attnbias.v1 import encodings_pb2, options_pb2, tensor_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import numpy.typing as npt
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from google.protobuf.message import Message
-
-    from attnbias._checks import Span
 
 
 class _Brief(reprlib.Repr):

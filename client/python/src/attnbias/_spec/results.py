@@ -6,30 +6,25 @@ Of a sharded tensor, a process asks for the pieces that it holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
 from attnbias._arrays.mask import Mask
+from attnbias._arrays.sharding import Box, Numbers, Sharding
 from attnbias._arrays.structure import Structure
 from attnbias._arrays.tables import to_grid_tables, to_tables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._errors import DataLossError
 from attnbias._generated import is_repeated
-from attnbias._spec.info import axes_of, part_of, query_stride_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from attnbias._arrays.sharding import Box, Numbers, Sharding
-    from attnbias._spec.fields import Encoding
-    from attnbias._spec.info import TensorInfo, TensorPart
-    from attnbias._spec.request import Request
-    from attnbias.v1 import encodings_pb2, tensor_pb2
+from attnbias._spec.fields import Encoding
+from attnbias._spec.info import TensorInfo, TensorPart, axes_of, part_of, query_stride_of
+from attnbias._spec.request import Request
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:

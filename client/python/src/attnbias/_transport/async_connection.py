@@ -6,21 +6,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
 
 from attnbias._errors import CancelledError, UnavailableError
 from attnbias._transport import forks
+from attnbias._transport.calls import Method, Part, Read
+from attnbias._transport.channel import Endpoint
 from attnbias._transport.connection import CLOSED
 from attnbias._transport.statuses import CallFailed, from_rpc_error, tells_of_a_connection
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from attnbias._transport.calls import Method, Part, Read
-    from attnbias._transport.channel import Endpoint
 
 _Result = TypeVar("_Result")
 

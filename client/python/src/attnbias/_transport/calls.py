@@ -8,19 +8,15 @@ so written once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias.v1 import service_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from google.protobuf.message import Message
-
 
 _SERVICE: Final = service_pb2.DESCRIPTOR.services_by_name["AttentionBiasService"]
 _HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"]

@@ -8,9 +8,9 @@ import math
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -18,13 +18,7 @@ import grpc.experimental
 
 from attnbias._checks import require_instance
 from attnbias._errors import UnavailableError
-from attnbias._transport.credentials import Certificates, certificates_from, token_from
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._transport.credentials import Tls, Token
-
+from attnbias._transport.credentials import Certificates, Tls, Token, certificates_from, token_from
 
 _PORT: Final = 50051
 _VARIABLE: Final = "ATTNBIAS_SERVER"

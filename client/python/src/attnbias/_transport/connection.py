@@ -6,26 +6,22 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import grpc
 
 from attnbias._errors import CancelledError
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._transport import forks
-from attnbias._transport.calls import CHECK_HEALTH, Method, run
+from attnbias._transport.calls import CHECK_HEALTH, Method, Part, Read, run
+from attnbias._transport.channel import Endpoint
 from attnbias._transport.statuses import (
     CallFailed,
     CallInterrupted,
     from_rpc_error,
     tells_of_a_connection,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from attnbias._transport.calls import Part, Read
-    from attnbias._transport.channel import Endpoint
 
 CLOSED: Final = "the client is closed"
 

@@ -11,17 +11,14 @@ import logging
 import os
 import re
 import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import grpc
 
 from attnbias._checks import require_instance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
 
 _Value = TypeVar("_Value")
 

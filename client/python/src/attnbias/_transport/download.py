@@ -12,13 +12,16 @@ import math
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+import numpy as np
+import numpy.typing as npt
 from tqdm import tqdm
 
 from attnbias._errors import DataLossError, FailedPreconditionError, NotFoundError
 from attnbias._spec.info import (
     Payload,
+    TensorInfo,
     allocate,
     borrow,
     require_within,
@@ -27,18 +30,9 @@ from attnbias._spec.info import (
 from attnbias._transport.assembly import Assembler, header_of, parse_first, read_header
 from attnbias._transport.calls import DESCRIBE_TENSOR, STREAM_TENSOR
 from attnbias._transport.channel import WINDOW_BYTES
-from attnbias._transport.retry import Retry, ask
+from attnbias._transport.retry import CallOptions, Calls, Deadline, Retry, ask
 from attnbias._transport.statuses import CallFailed, CallInterrupted
-from attnbias.v1 import service_pb2
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from attnbias._spec.info import TensorInfo
-    from attnbias._transport.retry import CallOptions, Calls, Deadline
-    from attnbias.v1 import encodings_pb2
-
+from attnbias.v1 import encodings_pb2, service_pb2
 
 _WORTHWHILE_BYTES = 16 << 20
 _PATIENCE = 0.5  # seconds before a bar appears unasked

@@ -12,16 +12,19 @@ import math
 import os
 import random
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
 from attnbias._errors import DeadlineExceededError, Error
 from attnbias._transport import forks
-from attnbias._transport.calls import CHECK_HEALTH
-from attnbias._transport.channel import addresses_of, is_on_this_machine
+from attnbias._transport.async_connection import AsyncCalls
+from attnbias._transport.calls import CHECK_HEALTH, Method
+from attnbias._transport.channel import Endpoint, addresses_of, is_on_this_machine
+from attnbias._transport.connection import CallGroup
 from attnbias._transport.statuses import (
     CallFailed,
     CallInterrupted,
@@ -29,15 +32,6 @@ from attnbias._transport.statuses import (
     is_of_the_name,
     unreached_error,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from attnbias._transport.async_connection import AsyncCalls
-    from attnbias._transport.calls import Method
-    from attnbias._transport.channel import Endpoint
-    from attnbias._transport.connection import CallGroup
-
 
 _Answer = TypeVar("_Answer")
 Calls: TypeAlias = "CallGroup | AsyncCalls"

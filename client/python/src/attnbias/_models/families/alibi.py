@@ -11,9 +11,11 @@ import functools
 import inspect
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.nn import functional
 from transformers.masking_utils import create_causal_mask
 from transformers.models.bloom.modeling_bloom import BloomAttention, BloomModel
@@ -21,6 +23,8 @@ from transformers.models.falcon.modeling_falcon import FalconAttention, FalconMo
 from transformers.models.mpt.modeling_mpt import MptAttention, MptModel
 
 from attnbias._arrays.convert import to_torch
+from attnbias._arrays.toeplitz import KeyRow
+from attnbias._models.changes import Changes
 from attnbias._models.compare import ULP, Pair, require_class_method
 from attnbias._models.config import from_config
 from attnbias._models.families import rotary
@@ -29,14 +33,6 @@ from attnbias._models.families.flex import attend, refuse_weights
 from attnbias._models.family import AttachContext, Family, Site, class_of
 from attnbias._spec.encodings import ALiBi
 from attnbias._spec.request import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import nn
-
-    from attnbias._arrays.toeplitz import KeyRow
-    from attnbias._models.changes import Changes
 
 _ROW: Final = "attnbias_row"
 _MAX_LENGTH: Final = "attnbias_max_length"

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -19,12 +20,7 @@ from transformers.masking_utils import (
     sdpa_mask,
 )
 
-from attnbias._models.families.bias import dense, of_few_shapes, score_mod
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from attnbias._models.families.bias import CompactBias
+from attnbias._models.families.bias import CompactBias, dense, of_few_shapes, score_mod
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
 LEAST_QUERIES: Final = 128

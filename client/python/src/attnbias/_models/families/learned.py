@@ -7,29 +7,24 @@ that is done to them, stay the model's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from attnbias._arrays.convert import to_numpy, to_torch
+from attnbias._cache.cache import Cache
 from attnbias._errors import NotFoundError, UnavailableError
+from attnbias._models.changes import Changes
 from attnbias._models.compare import Pair, unreadable
 from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import LearnedAbsolute
 from attnbias._spec.fields import digest_of
-from attnbias._spec.info import part_of
+from attnbias._spec.info import TensorInfo, part_of
 from attnbias._spec.request import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-
-    from attnbias._cache.cache import Cache
-    from attnbias._models.changes import Changes
-    from attnbias._spec.info import TensorInfo
 
 _NAMES: Final = (
     "embed_positions",

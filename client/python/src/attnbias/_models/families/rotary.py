@@ -12,13 +12,18 @@ import functools
 import inspect
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from attnbias._arrays.convert import to_torch
+from attnbias._arrays.tables import RotaryTables
+from attnbias._client import Client
+from attnbias._models.changes import Changes
 from attnbias._models.compare import (
     ULP,
     Pair,
@@ -34,15 +39,6 @@ from attnbias._models.family import AttachContext, Family, Site
 from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import Rotary
 from attnbias._spec.request import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from transformers import PreTrainedModel
-
-    from attnbias._arrays.tables import RotaryTables
-    from attnbias._client import Client
-    from attnbias._models.changes import Changes
 
 _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its own
 

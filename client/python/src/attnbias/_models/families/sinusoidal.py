@@ -8,8 +8,9 @@ one of these numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
@@ -25,6 +26,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder, Whisper
 from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
 from attnbias._arrays.convert import to_torch
+from attnbias._models.changes import Changes
 from attnbias._models.compare import (
     ULP,
     Pair,
@@ -39,11 +41,6 @@ from attnbias._models.family import AttachContext, Family, Site, class_of
 from attnbias._spec.encodings import Sinusoidal
 from attnbias._spec.presets import Tensor2Tensor
 from attnbias._spec.request import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from attnbias._models.changes import Changes
 
 _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0

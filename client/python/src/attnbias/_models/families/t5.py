@@ -8,7 +8,8 @@ sequence of a batch.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -26,18 +27,14 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.umt5.modeling_umt5 import UMT5Attention
 
 from attnbias._arrays.convert import to_torch
+from attnbias._arrays.toeplitz import Toeplitz
+from attnbias._models.changes import Changes
 from attnbias._models.compare import Pair, probing
 from attnbias._models.families.bias import Diagonals, dense, embedded, near, require_length
 from attnbias._models.families.flex import LEAST_QUERIES
 from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import T5
 from attnbias._spec.request import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from attnbias._arrays.toeplitz import Toeplitz
-    from attnbias._models.changes import Changes
 
 _LOCAL: Final = (LongT5LocalAttention, LongT5TransientGlobalAttention)
 _INDEX_BYTES: Final = 8  # of an int64

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import torch
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
@@ -17,18 +18,14 @@ from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 from attnbias._arrays.convert import to_torch
+from attnbias._arrays.grid import BlockToeplitz
+from attnbias._models.changes import Changes
 from attnbias._models.compare import ULP, Pair, probing, unreadable
 from attnbias._models.family import AttachContext, Family, Site
 from attnbias._models.places import beit_bias
 from attnbias._spec.encodings import MlpLayer
 from attnbias._spec.presets import Swin, SwinV2
 from attnbias._spec.request import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from attnbias._arrays.grid import BlockToeplitz
-    from attnbias._models.changes import Changes
 
 _NUMBERS: Final = "attnbias_numbers"
 _MADE_OF: Final = "attnbias_made_of"  # the weights, and how often each had changed
