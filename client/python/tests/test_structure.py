@@ -556,7 +556,8 @@ def jax() -> Any:
 
 
 def ring_shard() -> attnbias.Structure:
-    return make("toeplitz").shard(0, 2, keys="striped")
+    shard: attnbias.Structure = make("toeplitz").shard(0, 2, keys="striped")
+    return shard
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "ring shard"])

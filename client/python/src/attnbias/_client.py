@@ -54,7 +54,7 @@ from attnbias._spec.request import (
     MeshCall,
     Request,
 )
-from attnbias._spec.results import Piece, ShardedRequest, to_result
+from attnbias._spec.results import ShardedRequest, to_result
 from attnbias._transport.calls import (
     CHECK_HEALTH,
     GET_SERVER_INFO,
@@ -194,16 +194,12 @@ class BaseClient:
         require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
         return await self._download(request, options, Deadline(options.timeout))
 
-    async def _download(
-        self, request: Request | Piece, options: CallOptions, deadline: Deadline
-    ) -> Any:
+    async def _download(self, request: Request, options: CallOptions, deadline: Deadline) -> Any:
         info, memory, _ = await self._payload(request, options, deadline)
         result = to_result(info, memory, request)
         return result if options.out is None else options.out
 
-    async def _payload(
-        self, request: Request | Piece, options: CallOptions, deadline: Deadline
-    ) -> Payload:
+    async def _payload(self, request: Request, options: CallOptions, deadline: Deadline) -> Payload:
         with request.encoding._renaming_errors():
             if self._cache is not None:
                 return await CachedFetch(request, options, deadline, self._cache).get()

@@ -133,7 +133,6 @@ def joined(first: Any, second: Any) -> Any:
 
 
 def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
-    """Returns some heads of an array, over the same memory."""
     if heads is None:
         return array
     require_heads(array.shape, has_heads)
@@ -142,7 +141,6 @@ def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> np
 
 
 def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
-    """Raises ValueError for a shape without a head axis."""
     if not has_heads:
         raise ValueError(f"heads: got a tensor of shape {shape}, want one with a head axis")
 

@@ -153,7 +153,6 @@ class BlockToeplitz(Structure):
         return (0, first + queries), (0, first + keys)
 
     def _queried(self) -> list[range]:
-        """Returns the queries' places on each axis."""
         strides = zip(self.grid, self.query_stride, strict=True)
         return [range(0, side, stride) for side, stride in strides]
 

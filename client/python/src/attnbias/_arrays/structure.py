@@ -110,11 +110,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """The place of the first of these among them."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Registers the class with JAX if JAX is imported."""
         register_with_jax(cls)
         return super().__new__(cls)
-
-    # ---- implemented by each structure
 
     @property
     @abstractmethod
@@ -163,8 +160,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
         """
         rows, columns = self._lengths()
         return self._window(inside(queries, rows, "queries"), inside(keys, columns, "keys"), heads)
-
-    # ---- shards
 
     def shard(
         self,
@@ -222,8 +217,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 f"of {chunk(length, 0, world_size)[1]}; want fewer ranks"
             )
         return self.window(**{axis: (begin, end)})
-
-    # ---- dense array
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -295,8 +288,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def __jax_array__(self) -> Any:
         self._check_implicit(self.dtype)
         return self.to_jax()
-
-    # ---- attention
 
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
@@ -457,8 +448,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
 
-    # ---- pictures
-
     plot = _plot.plot
 
     def _heat_maps(self, name: str) -> list[HeatMap]:
@@ -503,8 +492,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 "use numpy.any(...) or numpy.all(...)"
             )
         return bool(self.view().item())
-
-    # ---- protocols of NumPy
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -582,8 +569,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
             return view[tuple(steps)]
         return part._mapped(lambda held: held[0]) if heads == [0] else part
 
-    # ---- copies
-
     def _arguments(self) -> dict[str, Any]:
         """Returns the constructor's arguments that make this structure again."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
@@ -614,13 +599,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
             self._whole = DeviceCopies(self._numbers())
         return self._whole
 
-    # ---- axes
-
     def _has_heads(self) -> bool:
         return self.ndim - self.vectors > _PAIR_AXES
 
     def _lengths(self) -> tuple[int, int]:
-        """Returns the numbers of queries and keys."""
         queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
         return queries, keys
 

@@ -105,7 +105,6 @@ class GridTable(Structure):
         )
 
     def _counts(self) -> list[int]:
-        """Returns the number of columns of each axis."""
         return [self.column_axes.count(axis) for axis in range(len(self.lengths))]
 
     def _axes(self) -> Iterator[npt.NDArray[Any]]:
@@ -180,9 +179,10 @@ class XposTables(NamedTuple):
 
 def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
     """Returns the named tuple of tables by their names; None if no encoding has them."""
-    kinds = {kind._fields: kind for kind in (RotaryTables, XposTables)}
-    kind = kinds.get(tuple(arrays))
-    return None if kind is None else kind(**arrays)
+    for kind in (RotaryTables, XposTables):
+        if kind._fields == tuple(arrays):
+            return kind(**arrays)
+    return None
 
 
 def to_grid_tables(

@@ -391,7 +391,6 @@ class Draft(forks.Forkable):
             return _Stamp.of(os.fstat(file.fileno()))
 
     def move(self, folder: Folder, name: str) -> None:
-        """Renames the written file."""
         self._drafts.move(self._name, folder, name)
 
     def close(self) -> None:
@@ -481,7 +480,6 @@ class _File:
     crc32c: str
 
     def check(self) -> None:
-        """Compares the payload with its checksum."""
         _require(self.name, "checksum", _checksum(self.payload.memory), self.crc32c)
 
 

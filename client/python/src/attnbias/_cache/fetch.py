@@ -16,7 +16,7 @@ from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
 from attnbias._spec.info import Payload, TensorInfo, borrow, require_within
 from attnbias._spec.request import Request, key_of, names_a_table
-from attnbias._spec.results import Piece, to_result
+from attnbias._spec.results import to_result
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.retry import CallOptions, Deadline
 
@@ -29,7 +29,7 @@ _MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
 class CachedFetch:
     """Gets or describes one payload. An object is good for one of the two."""
 
-    request: Request | Piece
+    request: Request
     options: CallOptions
     deadline: Deadline
     cache: Cache
@@ -69,7 +69,6 @@ class CachedFetch:
         return found
 
     def _accept(self, info: TensorInfo) -> None:
-        """Refuses a payload larger than the caller accepts."""
         require_within(info.nbytes, self.options.max_tensor_bytes)
 
     def _missing(self) -> NotFoundError:

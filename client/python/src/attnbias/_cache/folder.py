@@ -64,7 +64,6 @@ class Folder:
         os.close(self._descriptor)
 
     def folder(self, name: str, *, create: bool = False) -> Self:
-        """Opens a folder in this one."""
         if create:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, _FOLDER_MODE, dir_fd=self._descriptor)
@@ -82,7 +81,6 @@ class Folder:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def open(self, name: str) -> BinaryIO:
-        """Opens a file for reading."""
         return open(self._opened(name, os.O_RDONLY), "rb", buffering=0)
 
     def read(self, name: str, most: int) -> bytes:

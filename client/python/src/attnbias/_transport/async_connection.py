@@ -146,10 +146,6 @@ class AsyncCalls:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def wait(self, seconds: float) -> None:
-        """See CallGroup. A thread of gRPC's own reads its sockets, and so looks for the server."""
-        await self.pause(seconds)
-
     async def do(self, work: Callable[[], _Result]) -> _Result:
         """See CallGroup. A thread does it while the event loop runs."""
         self._connection.require_open()
@@ -164,6 +160,8 @@ class AsyncCalls:
 
     async def pause(self, seconds: float) -> None:
         await self._connection.pause(seconds)
+
+    wait = pause  # a thread of gRPC's own reads its sockets, and so looks for the server
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
         begin = self._connection.of(method, self._index)

@@ -46,7 +46,6 @@ class Method:
 
 
 def _method(service: Any, name: str, *, is_raw: bool = False) -> Method:
-    """Returns a method of a service's descriptor."""
     method = service.methods_by_name[name]
     sides = (method.client_streaming, method.server_streaming)
     return Method(

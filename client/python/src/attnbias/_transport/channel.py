@@ -159,11 +159,9 @@ class Endpoint:
     """Seconds that a client waits for its first connection; None as long as for an answer."""
 
     def open(self, *, spare: bool) -> grpc.Channel:
-        """Opens a channel whose calls block."""
         return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})
 
     def open_async(self, *, spare: bool) -> grpc.aio.Channel:
-        """Opens a channel of the running event loop."""
         return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
 
     def open_to(self, address: str) -> grpc.Channel:

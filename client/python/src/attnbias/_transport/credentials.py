@@ -115,6 +115,7 @@ class Certificates:
         self.server_name = name = tls.server_name
         require_instance(name, (str, type(None)), names["server_name"], "a name, or None")
         self._names = names
+        self.has_own = tls.cert is not None
         self._files: dict[str, Path] = {}
         for field in _FILES:
             path = getattr(tls, field)
@@ -126,11 +127,6 @@ class Certificates:
                 got = f"{names[one]}: got {str(self._files[one])!r}"
                 raise ValueError(f"{got} without {names[other]}; want both, or neither")
         self._held = FileWatcher(list(self._files.values()), self._read)
-
-    @property
-    def has_own(self) -> bool:
-        """True if the client has its own certificate."""
-        return "cert" in self._files
 
     def renew(self) -> bool:
         """Rereads changed files; returns True if credentials made before are outdated."""

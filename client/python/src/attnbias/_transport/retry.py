@@ -92,7 +92,6 @@ class Retry:
         self._failures = 0
 
     def progressed(self) -> None:
-        """Forgets earlier failures."""
         self._failures = 0
 
     async def run(self, attempt: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
