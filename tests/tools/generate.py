@@ -79,18 +79,14 @@ OVERLOADS = """
 """
 
 OPTIONS = """\
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
+from typing import Any, Required, SupportsIndex, TypedDict
 
-from attnbias._spec.fields import ReprMixin
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._checks import Ids, Reals, Span
-    from attnbias._spec.choices import {choices}
-    from attnbias._spec.enums import DType
-    from attnbias._spec.fields import Encoding
+from attnbias._checks import Ids, Reals, Span
+from attnbias._spec.choices import {choices}
+from attnbias._spec.enums import DType
+from attnbias._spec.fields import Encoding, ReprMixin
 
 
 class CompactOptions(TypedDict, total=False):
@@ -159,17 +155,14 @@ class AsyncGet(BaseClient):
 """
 
 PRESETS = """\
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from attnbias._spec.encodings import {}
+from attnbias._arrays.tables import {1}
+from attnbias._spec.choices import {2}
+from attnbias._spec.encodings import {0}
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._arrays.tables import {}
-    from attnbias._spec.choices import {}
-
-__all__ = {}
+__all__ = {3}
 """
 PRESET = '''
 

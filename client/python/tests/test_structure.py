@@ -363,7 +363,7 @@ def test_equality_is_elementwise_and_unhashable(kind: str) -> None:
     assert not np.any(bias != make(kind))
     with pytest.raises(TypeError, match="unhashable"):
         hash(bias)
-    with pytest.raises(ValueError, match=r"truth value of a .* is ambiguous"):
+    with pytest.raises(ValueError, match=r"truth value of .* is ambiguous"):
         bool(bias == 1)
     one: Any = bias[:1, :1, :1]
     if one.size == 1:

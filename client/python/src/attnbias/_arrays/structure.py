@@ -486,12 +486,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return value in np.asarray(self)
 
     def __bool__(self) -> bool:
-        if self.size != 1:
-            raise ValueError(
-                f"the truth value of a {type(self).__name__} of shape {self.shape} is ambiguous: "
-                "use numpy.any(...) or numpy.all(...)"
-            )
-        return bool(self.view().item())
+        return bool(np.asarray(self))
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None

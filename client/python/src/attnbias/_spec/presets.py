@@ -4,8 +4,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from attnbias._arrays.tables import XposTables
+from attnbias._spec.choices import (
+    BeyondReach,
+    Columns,
+    Coordinates,
+    RelativeSign,
+    RotaryLayout,
+    TableLayout,
+)
 from attnbias._spec.encodings import (
     Axis,
     Decay,
@@ -20,19 +30,6 @@ from attnbias._spec.encodings import (
     Sinusoidal,
     Timescales,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._arrays.tables import XposTables
-    from attnbias._spec.choices import (
-        BeyondReach,
-        Columns,
-        Coordinates,
-        RelativeSign,
-        RotaryLayout,
-        TableLayout,
-    )
 
 __all__ = [
     "Beit",
