@@ -438,7 +438,6 @@ def _try_lock(drafts: Folder, key: str) -> Draft | None:
 
 
 def _is_at(lock: int, drafts: Folder, key: str) -> bool:
-    """Reports whether a locked file still has its name."""
     try:
         return os.path.samestat(os.fstat(lock), drafts.status(key))
     except FileNotFoundError:

@@ -84,7 +84,6 @@ class Folder:
         return open(self._opened(name, os.O_RDONLY), "rb", buffering=0)
 
     def read(self, name: str, most: int) -> bytes:
-        """Reads a file of at most ``most`` bytes."""
         with self.open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:

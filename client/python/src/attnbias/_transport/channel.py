@@ -175,7 +175,6 @@ class Endpoint:
         return isinstance(self.security, Certificates) and self.security.renew()
 
     def call_metadata(self) -> Metadata:
-        """Returns the metadata of a call that begins now."""
         return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
 
     def _open(self, kind: Any, more: Mapping[str, Any], address: str | None = None) -> Any:

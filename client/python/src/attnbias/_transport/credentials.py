@@ -229,7 +229,6 @@ class Token:
             )
 
     def as_metadata(self) -> tuple[str, str]:
-        """Returns the metadata of a call, with the file's current token."""
         self._held.renew()
         return _HEADER, f"Bearer {self._held.value}"
 

@@ -97,7 +97,6 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
     """Returns the row that a model makes, ``[heads, keys]``."""
     cpu = torch.device("cpu")
     mask = torch.ones(1, length, dtype=torch.int64, device=cpu)
-    row: torch.Tensor
     if isinstance(model, MptModel):
         row = model.build_mpt_alibi_tensor(model.num_heads, length, device=cpu)
     elif isinstance(model, BloomModel):

@@ -139,7 +139,7 @@ def _flex(
     kernel_options: dict[str, Any] | None,
 ) -> torch.Tensor:
     function = flex_attention if torch.compiler.is_compiling() else _compiled
-    output: torch.Tensor = function(
+    return function(
         query,
         key,
         value,
@@ -149,7 +149,6 @@ def _flex(
         enable_gqa=query.shape[1] != key.shape[1],
         kernel_options=kernel_options,
     )
-    return output
 
 
 def _all_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:

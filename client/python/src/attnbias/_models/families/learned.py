@@ -51,8 +51,7 @@ def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
 
 
 def _table(module: nn.Module, name: str) -> torch.Tensor:
-    parameter: torch.Tensor = getattr(module, name)
-    return parameter.detach().flatten(0, -2)
+    return getattr(module, name).detach().flatten(0, -2)
 
 
 def site(

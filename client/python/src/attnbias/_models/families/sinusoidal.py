@@ -101,8 +101,7 @@ def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 def _of_gptj(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     if _GPTJ is None:
-        table: torch.Tensor = module._get_embed_positions(position_ids[None])[0]
-        return table[: len(position_ids)]
+        return module._get_embed_positions(position_ids[None])[0, : len(position_ids)]
     x = position_ids.to(module.embed_positions.dtype)
     return torch.cat(module.forward(x, position_ids), dim=-1)
 

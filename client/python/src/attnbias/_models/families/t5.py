@@ -271,8 +271,7 @@ def _mpnet_bias(
 ) -> torch.Tensor:
     # Its encoder never asks for these.
     if position_ids is not None or num_buckets != _MPNET_BUCKETS:
-        own = type(module).compute_position_bias
-        return own(module, x, position_ids, num_buckets)
+        return type(module).compute_position_bias(module, x, position_ids, num_buckets)
     length = x.shape[1]
     return dense(embedded(module, length, length), length, length)
 

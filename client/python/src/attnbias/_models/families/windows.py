@@ -160,12 +160,9 @@ def _with_numbers(
 
 def _forward(module: Any, *arguments: Any) -> torch.Tensor:
     """Returns the held numbers if they are valid, else those of the module's own forward."""
-    numbers: torch.Tensor
     if _is_valid(module):
-        numbers = getattr(module, _NUMBERS)
-    else:
-        numbers = type(module).forward(module, *arguments)
-    return numbers
+        return getattr(module, _NUMBERS)
+    return type(module).forward(module, *arguments)
 
 
 def _is_valid(module: Any) -> bool:
