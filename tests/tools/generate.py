@@ -79,18 +79,14 @@ OVERLOADS = """
 """
 
 OPTIONS = """\
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
+from typing import Any, Required, SupportsIndex, TypedDict
 
-from attnbias._spec.fields import ReprMixin
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._checks import Ids, Reals, Span
-    from attnbias._spec.choices import {choices}
-    from attnbias._spec.enums import DType
-    from attnbias._spec.fields import Encoding
+from attnbias._checks import Ids, Reals, Span
+from attnbias._spec.choices import {choices}
+from attnbias._spec.enums import DType
+from attnbias._spec.fields import Encoding, ReprMixin
 
 
 class CompactOptions(TypedDict, total=False):
@@ -159,17 +155,14 @@ class AsyncGet(BaseClient):
 """
 
 PRESETS = """\
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from attnbias._spec.encodings import {}
+from attnbias._arrays.tables import {1}
+from attnbias._spec.choices import {2}
+from attnbias._spec.encodings import {0}
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._arrays.tables import {}
-    from attnbias._spec.choices import {}
-
-__all__ = {}
+__all__ = {3}
 """
 PRESET = '''
 
@@ -178,8 +171,7 @@ def {name}(  # noqa: N802
 ) -> {result}:
     """{docstring}
     """
-    encoding = {kind}({values})
-    return encoding._with_names("{name}", {renamed})
+    return {kind}({values})._with_names("{name}", {renamed})
 '''
 GO_PRESETS_FILE = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -844,7 +836,7 @@ def presets_module() -> str:
     presets = read_presets()
     text = "".join(map(preset_function, presets))
     used = [enum.name for enum in ENUMS if re.search(rf": {enum.name} \|", text)]
-    made = set(re.findall(r"\b([A-Z]\w+)\(", "".join(re.findall(r"encoding = .*", text))))
+    made = set(re.findall(r"\b([A-Z]\w+)\(", "".join(re.findall(r"return [A-Z].*", text))))
     annotated = {name for name in PART_NAMES if re.search(rf": {name} \||\[{name}\]", text)}
     kinds = sorted(made | annotated)
     results = {each for each in RESULTS.values() if f"[{each}]:" in text}

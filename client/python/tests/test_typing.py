@@ -89,15 +89,6 @@ if TYPE_CHECKING:
         assert_type(bias[..., :3], attnbias.Toeplitz | Array)
         _ = bias[0].nothing  # type: ignore[union-attr]
 
-    def operators_give_the_kind_or_an_array(bias: attnbias.KeyRow, other: Array) -> None:
-        assert_type(bias + 1, attnbias.KeyRow)
-        assert_type(2.0 * bias, attnbias.KeyRow)
-        assert_type(-bias, attnbias.KeyRow)
-        assert_type(bias > 0, attnbias.KeyRow)
-        assert_type(bias / np.float32(3), attnbias.KeyRow)
-        assert_type(bias - other, attnbias.Structure | Array)
-        assert_type(bias + bias, attnbias.Structure | Array)
-
     def an_error_has_a_code_of_grpc(error: attnbias.Error) -> None:
         assert_type(error.code, grpc.StatusCode)
 
@@ -105,11 +96,8 @@ if TYPE_CHECKING:
         assert_type(bias.window(queries=1), attnbias.Toeplitz)
         assert_type(bias.dense(), Array)
 
-    def shards_of_windows_are_of_the_same_kind(bias: attnbias.Toeplitz) -> None:
-        assert_type(bias.shard(0, 2, heads=True), attnbias.Toeplitz)
-        assert_type(bias.shard(0, 2, queries="contiguous"), attnbias.Toeplitz)
-        assert_type(bias.shard(0, 2, keys="zigzag"), attnbias.Structure)
-        bias.shard(0, 2, queries="zig")  # type: ignore[call-overload]
+    def layouts_are_known(bias: attnbias.Toeplitz) -> None:
+        bias.shard(0, 2, queries="zig")  # type: ignore[arg-type]
 
     def on_many_devices_all_is_dense(
         client: attnbias.Client, mesh: DeviceMesh, sharding: jax.sharding.Sharding

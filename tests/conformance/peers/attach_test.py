@@ -6,6 +6,7 @@ bit; FlexAttention adds in another order.
 """
 
 import copy
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -545,6 +546,8 @@ def test_flex_rejects_output_attentions(client: attnbias.Client, name: str) -> N
 
 
 T5_ATTENTIONS = "T5Attention or MT5Attention or UMT5Attention or SwitchTransformersAttention"
+ALIBI_MODELS = "BloomModel or MptModel or FalconModel"
+ALIBI_ATTENTIONS = "BloomAttention or MptAttention or FalconAttention"
 LONG_T5_ATTENTIONS = "LongT5LocalAttention or LongT5TransientGlobalAttention"
 
 
@@ -556,12 +559,12 @@ LONG_T5_ATTENTIONS = "LongT5LocalAttention or LongT5TransientGlobalAttention"
         ("longt5-local", None, "encoder.block.0.layer.0.LocalSelfAttention", LONG_T5_ATTENTIONS),
         ("longt5-global", None, "decoder.block.0.layer.0.SelfAttention", "LongT5Attention"),
         ("mpnet", None, "encoder", "MPNetEncoder"),
-        ("bloom", None, "transformer", "BloomModel"),
-        ("bloom", "flex", "transformer.h.1.self_attention", "BloomAttention"),
-        ("mpt", None, "transformer", "MptModel"),
-        ("mpt", "flex", "transformer.blocks.1.attn", "MptAttention"),
-        ("falcon", None, "transformer", "FalconModel"),
-        ("falcon", "flex", "transformer.h.1.self_attention", "FalconAttention"),
+        ("bloom", None, "transformer", ALIBI_MODELS),
+        ("bloom", "flex", "transformer.h.1.self_attention", ALIBI_ATTENTIONS),
+        ("mpt", None, "transformer", ALIBI_MODELS),
+        ("mpt", "flex", "transformer.blocks.1.attn", ALIBI_ATTENTIONS),
+        ("falcon", None, "transformer", ALIBI_MODELS),
+        ("falcon", "flex", "transformer.h.1.self_attention", ALIBI_ATTENTIONS),
     ],
 )
 def test_replaced_layers_are_rejected(
@@ -595,6 +598,22 @@ def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     want = "want a model of transformers, such as transformers.T5Model"
     assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"
+
+
+@pytest.mark.parametrize(
+    ("package", "want"), [("torch", "<2.16,>=2.15"), ("transformers", "<5.25,>=5.23")]
+)
+def test_rejects_untested_versions(
+    client: attnbias.Client, monkeypatch: pytest.MonkeyPatch, package: str, want: str
+) -> None:
+    model = make("t5")
+    before = state(model)
+    monkeypatch.setattr(sys.modules[package], "__version__", "9.0.0")
+    with pytest.raises(ImportError) as caught:
+        attnbias.attach(model, client, max_length=MAX_LENGTH)
+    installed = "as pip install 'attnbias[transformers]' installs it"
+    assert str(caught.value) == f"{package}: got version 9.0.0, want {want}, {installed}"
+    assert state(model) == before
 
 
 def test_rejects_attached_model(client: attnbias.Client) -> None:

@@ -117,6 +117,17 @@ def test_models_that_attach_rejects_report_the_reason(
     assert "each layer indexes its own table" in out
 
 
+def test_untested_version_is_reported(
+    server: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transformers, "__version__", "9.0.0")
+    assert export({"model_type": "mpt"}, server, tmp_path) == 0
+    assert "attach: left out: transformers: got version 9.0.0, want " in capsys.readouterr().out
+
+
 def test_encodings_with_checkpoint_tables_are_skipped(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,20 +6,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from attnbias._cache.cache import Cache
 from attnbias._client import CACHE_VARIABLE, Client
 from attnbias._errors import Error, escaped
 from attnbias._models import export
+from attnbias._spec.enums import DType
 from attnbias._spec.request import key_of
 from attnbias._transport.credentials import tls_from_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from attnbias._spec.enums import DType
 
 _EXPORT: Final = """\
 Fetches what a model of transformers needs into a cache, for Client(cache=DIR, offline=True).

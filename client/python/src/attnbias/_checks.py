@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+import numpy as np
+import numpy.typing as npt
 
-    import numpy as np
-    import numpy.typing as npt
-    from google.protobuf.message import Message
-
-    Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
-    """Explicit positions."""
-    Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
-    """Explicit positions that may be fractions."""
-
+Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+"""Explicit positions."""
+Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
+"""Those that may be fractions."""
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 """A length n, which is [0, n), or a half-open (begin, end)."""
@@ -47,22 +43,6 @@ def require_integer(
         raise TypeError(f"{name}: got {value}; want {kind}")
     if not least <= value <= most:
         raise ValueError(f"{name}: got {value}, want {want}")
-
-
-def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:
-    """Refuses keywords that the TypedDict ``known`` lacks, as ``method`` itself would."""
-    for name in options:
-        if name not in known.__annotations__:
-            raise TypeError(f"Client.{method}() got an unexpected keyword argument {name!r}")
-
-
-def set_number(message: Message, field: str, value: Any, name: str) -> None:
-    """Sets a field unless value is None; an error for an unsuitable value names ``name``."""
-    try:
-        if value is not None:
-            setattr(message, field, value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: got {value!r}: {error}") from error
 
 
 def bounds(span: Span, name: str) -> tuple[int, int]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial, wraps
@@ -22,13 +22,18 @@ from typing import (
     overload,
 )
 
-from attnbias._arrays.sharding import to_sharding
+import grpc
+import numpy.typing as npt
+
+from attnbias._arrays.sharding import Sharding, to_sharding
+from attnbias._arrays.tables import RotaryTables, XposTables
 from attnbias._cache.cache import Cache, require_bytes, require_folder
 from attnbias._cache.fetch import CachedFetch
-from attnbias._checks import refuse_unknown, require_instance, require_integer
+from attnbias._checks import require_instance, require_integer
 from attnbias._errors import DataLossError, UnavailableError, escaped
 from attnbias._files import metadata_of, to_path, write
 from attnbias._public.grpc.health.v1 import health_pb2
+from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
 from attnbias._spec.info import (
     Payload,
     ServerInfo,
@@ -38,41 +43,39 @@ from attnbias._spec.info import (
     to_table_info,
 )
 from attnbias._spec.options import RequestOptions
-from attnbias._spec.request import LogitsOptions, LogitsRequest, Request
+from attnbias._spec.request import (
+    AnyCall,
+    CompactCall,
+    DenseCall,
+    GridCall,
+    JaxCall,
+    LogitsOptions,
+    LogitsRequest,
+    MeshCall,
+    Request,
+)
 from attnbias._spec.results import ShardedRequest, to_result
 from attnbias._transport.calls import (
     CHECK_HEALTH,
     GET_SERVER_INFO,
     LIST_TABLES,
     WATCH_HEALTH,
-    CallOptions,
-    Calls,
     run,
 )
-from attnbias._transport.channel import endpoint_to
+from attnbias._transport.channel import Metadata, endpoint_to
 from attnbias._transport.connection import CallGroup, Connection
+from attnbias._transport.credentials import Tls
 from attnbias._transport.download import Download, ask_for_description
 from attnbias._transport.logits import LogitsStream
-from attnbias._transport.retry import Deadline, ask
+from attnbias._transport.retry import CallOptions, Calls, Deadline, ask
 from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    import grpc
     import jax
-    import numpy.typing as npt
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
-    from attnbias._arrays.sharding import Sharding
-    from attnbias._arrays.tables import RotaryTables, XposTables
-    from attnbias._spec.fields import Compact, Encoding, LogitsTerm, TableInfo
-    from attnbias._spec.request import AnyCall, CompactCall, DenseCall, GridCall, JaxCall, MeshCall
-    from attnbias._spec.results import Piece
-    from attnbias._transport.channel import Metadata
-    from attnbias._transport.credentials import Tls
 
 Out = TypeVar("Out")
 _Answer = TypeVar("_Answer")
@@ -107,6 +110,7 @@ class BaseClient:
         cache_bytes: int | None = None,
         offline: bool = False,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if max_attempts is not None:
             require_integer(
                 max_attempts, "max_attempts", "an integer, or None", "at least 1, or None"
@@ -124,9 +128,6 @@ class BaseClient:
             if value and self._cache is None:
                 want = f"want cache=FOLDER, or {CACHE_VARIABLE}"
                 raise ValueError(f"{name}: got {value} without a cache; {want}")
-        self._tls = tls
-        self._token = token
-        self._credentials = credentials
         self._endpoint = endpoint_to(
             target,
             tls=tls,
@@ -144,27 +145,19 @@ class BaseClient:
 
     def __getstate__(self) -> dict[str, Any]:
         cannot = f"cannot pickle a {type(self).__name__} with"
-        if self._credentials is not None:
+        state = dict(self._arguments)
+        if state.pop("credentials") is not None:
             raise TypeError(f"{cannot} credentials: make one in each process, or pass tls=")
-        if isinstance(self._token, str) and self._token:
+        if isinstance(state["token"], str) and state["token"]:
             raise TypeError(
                 f"{cannot} a token, which anyone with the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
             )
-        return {
+        return state | {  # whatever the other process has in its environment
             "target": self._endpoint.target,
-            "timeout": self._timeout,
-            "connect_timeout": self._endpoint.connect_timeout,
-            "tls": self._tls,
-            "token": self._token,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
-            "max_attempts": self._max_attempts,
-            "max_tensor_bytes": self._max_tensor_bytes,
-            "streams": self._streams,
             "cache": self._cache.folder if self._cache is not None else "",
-            "cache_bytes": self._cache.max_bytes if self._cache is not None else None,
-            "offline": self._endpoint.offline,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -187,7 +180,6 @@ class BaseClient:
         *,
         sharding: Sharding | None,
     ) -> Any:
-        refuse_unknown(extent, RequestOptions, "get")
         request = Request(encoding, **extent)
         options = self._options(out, progress, timeout)
         if sharding is None:
@@ -202,20 +194,15 @@ class BaseClient:
         require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
         return await self._download(request, options, Deadline(options.timeout))
 
-    async def _download(
-        self, request: Request | Piece, options: CallOptions, deadline: Deadline
-    ) -> Any:
+    async def _download(self, request: Request, options: CallOptions, deadline: Deadline) -> Any:
         info, memory, _ = await self._payload(request, options, deadline)
         result = to_result(info, memory, request)
         return result if options.out is None else options.out
 
-    async def _payload(
-        self, request: Request | Piece, options: CallOptions, deadline: Deadline
-    ) -> Payload:
+    async def _payload(self, request: Request, options: CallOptions, deadline: Deadline) -> Payload:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                offline = self._endpoint.offline
-                return await CachedFetch(request, options, deadline, self._cache, offline).get()
+                return await CachedFetch(request, options, deadline, self._cache).get()
             return await Download(request.to_spec(), options, deadline).run()
 
     async def _logits(
@@ -258,7 +245,6 @@ class BaseClient:
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
-        refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(term, rows, key_length, direction, query_length, **options)
         return await LogitsStream(request, self._options(out, False, timeout)).run()
 
@@ -284,7 +270,6 @@ class BaseClient:
             ValueError: the name has another suffix, or a .npy would hold several parts.
         """
         path = to_path(path)
-        refuse_unknown(options, RequestOptions, "save")
         request = Request(encoding, **options)
         call = self._options(None, progress, timeout)
         info, memory, _ = await self._payload(request, call, Deadline(call.timeout))
@@ -300,8 +285,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Describes the answer of ``get`` with the same arguments; nothing is computed."""
-        refuse_unknown(options, RequestOptions, "describe")
+        """Returns what ``get`` with the same arguments would send; nothing is computed."""
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
         return await self._describe_request(request, call, Deadline(call.timeout))
@@ -311,12 +295,8 @@ class BaseClient:
     ) -> TensorInfo:
         with request.encoding._renaming_errors():
             if self._cache is not None:
-                offline = self._endpoint.offline
-                return await CachedFetch(
-                    request, options, deadline, self._cache, offline
-                ).describe()
-            info, _ = await ask_for_description(request.to_spec(), options, deadline)
-            return info
+                return await CachedFetch(request, options, deadline, self._cache).describe()
+            return await ask_for_description(request.to_spec(), options, deadline)
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:
         """Returns the server's version, encodings, dtypes and limits."""

@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
+from google.protobuf.message import Message
 
 from attnbias._public.google.rpc import error_details_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from google.protobuf.message import Message
-
 
 __all__ = [
     "AbortedError",

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf import json_format
+from google.protobuf.message import Message
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -26,9 +27,6 @@ from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._checks import require_instance
 from attnbias._spec.info import TensorInfo, query_stride_of
 from attnbias.v1 import encodings_pb2, tensor_pb2
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 _SUFFIXES: Final = (".npy", ".safetensors")
 _PREFIX: Final = "attnbias."

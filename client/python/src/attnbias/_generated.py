@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf import (
     any_pb2,
@@ -12,11 +12,9 @@ from google.protobuf import (
     duration_pb2,
     message,
 )
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.reflection import GeneratedProtocolMessageType
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 OURS: Final = descriptor_pool.Default()
 """Holds our own contract, whose options extend messages of this pool."""

@@ -8,9 +8,6 @@ structure never exists, however long it is. A structure determines how it is dra
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -49,7 +46,6 @@ _HATCHED: dict[str, Any] = {
 POSITIONS = ("query position", "key position")
 TOKENS = ("query token", "key token")
 OF_SHARD = ("query of the shard", "key of the shard")
-_THUMBNAIL_HEADS, _THUMBNAIL_PIXELS = 4, 64
 
 
 def plot(
@@ -118,13 +114,15 @@ class HeatMap:
         rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
         return _visible(self.read(head, rows, columns), fill_value)
 
-    def heads(self, wanted: Span | None, most: int = _MOST_HEADS) -> list[int]:
+    def heads(self, wanted: Span | None) -> list[int]:
         """Returns the heads to draw; [0] for a tensor without heads."""
         if self.num_heads is None:
             if wanted is not None:
                 raise ValueError("heads: got some, want none: the tensor has no head axis")
             return [0]
-        begin, end = (0, min(self.num_heads, most)) if wanted is None else bounds(wanted, "heads")
+        begin, end = 0, min(self.num_heads, _MOST_HEADS)
+        if wanted is not None:
+            begin, end = bounds(wanted, "heads")
         if not 0 <= begin < end <= self.num_heads:
             raise IndexError(
                 f"heads: got [{begin}, {end}), want a non-empty range in [0, {self.num_heads})"
@@ -317,42 +315,3 @@ def _plot_curves(
     if what.num_heads is not None or hidden.any():
         axis.legend(fontsize="small")
     return [axis]
-
-
-def to_html(tensor: Any) -> str:
-    """Returns HTML for a notebook: the first heads, and a description."""
-    return f"{_thumbnail(tensor)}<code>{html.escape(repr(tensor))}</code>"
-
-
-def _thumbnail(tensor: Any) -> str:
-    """Returns an HTML image of the first heads without axes; "" if none can be drawn."""
-    try:
-        from matplotlib import colormaps, image, rcParams  # noqa: PLC0415
-    except ImportError:
-        return ""
-    if not _are_real(tensor.dtype):
-        return ""
-    (what,) = _heat_maps(tensor)
-    heads = what.heads(None, _THUMBNAIL_HEADS)
-    pictures = [what.picture(head, _THUMBNAIL_PIXELS) for head in heads]
-    least, greatest = _range_of(pictures)
-    colours = colormaps[rcParams["image.cmap"]]
-    height = pictures[0].shape[0]
-    gap = np.zeros((height, 2, 4))
-    panels = []
-    for picture in pictures:
-        panel = colours((picture - least) / ((greatest - least) or 1))
-        stripes = np.add.outer(*map(np.arange, picture.shape)) % 4 < 2  # noqa: PLR2004
-        panel[np.ma.getmaskarray(picture)] = (0.9, 0.9, 0.9, 1)
-        panel[np.ma.getmaskarray(picture) & stripes] = (0.75, 0.75, 0.75, 1)
-        panels += [panel, gap]
-    pixels = np.concatenate(panels[:-1], axis=1)
-    png = io.BytesIO()
-    image.imsave(png, pixels, format="png")
-    data = base64.b64encode(png.getvalue()).decode()
-    scale = max(1, 2 * _THUMBNAIL_PIXELS // max(pictures[0].shape))
-    return (
-        f'<img src="data:image/png;base64,{data}" width="{pixels.shape[1] * scale}" '
-        f'height="{height * scale}" style="image-rendering: pixelated" '
-        f'alt="{html.escape(what.title(heads[0]))}"><br>'
-    )

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from attnbias._async_get import AsyncGet
 from attnbias._checks import require_instance
 from attnbias._client import CALLS_IN_FLIGHT, WANTED_REQUESTS, BaseClient
+from attnbias._spec.request import Request
 from attnbias._transport.async_connection import AsyncCalls, AsyncConnection
-
-if TYPE_CHECKING:
-    from attnbias._spec.request import Request
 
 __all__ = ["Client"]
 

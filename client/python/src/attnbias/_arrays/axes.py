@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,10 @@ from attnbias._arrays.convert import to_torch
 from attnbias._checks import Span, bounds
 
 if TYPE_CHECKING:
-    from typing import SupportsIndex
-
     import torch
 
-    Device: TypeAlias = str | torch.device | None
-    BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
+Device: TypeAlias = "str | torch.device | None"
+BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 
 Layout: TypeAlias = Literal["contiguous", "zigzag", "striped"]
 
@@ -135,7 +133,6 @@ def joined(first: Any, second: Any) -> Any:
 
 
 def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
-    """Returns some heads of an array, over the same memory."""
     if heads is None:
         return array
     require_heads(array.shape, has_heads)
@@ -144,7 +141,6 @@ def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> np
 
 
 def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
-    """Raises ValueError for a shape without a head axis."""
     if not has_heads:
         raise ValueError(f"heads: got a tensor of shape {shape}, want one with a head axis")
 

@@ -7,27 +7,22 @@ No strides make a dense array of these: each pair's number is looked up.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from attnbias import _plot
-from attnbias._arrays.axes import heads_of, inside, joined, place_on
+from attnbias._arrays.axes import Device, heads_of, inside, joined, place_on
 from attnbias._arrays.convert import to_torch
-from attnbias._arrays.structure import GatheredStructure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._arrays.axes import Device
-    from attnbias._arrays.structure import Mod
-    from attnbias._arrays.toeplitz import Toeplitz
-    from attnbias._checks import Span
+from attnbias._arrays.structure import Mod, Structure
+from attnbias._arrays.toeplitz import Toeplitz
+from attnbias._checks import Span
 
 
-class BlockToeplitz(GatheredStructure):
-    """A tensor over tokens of a grid, row-major, that depends only on their displacement.
+class BlockToeplitz(Structure):
+    """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
     ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one
@@ -85,11 +80,6 @@ class BlockToeplitz(GatheredStructure):
     def shape(self) -> tuple[int, ...]:
         rows, columns = (end - begin for begin, end in (self.queries, self.keys))
         return (*self._outer(), rows, columns)
-
-    def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the block, and the border if it exists, under these names."""
-        border = {} if self.border is None else {"border": self.border}
-        return {"block": self.block, **border}
 
     def is_whole(self) -> bool:
         """Returns True unless this is a window."""
@@ -163,7 +153,6 @@ class BlockToeplitz(GatheredStructure):
         return (0, first + queries), (0, first + keys)
 
     def _queried(self) -> list[range]:
-        """Returns the queries' places on each axis."""
         strides = zip(self.grid, self.query_stride, strict=True)
         return [range(0, side, stride) for side, stride in strides]
 
@@ -171,8 +160,8 @@ class BlockToeplitz(GatheredStructure):
         return self.block.shape[: -len(self.grid)]
 
 
-class BorderedToeplitz(GatheredStructure):
-    """A Toeplitz over positions of which 0 is a class token with its own numbers.
+class BorderedToeplitz(Structure):
+    """A Toeplitz over positions of which 0 is a class token with numbers of its own.
 
     See ``Structure`` for common members.
 

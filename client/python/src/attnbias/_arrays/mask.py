@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnbias._checks import require_instance
-
-if TYPE_CHECKING:
-    from attnbias.v1 import tensor_pb2
+from attnbias.v1 import tensor_pb2
 
 
 @dataclass(frozen=True, kw_only=True)

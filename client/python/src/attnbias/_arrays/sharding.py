@@ -7,7 +7,8 @@ Imports torch and JAX only when they are used.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,6 @@ from attnbias._arrays.convert import to_torch
 from attnbias._arrays.structure import Structure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import jax
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
@@ -29,22 +28,8 @@ Box = tuple[tuple[int, int], ...]
 Numbers = npt.NDArray[Any] | Structure
 """Content of a box."""
 
-
-class Sharding(Protocol):
-    """Placement of a tensor on devices."""
-
-    def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """Returns the boxes of a tensor of this shape that this process holds, each once.
-
-        Raises:
-            ValueError: such a tensor cannot be placed so.
-        """
-        ...
-
-    def assemble(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
-    ) -> Any:
-        """Returns the tensor of which this process holds ``boxes``."""
+Sharding: TypeAlias = "OnMesh | OnJax"
+"""Placement of a tensor on devices."""
 
 
 def to_sharding(
@@ -64,16 +49,16 @@ def to_sharding(
     if len(named) > 1:
         raise ValueError(f"{named[1]}: given together with {named[0]}, want one of the two")
     if sharding is not None:
-        return _OnJax(sharding)
+        return OnJax(sharding)
     if device_mesh is not None:
-        return _OnMesh(device_mesh, placements)
+        return OnMesh(device_mesh, placements)
     if placements is not None:
         raise ValueError("placements: got them without a device_mesh, want both")
     return None
 
 
-class _OnMesh:
-    """A ``DTensor``: one box, determined by this process's coordinates in the mesh."""
+class OnMesh:
+    """A ``DTensor``: one box, as this process's coordinates in the mesh have it."""
 
     def __init__(self, device_mesh: Any, placements: Any) -> None:
         module = sys.modules.get("torch.distributed.device_mesh")
@@ -99,6 +84,10 @@ class _OnMesh:
         self._placements = tuple(placements)
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
+        """Returns what this process holds of a tensor of this shape, each box once.
+
+        Raises ValueError if such a tensor cannot lie so.
+        """
         coordinate = self._mesh.get_coordinate()
         box = [(0, length) for length in shape]
         for axis, placement in enumerate(self._placements):
@@ -119,6 +108,7 @@ class _OnMesh:
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
     ) -> DTensor:
+        """Returns the tensor of which this process holds ``boxes``."""
         import torch  # noqa: PLC0415
         from torch.distributed.tensor import DTensor  # noqa: PLC0415
 
@@ -135,7 +125,7 @@ class _OnMesh:
         )
 
 
-class _OnJax:
+class OnJax:
     """A ``jax.Array``: a box for each of this process's devices, many of them the same."""
 
     def __init__(self, sharding: Any) -> None:
@@ -146,12 +136,13 @@ class _OnJax:
         self._sharding = sharding
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
+        """See OnMesh."""
         return list(dict.fromkeys(self._by_device(shape).values()))
 
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
     ) -> jax.Array:
-        del dtype
+        """See OnMesh."""
         import jax  # noqa: PLC0415
 
         arrays = [

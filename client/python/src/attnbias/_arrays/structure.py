@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from types import EllipsisType
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
     Final,
-    Literal,
     Self,
     SupportsIndex,
     TypeAlias,
-    TypedDict,
-    TypeVar,
-    Unpack,
     overload,
 )
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias import _plot
 from attnbias._arrays.axes import (
+    BlockSize,
+    Device,
     DeviceCopies,
     Layout,
     block_sizes,
@@ -49,64 +49,18 @@ from attnbias._arrays.convert import (
     register_with_jax,
     to_torch,
 )
-from attnbias._checks import require_instance
+from attnbias._arrays.mask import Mask
+from attnbias._checks import Span, require_instance
+from attnbias._plot import HeatMap
+from attnbias.v1 import encodings_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-    from attnbias._arrays.axes import BlockSize, Device
-    from attnbias._arrays.mask import Mask
-    from attnbias._checks import Span
-    from attnbias._plot import HeatMap
-    from attnbias.v1 import encodings_pb2
-
-    QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
-    Mod: TypeAlias = Callable[..., torch.Tensor]
-    Index = SupportsIndex | slice | EllipsisType | None
-    Same = TypeVar("Same", bound="Structure")
-
-    class _Window(TypedDict, total=False):
-        heads: bool
-        queries: Literal["contiguous"] | None
-        keys: Literal["contiguous"] | None
-
-    class _Layouts(TypedDict, total=False):
-        heads: bool
-        queries: Layout | None
-        keys: Layout | None
-
-    @overload
-    def _operator(self: Same, other: float | np.number[Any]) -> Same: ...
-    @overload
-    def _operator(
-        self: Structure, other: Structure | npt.NDArray[Any]
-    ) -> Structure | npt.NDArray[Any]: ...
-    @overload
-    def _operator(self: Any, other: Any) -> Any: ...
-    def _operator(self: Any, other: Any) -> Any: ...
-
-    class NDArrayOperatorsMixin:  # noqa: PLW1641  # nor do structures
-        """The types of numpy's operators, which it declares as Any."""
-
-        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _operator
-        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _operator
-        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __matmul__ = __rpow__ = _operator
-        __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __rmatmul__ = _operator
-        __lt__ = __le__ = __gt__ = __ge__ = _operator
-
-        def __eq__(self, other: object) -> Any: ...
-        def __ne__(self, other: object) -> Any: ...
-        def __divmod__(self, other: Any) -> Any: ...
-        def __neg__(self) -> Self: ...
-        def __pos__(self) -> Self: ...
-        def __abs__(self) -> Self: ...
-        def __invert__(self) -> Self: ...
-
-else:
-    from numpy.lib.mixins import NDArrayOperatorsMixin
+QueryOffset: TypeAlias = "SupportsIndex | torch.Tensor | None"
+Mod: TypeAlias = "Callable[..., torch.Tensor]"
+Index: TypeAlias = SupportsIndex | slice | EllipsisType | None
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
 """The largest dense array that a structure becomes implicitly, as by
@@ -144,8 +98,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
     mask: Mask | None = None
     vectors: bool = False
 
-    _is_strided: ClassVar[bool]
-    """True if strides over the stored numbers make the dense array: ``view`` copies nothing."""
+    _is_strided: ClassVar[bool] = False
+    """Whether strides over what is held make the dense array: ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
     """Arguments of the constructor that are arrays: the leaves of JAX's pytree."""
     _others: ClassVar[tuple[str, ...]] = ()
@@ -156,24 +110,24 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """Index of this window's first number among them."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Registers the class with JAX if JAX is imported."""
         register_with_jax(cls)
         return super().__new__(cls)
-
-    # ---- implemented by each structure
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense tensor."""
 
-    @abstractmethod
     def parts(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the arrays held, under the contract's names for the parts of a payload."""
+        held = {name: getattr(self, name) for name in self._leaves}
+        return {name: array for name, array in held.items() if array is not None}
 
-    @abstractmethod
     def view(self) -> npt.NDArray[Any]:
-        """Returns the dense tensor ``[H, queries, keys]``, read-only."""
+        """Returns the dense tensor ``[H, queries, keys]``, read-only; a copy, except by strides."""
+        dense = self.dense()
+        dense.flags.writeable = False
+        return dense
 
     @abstractmethod
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -207,12 +161,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
         rows, columns = self._lengths()
         return self._window(inside(queries, rows, "queries"), inside(keys, columns, "keys"), heads)
 
-    # ---- shards
-
-    @overload
-    def shard(self, rank: int, world_size: int, **axis: Unpack[_Window]) -> Self: ...
-    @overload
-    def shard(self, rank: int, world_size: int, **axis: Unpack[_Layouts]) -> Structure: ...
     def shard(
         self,
         rank: int,
@@ -221,8 +169,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         heads: bool = False,
         queries: Layout | None = None,
         keys: Layout | None = None,
-    ) -> Structure:
-        """Returns the shard of a rank under tensor or context parallelism.
+    ) -> Any:
+        """Returns what a rank of a group holds under tensor or context parallelism.
 
         One call cuts one axis, since a rank belongs to one group. Chain calls for more::
 
@@ -270,8 +218,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
         return self.window(**{axis: (begin, end)})
 
-    # ---- dense array
-
     @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
@@ -294,7 +240,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     def dense(self) -> npt.NDArray[Any]:
         """Returns the dense tensor ``[H, queries, keys]`` as an ordinary array."""
-        return self.view().copy(order="C")
+        if self._is_strided:
+            return self.view().copy(order="C")
+        queries, keys = self._indices()
+        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
+        axis = -2 if self.vectors else -1
+        dense: npt.NDArray[Any] = np.take(np.asarray(self._numbers()), places, axis=axis)
+        return dense
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
         """Returns the dense tensor in torch: ships the numbers held, expands them on the device.
@@ -336,8 +288,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def __jax_array__(self) -> Any:
         self._check_implicit(self.dtype)
         return self.to_jax()
-
-    # ---- attention
 
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
@@ -396,7 +346,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
         bias, moved = self._bias_on(device), self._moved_by(query_offset, device)
 
         def add_bias(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
-            del batch
             return score + bias(head, moved(query), key)
 
         return add_bias
@@ -413,7 +362,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
         is_seen, moved = self._seen_on(device), self._moved_by(query_offset, device)
 
         def is_visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
-            del batch, head
             return is_seen(moved(query), key)
 
         return is_visible
@@ -502,10 +450,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
 
-    # ---- pictures
-
     plot = _plot.plot
-    _repr_html_ = _plot.to_html
 
     def _heat_maps(self, name: str) -> list[HeatMap]:
         """Returns the pictures that ``plot`` draws; their names begin with ``name``."""
@@ -542,24 +487,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def __contains__(self, value: Any) -> bool:
         return value in np.asarray(self)
 
-    if not TYPE_CHECKING:  # type checkers must know these attributes only
-
-        def __getattr__(self, name: str) -> Any:
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if not name.startswith("_") and hasattr(np.ndarray, name):
-                takes = hasattr(np, name) and name != "astype"  # np.astype wants an ndarray
-                message += f": use {f'np.{name}(bias), or ' if takes else ''}bias.view().{name}"
-            raise AttributeError(message, name=name, obj=self)
-
     def __bool__(self) -> bool:
-        if self.size != 1:
-            raise ValueError(
-                f"the truth value of a {type(self).__name__} of shape {self.shape} is ambiguous: "
-                "use numpy.any(...) or numpy.all(...)"
-            )
-        return bool(self.view().item())
-
-    # ---- protocols of NumPy
+        return bool(np.asarray(self))
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -637,8 +566,6 @@ class Structure(NDArrayOperatorsMixin, ABC):
             return view[tuple(steps)]
         return part._mapped(lambda held: held[0]) if heads == [0] else part
 
-    # ---- copies
-
     def _arguments(self) -> dict[str, Any]:
         """Returns the constructor's arguments that make this structure again."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
@@ -669,13 +596,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
             self._whole = DeviceCopies(self._numbers())
         return self._whole
 
-    # ---- axes
-
     def _has_heads(self) -> bool:
         return self.ndim - self.vectors > _PAIR_AXES
 
     def _lengths(self) -> tuple[int, int]:
-        """Returns the numbers of queries and keys."""
         queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
         return queries, keys
 
@@ -734,36 +658,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
 
 
-class GatheredStructure(Structure):
-    """A structure whose dense array is gathered from its numbers."""
-
-    _is_strided: ClassVar[bool] = False
-
-    def view(self) -> npt.NDArray[Any]:
-        """Returns the dense tensor ``[H, queries, keys]``, a read-only copy."""
-        dense = self.dense()
-        dense.flags.writeable = False
-        return dense
-
-    def dense(self) -> npt.NDArray[Any]:
-        queries, keys = self._indices()
-        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
-        axis = -2 if self.vectors else -1
-        dense: npt.NDArray[Any] = np.take(np.asarray(self._numbers()), places, axis=axis)
-        return dense
-
-
 def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
     if not isinstance(heads, (bool, np.bool_)):
         raise TypeError(f"heads: got {heads!r}, want True or False: rank selects the heads")
-    layouts: dict[str, Layout | None] = {
-        "heads": "contiguous" if heads else None,
-        "queries": queries,
-        "keys": keys,
-    }
-    named: list[tuple[str, Layout]] = [
-        (axis, layout) for axis, layout in layouts.items() if layout is not None
-    ]
+    of_heads: Layout | None = "contiguous" if heads else None
+    layouts = {"heads": of_heads, "queries": queries, "keys": keys}
+    named = [(axis, layout) for axis, layout in layouts.items() if layout is not None]
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
         raise ValueError(
@@ -805,7 +705,7 @@ def _has_rules_of_its_own(value: Any) -> bool:
 Indices = npt.NDArray[np.integer[Any]]
 
 
-class RingShard(GatheredStructure):
+class RingShard(Structure):
     """Some queries and keys of a structure, in the order of a rank of ring attention.
 
     ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it

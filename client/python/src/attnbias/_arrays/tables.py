@@ -5,23 +5,18 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._arrays.axes import heads_of, inside
-from attnbias._arrays.structure import GatheredStructure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from attnbias._arrays.axes import Device
-    from attnbias._arrays.structure import Mod
-    from attnbias._checks import Span
+from attnbias._arrays.axes import Device, heads_of, inside
+from attnbias._arrays.structure import Mod, Structure
+from attnbias._checks import Span
 
 
-class GridTable(GatheredStructure):
+class GridTable(Structure):
     """A table ``[tokens, columns]`` over a grid, whose columns depend on one axis each.
 
     Tokens are row-major: those of lengths (T, H, W) are numbered ``(t * H + h) * W + w``. See
@@ -110,7 +105,6 @@ class GridTable(GatheredStructure):
         )
 
     def _counts(self) -> list[int]:
-        """Returns the number of columns of each axis."""
         return [self.column_axes.count(axis) for axis in range(len(self.lengths))]
 
     def _axes(self) -> Iterator[npt.NDArray[Any]]:
@@ -126,7 +120,6 @@ class GridTable(GatheredStructure):
         self._require_addable()
 
     def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> NoReturn:
-        del indices
         message = f"{axis}: got a layout of a GridTable, want 'contiguous', or indices of .dense()"
         raise ValueError(message)
 
@@ -146,7 +139,6 @@ class GridTable(GatheredStructure):
         return np.arange(*self.queries), (columns * begin + firsts)[slice(*self.keys)]
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        del where
         size = self.numbers.shape[0]
         axis, place = key // size, key % size
         stride = 1
@@ -185,15 +177,12 @@ class XposTables(NamedTuple):
         return sum(table.nbytes for table in self)
 
 
-_TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {
-    kind._fields: kind for kind in (RotaryTables, XposTables)
-}
-
-
 def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
     """Returns the named tuple of tables by their names; None if no encoding has them."""
-    kind = _TABLES.get(tuple(arrays))
-    return None if kind is None else kind(**arrays)
+    for kind in (RotaryTables, XposTables):
+        if kind._fields == tuple(arrays):
+            return kind(**arrays)
+    return None
 
 
 def to_grid_tables(

@@ -12,19 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias import _plot
-from attnbias._arrays.axes import block_sizes, heads_of, padding, place_on
+from attnbias._arrays.axes import BlockSize, Device, block_sizes, heads_of, padding, place_on
 from attnbias._arrays.mask import Mask
-from attnbias._arrays.structure import Structure
-from attnbias._checks import require_instance
+from attnbias._arrays.structure import Mod, Structure
+from attnbias._checks import Span, require_instance
+from attnbias._plot import HeatMap
 
 if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
-
-    from attnbias._arrays.axes import BlockSize, Device
-    from attnbias._arrays.structure import Mod
-    from attnbias._checks import Span
-    from attnbias._plot import HeatMap
 
 
 class Toeplitz(Structure):
@@ -89,10 +85,6 @@ class Toeplitz(Structure):
     def shape(self) -> tuple[int, ...]:
         outer, columns = self._around(self.diagonals.shape)
         return (*outer, self.query_length, self.key_length, *columns)
-
-    def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the diagonals, under that name."""
-        return {"diagonals": self.diagonals}
 
     def view(self) -> npt.NDArray[Any]:
         """Returns the dense tensor ``[H, query_length, key_length]`` as a read-only view."""
@@ -209,7 +201,6 @@ class Toeplitz(Structure):
         return self.diagonals
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        del where
         return key - query + self.query_length - 1
 
     def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -259,10 +250,6 @@ class KeyRow(Structure):
     def shape(self) -> tuple[int, ...]:
         return (*self.row.shape[:-1], self.query_length, self.key_length)
 
-    def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the row, under that name."""
-        return {"row": self.row}
-
     def view(self) -> npt.NDArray[Any]:
         """Returns the dense tensor ``[H, query_length, key_length]`` as a read-only view."""
         return np.broadcast_to(self.row[..., None, :], self.shape)
@@ -297,5 +284,4 @@ class KeyRow(Structure):
         return self.row
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        del where
         return 0 * query + key

@@ -17,13 +17,15 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import crc32c
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from attnbias._cache.folder import Folder, UnsafeError
@@ -32,19 +34,15 @@ from attnbias._errors import Error, escaped
 from attnbias._spec.enums import enum_name
 from attnbias._spec.info import Payload, TensorInfo, to_tensor_info
 from attnbias._transport import forks
-from attnbias._transport.download import read_description
-from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
+from attnbias.v1 import service_pb2, tensor_pb2
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Accept: TypeAlias = Callable[[TensorInfo], None]
 
-    import numpy.typing as npt
-
-    Accept: TypeAlias = Callable[[TensorInfo], None]
-
-_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
+_TENSORS, _REQUESTS, _DRAFTS = "tensors", "requests", "drafts"
 _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
+_TENSOR: Final = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
+_OTHER: Final = re.compile(r"[0-9a-f]{64}(\..*)?", re.DOTALL)
 _ALIGNMENT: Final = 64  # bytes, of a payload in its file
 _LENGTH_BYTES: Final = 8  # the prefix of a .safetensors
 _MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
@@ -105,13 +103,12 @@ class Cache:
         """
         used = self._last_uses()
         found = []
-        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
-            for name in _tensors_in(tensors):
-                with contextlib.suppress(OSError, _DamagedError):
-                    file, stamp = _map(tensors, name)
-                    last = datetime.fromtimestamp(used.get(file.name, stamp.mtime_ns) / 1e9, UTC)
-                    path = tensors.path / name
-                    found.append(CacheEntry(path, stamp.size, last, file.payload.info))
+        for tensors, name in self._files(_TENSORS):
+            with contextlib.suppress(OSError, _DamagedError):
+                file, stamp = _map(tensors, name)
+                last = datetime.fromtimestamp(used.get(file.name, stamp.mtime_ns) / 1e9, UTC)
+                path = tensors.path / name
+                found.append(CacheEntry(path, stamp.size, last, file.payload.info))
         return sorted(found, key=lambda entry: entry.last_used, reverse=True)
 
     def verify(self) -> list[Path]:
@@ -124,15 +121,14 @@ class Cache:
             OSError: the folder cannot be read, or other users can write it.
         """
         damaged = []
-        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
-            for name in _tensors_in(tensors):
-                try:
-                    _map(tensors, name)[0].check()
-                except FileNotFoundError:
-                    pass
-                except (OSError, _DamagedError):
-                    _remove_file(tensors, name)
-                    damaged.append(tensors.path / name)
+        for tensors, name in self._files(_TENSORS):
+            try:
+                _map(tensors, name)[0].check()
+            except FileNotFoundError:
+                pass
+            except (OSError, _DamagedError):
+                _remove_file(tensors, name)
+                damaged.append(tensors.path / name)
         return damaged
 
     def clear(self) -> None:
@@ -141,13 +137,12 @@ class Cache:
         Raises:
             OSError: the folder cannot be written, or other users can write it.
         """
-        for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS):
-            with contextlib.suppress(FileNotFoundError), self._inside(kind) as folder:
-                for name in _tensors_in(folder) if kind == _TENSORS else _named_in(folder):
-                    _remove_file(folder, name)
+        for kind in (_TENSORS, _REQUESTS):
+            for folder, name in self._files(kind):
+                _remove_file(folder, name)
         self._sweep(older_than=-math.inf)
         with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
-            for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
+            for kind in (_TENSORS, _REQUESTS, _DRAFTS):
                 with contextlib.suppress(OSError):  # in use, or it has files of other programs
                     root.remove_folder(kind)
 
@@ -195,22 +190,6 @@ class Cache:
                 return np.memmap(file, np.uint8, mode="c", offset=stamp.size - info.nbytes)
         except (OSError, ValueError, _DamagedError):
             return None
-
-    def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
-        """Returns the description of a request's payload; None if only a server has it."""
-        payload = self.find(key)
-        if payload is not None:
-            return payload.info
-        try:
-            with self._inside(_DESCRIPTIONS) as descriptions:
-                return read_description(descriptions.read(key, _MOST_HEAD_BYTES), spec)
-        except (Error, OSError):
-            return None
-
-    def store_description(self, key: str, answer: bytes) -> None:
-        """Stores a server's description of a request's payload, as it was received."""
-        with contextlib.suppress(OSError):  # of a folder that is only read
-            self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
         """Returns the lock on fetching a request's answer; None while another process holds it.
@@ -260,6 +239,13 @@ class Cache:
         ):
             yield folder
 
+    def _files(self, kind: str) -> Iterator[tuple[Folder, str]]:
+        """Yields this package's files in a folder, which need not exist."""
+        of_kind = _TENSOR if kind == _TENSORS else _OTHER
+        with contextlib.suppress(FileNotFoundError), self._inside(kind) as folder:
+            for name in filter(of_kind.fullmatch, folder.names()):
+                yield folder, name
+
     def _open(
         self, fingerprint: str, trusted: _Stamp | None, accept: Accept
     ) -> tuple[Payload, _Stamp]:
@@ -285,18 +271,14 @@ class Cache:
                 with self._inside(_REQUESTS) as requests, requests.open(key) as file:
                     os.utime(file.fileno())
                 return
-            self._replace(_REQUESTS, key, now.line(key))
-
-    def _replace(self, kind: str, key: str, data: bytes) -> None:
-        """Replaces a file of ``requests`` or ``descriptions`` atomically."""
-        with (
-            self._inside(kind, create=True) as folder,
-            self._inside(_DRAFTS, create=True) as drafts,
-        ):
-            draft = f"{key}.{secrets.token_hex(8)}"
-            with drafts.create(draft) as file:
-                file.write(data)
-            drafts.move(draft, folder, key)
+            with (
+                self._inside(_REQUESTS, create=True) as requests,
+                self._inside(_DRAFTS, create=True) as drafts,
+            ):
+                draft = f"{key}.{secrets.token_hex(8)}"
+                with drafts.create(draft) as file:
+                    file.write(now.line(key))
+                drafts.move(draft, requests, key)
 
     def _last_uses(self) -> dict[str, int]:
         """Returns the time of each tensor's last request, by fingerprint."""
@@ -309,41 +291,39 @@ class Cache:
 
     def _requests(self) -> Iterator[tuple[Folder, str, str]]:
         """Yields each file of ``requests`` with the fingerprint of its tensor."""
-        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
-            for name in _named_in(requests):
-                with contextlib.suppress(OSError):
-                    if (known := _known_in(requests, name)) is not None:
-                        yield requests, name, known.fingerprint
+        for requests, name in self._files(_REQUESTS):
+            with contextlib.suppress(OSError):
+                if (known := _known_in(requests, name)) is not None:
+                    yield requests, name, known.fingerprint
 
     def _make_room(self, size: int) -> None:
         """Evicts the least recently used tensors until ``size`` more bytes fit."""
         if self.max_bytes is None:
             return
-        removed = set()
-        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
-            sizes = {}
-            for name in _tensors_in(tensors):
-                with contextlib.suppress(FileNotFoundError):
-                    sizes[name] = tensors.status(name).st_size
-            excess = sum(sizes.values()) + size - self.max_bytes
-            if excess <= 0:
-                return
-            used = self._last_uses()
-            for name in sorted(sizes, key=lambda name: used.get(_fingerprint_of(name), 0)):
-                if excess <= 0:
-                    break
+        sizes = {}
+        for tensors, name in self._files(_TENSORS):
+            with contextlib.suppress(FileNotFoundError):
+                sizes[_fingerprint_of(name)] = tensors.status(name).st_size
+        excess = sum(sizes.values()) + size - self.max_bytes
+        if excess <= 0:
+            return
+        used, evicted = self._last_uses(), set()
+        for fingerprint in sorted(sizes, key=lambda fingerprint: used.get(fingerprint, 0)):
+            if excess > 0:
+                evicted.add(fingerprint)
+                excess -= sizes[fingerprint]
+        for tensors, name in self._files(_TENSORS):
+            if _fingerprint_of(name) in evicted:
                 _remove_file(tensors, name)
-                removed.add(_fingerprint_of(name))
-                excess -= sizes[name]
         for requests, name, fingerprint in self._requests():
-            if fingerprint in removed:
+            if fingerprint in evicted:
                 with contextlib.suppress(OSError):
                     requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
         """Removes the drafts of processes that died."""
-        with contextlib.suppress(OSError), self._inside(_DRAFTS) as drafts:
-            for name in _named_in(drafts):
+        with contextlib.suppress(OSError):
+            for drafts, name in self._files(_DRAFTS):
                 with contextlib.suppress(OSError):
                     if time.time() - drafts.status(name).st_mtime < older_than:
                         continue
@@ -411,7 +391,6 @@ class Draft(forks.Forkable):
             return _Stamp.of(os.fstat(file.fileno()))
 
     def move(self, folder: Folder, name: str) -> None:
-        """Renames the written file."""
         self._drafts.move(self._name, folder, name)
 
     def close(self) -> None:
@@ -459,7 +438,6 @@ def _try_lock(drafts: Folder, key: str) -> Draft | None:
 
 
 def _is_at(lock: int, drafts: Folder, key: str) -> bool:
-    """Reports whether a locked file still has its name."""
     try:
         return os.path.samestat(os.fstat(lock), drafts.status(key))
     except FileNotFoundError:
@@ -501,7 +479,6 @@ class _File:
     crc32c: str
 
     def check(self) -> None:
-        """Compares the payload with its checksum."""
         _require(self.name, "checksum", _checksum(self.payload.memory), self.crc32c)
 
 
@@ -589,18 +566,6 @@ def _name_of(fingerprint: str) -> str:
 
 def _fingerprint_of(name: str) -> str:
     return name.removesuffix(_SUFFIX)
-
-
-def _tensors_in(folder: Folder) -> list[str]:
-    return [
-        name
-        for name in folder.names()
-        if name.endswith(_SUFFIX) and _NAME.fullmatch(_fingerprint_of(name))
-    ]
-
-
-def _named_in(folder: Folder) -> list[str]:
-    return [name for name in folder.names() if _NAME.fullmatch(name.partition(".")[0])]
 
 
 def _known_in(requests: Folder, name: str) -> _Known | None:

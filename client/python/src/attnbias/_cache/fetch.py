@@ -7,24 +7,18 @@ import contextlib
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from attnbias._cache.cache import Accept, Cache, Draft
 from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
-from attnbias._spec.info import Payload, borrow, require_within
-from attnbias._spec.request import key_of, names_a_table
+from attnbias._spec.info import Payload, TensorInfo, borrow, require_within
+from attnbias._spec.request import Request, key_of, names_a_table
 from attnbias._spec.results import to_result
 from attnbias._transport.download import Download, ask_for_description
-
-if TYPE_CHECKING:
-    from attnbias._cache.cache import Cache, Draft
-    from attnbias._spec.info import TensorInfo
-    from attnbias._spec.request import Request
-    from attnbias._spec.results import Piece
-    from attnbias._transport.calls import CallOptions
-    from attnbias._transport.retry import Deadline
+from attnbias._transport.retry import CallOptions, Deadline
 
 _FIRST_PAUSE: Final = 0.002  # seconds between checks of a lock that another process holds
 _LARGEST_PAUSE: Final = 0.05
@@ -35,34 +29,27 @@ _MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
 class CachedFetch:
     """Gets or describes one payload. Use an object once."""
 
-    request: Request | Piece
+    request: Request
     options: CallOptions
     deadline: Deadline
     cache: Cache
-    offline: bool
 
     def __post_init__(self) -> None:
+        self.offline = self.options.calls.endpoint.offline
         self._spec = self.request.to_spec()
         self._key = key_of(self._spec)
         # A server may change the table of a name; only an offline client uses the earlier one.
         self._may_differ = not self.offline and names_a_table(self._spec)
 
     async def describe(self) -> TensorInfo:
-        """Returns the cached description, else the server's, which is then cached."""
-        if not self._may_differ:
-            find = partial(self.cache.find_description, self._key, self._spec)
-            if (found := await self.options.calls.do(find)) is not None:
-                return found
-        if self.offline:
-            raise self._missing()
-        info, answer = await ask_for_description(self._spec, self.options, self.deadline)
-        store = partial(self.cache.store_description, self._key, answer)
-        await self.options.calls.do(store)
-        return info
+        """Returns the description of the cached payload, else the server's."""
+        if (found := await self._find(lambda _: None)) is not None:
+            return found.info
+        return await ask_for_description(self._spec, self.options, self.deadline)
 
     async def get(self) -> Payload:
         """Returns the payload, in ``out`` or read-only."""
-        payload = await self._find() or await self._fetch()
+        payload = await self._find(self._accept) or await self._fetch()
         if self.options.out is None:
             payload.memory.flags.writeable = False
             return payload
@@ -71,18 +58,17 @@ class CachedFetch:
             await self.options.calls.do(partial(np.copyto, target, payload.memory))
         return payload
 
-    async def _find(self) -> Payload | None:
+    async def _find(self, accept: Accept) -> Payload | None:
         """Returns the cached payload without a call; None if the cache has none."""
         if self._may_differ:
             return None
-        find = partial(self.cache.find, self._key, accept=self._accept)
+        find = partial(self.cache.find, self._key, accept=accept)
         found = await self.options.calls.do(find)
         if found is None and self.offline:
             raise self._missing()
         return found
 
     def _accept(self, info: TensorInfo) -> None:
-        """Refuses a payload larger than the caller accepts."""
         require_within(info.nbytes, self.options.max_tensor_bytes)
 
     def _missing(self) -> NotFoundError:
@@ -95,9 +81,9 @@ class CachedFetch:
         """Fetches and stores the payload, or waits for the process that does."""
         with contextlib.ExitStack() as held:
             draft = await self._lock(held)
-            if (found := await self._find()) is not None:
+            if (found := await self._find(self._accept)) is not None:
                 return found
-            described, _ = await ask_for_description(self._spec, self.options, self.deadline)
+            described = await ask_for_description(self._spec, self.options, self.deadline)
             find = partial(self.cache.find, self._key, described.fingerprint, self._accept)
             if (found := await self.options.calls.do(find)) is not None:
                 return found

@@ -12,10 +12,8 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, BinaryIO, Final, Self
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import BinaryIO, Final, Self
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE: Final = 0o755  # minus the umask; a umask of 002 must not let a group write
@@ -66,7 +64,6 @@ class Folder:
         os.close(self._descriptor)
 
     def folder(self, name: str, *, create: bool = False) -> Self:
-        """Opens a folder in this one."""
         if create:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, _FOLDER_MODE, dir_fd=self._descriptor)
@@ -84,11 +81,9 @@ class Folder:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def open(self, name: str) -> BinaryIO:
-        """Opens a file for reading."""
         return open(self._opened(name, os.O_RDONLY), "rb", buffering=0)
 
     def read(self, name: str, most: int) -> bytes:
-        """Reads a file of at most ``most`` bytes."""
         with self.open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:

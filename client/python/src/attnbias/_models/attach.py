@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -12,13 +13,11 @@ from attnbias._client import Client
 from attnbias._errors import Error
 from attnbias._models.changes import Changes
 from attnbias._models.family import AttachContext, Attention, Family, Site, family_of
+from attnbias._spec.fields import Encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedModel
 
-    from attnbias._spec.fields import Encoding
 
 _MARK: Final = "_attnbias_attached"
 _FLEX: Final = "attnbias"  # the name of our attention function among transformers'
@@ -110,8 +109,8 @@ def attach(
         The replacements and comparisons, and the means to detach the model.
 
     Raises:
-        ImportError: transformers is not installed, or it or torch lacks a name that the model's
-            family needs. The model is unchanged.
+        ImportError: transformers or torch is not installed, or in a version that
+            ``attnbias[transformers]`` excludes. The model is unchanged.
         ValueError: a model that is not known or is attached already, an attention that it cannot
             run with, a table of positions that the server does not have, or a module whose numbers
             are not the server's. The model is unchanged.
@@ -175,7 +174,7 @@ def _attached(
         changes,
         tuple(
             Replacement(
-                path=_path_of(site),
+                path=site.place,
                 encoding=None if site.request is None else site.request.encoding,
                 fetched_bytes=getattr(unreported.pop(id(site.request), None), "nbytes", 0),
                 spared_bytes=site.spared_bytes,
@@ -187,10 +186,6 @@ def _attached(
     )
 
 
-def _path_of(site: Site) -> str:
-    return ".".join(filter(None, (site.path, site.method)))
-
-
 def _compared(site: Site, answer: Any) -> str:
     """Returns why a site is not replaced or compared; "" if it was compared."""
     from attnbias._models.compare import (  # noqa: PLC0415  # imports torch
@@ -200,7 +195,7 @@ def _compared(site: Site, answer: Any) -> str:
 
     if site.replace is None or site.compare is None:
         return site.reason
-    path = _path_of(site)
+    path = site.place
     try:
         with _errors_of_the_models_code(path, "compared"):
             for pair in site.compare(answer):
@@ -231,7 +226,11 @@ def _attention_of(
 ) -> Attention | None:
     """Returns the attention to run with; None if the model keeps one that is not listed."""
     name = model.config._attn_implementation if attention is None else attention
-    known = [each for each in family.attentions if each != "sdpa" or model._supports_sdpa]
+    known: list[Attention] = ["eager"]
+    if model._supports_sdpa:
+        known.append("sdpa")
+    if model.config.model_type in family.flex:
+        known.append("flex")
     for one in known:
         if name == one:
             if one == "flex" and model.config.output_attentions:

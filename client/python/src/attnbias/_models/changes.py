@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor, nn
 
 _ABSENT: Final = object()

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from torch import nn
+from torch import nn
 
 ULP: Final = 2.0**-23  # of float32, relative to a power of two
 _HALF_ULP: Final = ULP / 2

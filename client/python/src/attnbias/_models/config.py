@@ -9,15 +9,12 @@ import stat
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from attnbias._checks import require_instance
 from attnbias._models.config_fields import ConfigFields
 from attnbias._models.register import model_of, places_of
-
-if TYPE_CHECKING:
-    from attnbias._spec.fields import Encoding
-
+from attnbias._spec.fields import Encoding
 
 # The same bounds as a server's.
 _MOST_LEVELS: Final = 100
@@ -146,24 +143,11 @@ def _is_deeper(value: Any, levels: int) -> bool:
 def _no_config(path: Path) -> str:
     """Returns the error for a missing config.json, by the folder's content."""
     folder = path.parent
-    want = "config.json or its folder"
-    if path.name != "config.json" or not folder.is_dir():
-        return (
-            f"config: got {str(path)!r}, want {want}; that of a model on the Hub is "
-            "transformers.AutoConfig.from_pretrained(NAME)"
-        )
-    files = sorted(each.name for each in folder.iterdir())
-    got = f"config: got {str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
-    if "adapter_config.json" in files:
-        want = (
-            "the folder of the adapter's base model, whose name is in adapter_config.json: "
-            "base_model_name_or_path"
-        )
-    elif "model_index.json" in files:
-        want = "the folder of one of the pipeline's parts, such as text_encoder"
-    elif any(name.endswith(".gguf") for name in files):
-        want = (
-            "config.json or a configuration: "
-            "transformers.AutoConfig.from_pretrained(FOLDER, gguf_file=NAME) reads one out of GGUF"
-        )
-    return f"{got}; want {want}"
+    got = repr(str(path))
+    if path.name == "config.json" and folder.is_dir():
+        files = sorted(each.name for each in folder.iterdir())
+        got = f"{str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
+    return (
+        f"config: got {got}, want config.json or its folder; that of a model on the Hub is "
+        "transformers.AutoConfig.from_pretrained(NAME)"
+    )

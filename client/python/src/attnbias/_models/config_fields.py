@@ -7,12 +7,10 @@ An invalid field raises a ValueError that names it, the value received and the v
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from typing import Any, Final, NoReturn
 
 # Names of fields that affect positions, except bounds of lengths.
 _OF_POSITIONS: Final = re.compile(

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+from attnbias._client import Client
 from attnbias._models.config import from_config
 from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import (
@@ -19,15 +22,9 @@ from attnbias._spec.encodings import (
     Rotary,
     Sinusoidal,
 )
+from attnbias._spec.enums import DType
+from attnbias._spec.fields import Encoding
 from attnbias._spec.request import Request, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from attnbias._client import Client
-    from attnbias._spec.enums import DType
-    from attnbias._spec.fields import Encoding
 
 _ATTACH_NEEDS: Final = ("torch", "transformers")
 
@@ -63,13 +60,13 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
         raise ValueError(f"{config}: transformers does not accept it: {error}") from error
     try:
         family = family_of(model)
-        sites = list(family.sites(AttachContext(model, max_length, family.attentions[0], client)))
+        sites = list(family.sites(AttachContext(model, max_length, "eager", client)))
     except (ImportError, ValueError) as refusal:
         yield ExportItem("attach", None, str(refusal))
         return
     for site in sites:
         if site.request is not None:
-            place = "attach " + ".".join(filter(None, (site.path, site.method)))
+            place = f"attach {site.place}"
             if _has_weights(site.request.encoding):
                 yield ExportItem(place, None, "it takes numbers from the weights")
             else:

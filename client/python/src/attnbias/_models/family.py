@@ -8,22 +8,21 @@ register have: attnbias/_models/models.json.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from attnbias._models import names
+from attnbias._client import Client
+from attnbias._models.changes import Changes
 from attnbias._models.register import MODELS, UNSERVED
+from attnbias._spec.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from torch import nn
     from transformers import PreTrainedModel
 
-    from attnbias._client import Client
-    from attnbias._models.changes import Changes
     from attnbias._models.compare import Pair
-    from attnbias._spec.request import Request
 
 Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
 
@@ -74,6 +73,11 @@ class Site:
     compare: Callable[[Any], Iterator[Pair]] | None = None
     reason: str = ""
 
+    @property
+    def place(self) -> str:
+        """Path and method."""
+        return ".".join(filter(None, (self.path, self.method)))
+
 
 def class_of(module: nn.Module) -> type:
     """Returns a module's class before FSDP derived one from it."""
@@ -87,21 +91,21 @@ class Family:
     """The way in which models of some types take positions from a server.
 
     Attributes:
-        attentions: the attention implementations that its code can be set to run with.
-        sites: yields the replacements. Refuses a model that it does not know with a ValueError.
-        takes_any: whether its positions do not reach its attention, so that any implementation
-            works.
+        sites: what there is to replace. Refuses a model that it does not know with a ValueError.
+        takes_any: whether its positions do not meet its attention, so that whatever the model has
+            will do.
+        flex: the model types that can be set to run with "flex".
     """
 
-    attentions: tuple[Attention, ...]
     sites: Callable[[AttachContext], Iterator[Site]]
     takes_any: bool = False
+    flex: tuple[str, ...] = ()
 
 
 def family_of(model: PreTrainedModel) -> Family:
     """Returns the family of a model's type.
 
-    Raises ImportError if transformers or torch lacks a name that the family's code needs,
+    Raises ImportError for versions of transformers or torch that the extra "transformers" excludes,
     ValueError for a type that is not known.
     """
     module = _module_of(model)
@@ -116,7 +120,7 @@ def family_of(model: PreTrainedModel) -> Family:
             f"model: got model_type {model_type!r}, want one that attach takes, see docs/models.md"
             f"{why and f': {why}'}. " + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
         )
-    names.require(module, model)
+    _require_versions()
     family: Family = importlib.import_module(f"attnbias._models.families.{module}").FAMILY
     return family
 
@@ -129,3 +133,18 @@ def _module_of(module: nn.Module) -> str | None:
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None
+
+
+def _require_versions() -> None:
+    """Refuses other versions than were tested: families replace what transformers keeps private."""
+    from packaging.requirements import Requirement  # noqa: PLC0415  # transformers has it
+
+    for requirement in map(Requirement, importlib.metadata.requires("attnbias") or ()):
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": "transformers"}):
+            continue
+        version = importlib.import_module(requirement.name).__version__
+        if not requirement.specifier.contains(version, prereleases=True):
+            raise ImportError(
+                f"{requirement.name}: got version {version}, want {requirement.specifier}, as "
+                "pip install 'attnbias[transformers]' installs it"
+            )

@@ -8,11 +8,13 @@ tables of a checkpoint.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
+from attnbias._models.config_fields import ConfigFields
 from attnbias._models.rotary_places import RotaryModel, rotary_places
 from attnbias._spec.encodings import (
     T5,
@@ -25,13 +27,8 @@ from attnbias._spec.encodings import (
     Rotary,
     Sinusoidal,
 )
+from attnbias._spec.fields import Encoding
 from attnbias._spec.presets import Beit, DetrSinusoidal, Shaw, Swin, SwinV2, Tensor2Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from attnbias._models.config_fields import ConfigFields
-    from attnbias._spec.fields import Encoding
 
 Places: TypeAlias = "dict[str, Encoding]"
 # Returns the name of a place's table; None if no checkpoint is named.

@@ -18,17 +18,14 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from attnbias._models import places
 from attnbias._models.config_fields import As, ConfigFields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from attnbias._models.places import Places, TableOf
+from attnbias._models.places import Places, TableOf
 
 
 @dataclass(frozen=True)

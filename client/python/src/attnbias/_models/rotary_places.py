@@ -8,20 +8,16 @@ They are ``rope_parameters`` of a configuration since transformers 5, and ``rope
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from attnbias._models.config_fields import ConfigFields
 from attnbias._spec import encodings
+from attnbias._spec.choices import RotaryLayout
 from attnbias._spec.encodings import Axis, Ladder, Rotary
+from attnbias._spec.fields import Encoding
 from attnbias.v1 import encodings_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from attnbias._spec.choices import RotaryLayout
-    from attnbias._spec.fields import Encoding
-
 
 __all__ = ["Mrope"]
 

@@ -10,17 +10,17 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import Message
 
 from attnbias._arrays.convert import BFLOAT16
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import torch
-    from google.protobuf.descriptor import EnumDescriptor
-    from google.protobuf.message import Message
 
-    DType: TypeAlias = npt.DTypeLike | torch.dtype
+DType: TypeAlias = "npt.DTypeLike | torch.dtype"
 
 
 def _prefix(enum: EnumDescriptor) -> str:

@@ -12,28 +12,23 @@ import hashlib
 import re
 import reprlib
 import struct
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, cast
+from typing import Any, ClassVar, Final, Generic, Self, cast
 
 import numpy as np
+import numpy.typing as npt
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 from typing_extensions import TypeVar
 
 from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
-from attnbias._checks import bounds, require_instance, set_number
+from attnbias._checks import Span, bounds, require_instance
 from attnbias._errors import Error
 from attnbias._generated import is_repeated
 from attnbias._spec.enums import enum_name, set_enum, to_data_type
 from attnbias.v1 import encodings_pb2, options_pb2, tensor_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import numpy.typing as npt
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from google.protobuf.message import Message
-
-    from attnbias._checks import Span
 
 
 class _Brief(reprlib.Repr):
@@ -181,7 +176,8 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
         into.CopyFrom(_to_list(value, name))
     elif kind is tensor_pb2.DoubleList.DESCRIPTOR:
         into.SetInParent()
-        _extend(into.values, value, name)
+        with _naming(name, value):
+            into.values.extend(value)
     elif kind is not None and is_repeated(field):
         for index, part in enumerate(value):
             _set_message(into.add(), part, f"{name}[{index}]")
@@ -192,15 +188,19 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
         setattr(message, field.name, to_data_type(value, name))
     elif field.enum_type is not None:
         set_enum(message, field.name, value, name)
-    elif is_repeated(field):
-        _extend(into, value, name)
     else:
-        set_number(message, field.name, value, name)
+        with _naming(name, value):
+            if is_repeated(field):
+                into.extend(value)
+            else:
+                setattr(message, field.name, value)
 
 
-def _extend(numbers: Any, value: Any, name: str) -> None:
+@contextmanager
+def _naming(name: str, value: Any) -> Iterator[None]:
+    """Makes protobuf's errors name the field and the value received."""
     try:
-        numbers.extend(value)
+        yield
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: got {value!r}: {error}") from error
 
@@ -216,10 +216,8 @@ def _set_message(message: Any, value: Any, name: str) -> None:
 
 def _to_range(span: Span, name: str) -> tensor_pb2.Range:
     begin, end = bounds(span, name)
-    try:
+    with _naming(name, span):
         return tensor_pb2.Range(begin=begin, end=end)
-    except ValueError as error:
-        raise ValueError(f"{name}: got {span!r}: {error}") from error
 
 
 def _to_list(ids: Any, name: str) -> tensor_pb2.PositionList:

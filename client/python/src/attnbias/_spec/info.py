@@ -9,24 +9,18 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from attnbias._arrays.convert import is_torch_tensor, to_numpy
 from attnbias._errors import DataLossError, ResourceExhaustedError, UnimplementedError, escaped
 from attnbias._spec.enums import enum_name, from_data_type
 from attnbias._spec.fields import TableInfo, from_spec
-from attnbias.v1 import encodings_pb2, tensor_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from attnbias.v1 import service_pb2
-
+from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
 _MOST_AXES: Final = 64  # of an array
 _DIGEST: Final = re.compile("[0-9a-f]{64}")

@@ -4,18 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Required, SupportsIndex, TypedDict
+from typing import Any, Required, SupportsIndex, TypedDict
 
-from attnbias._spec.fields import ReprMixin
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._checks import Ids, Reals, Span
-    from attnbias._spec.choices import Alignment, Form, Values
-    from attnbias._spec.enums import DType
-    from attnbias._spec.fields import Encoding
+from attnbias._checks import Ids, Reals, Span
+from attnbias._spec.choices import Alignment, Form, Values
+from attnbias._spec.enums import DType
+from attnbias._spec.fields import Encoding, ReprMixin
 
 
 class CompactOptions(TypedDict, total=False):

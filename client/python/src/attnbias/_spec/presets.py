@@ -4,8 +4,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from attnbias._arrays.tables import XposTables
+from attnbias._spec.choices import (
+    BeyondReach,
+    Columns,
+    Coordinates,
+    RelativeSign,
+    RotaryLayout,
+    TableLayout,
+)
 from attnbias._spec.encodings import (
     Axis,
     Decay,
@@ -20,19 +30,6 @@ from attnbias._spec.encodings import (
     Sinusoidal,
     Timescales,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._arrays.tables import XposTables
-    from attnbias._spec.choices import (
-        BeyondReach,
-        Columns,
-        Coordinates,
-        RelativeSign,
-        RotaryLayout,
-        TableLayout,
-    )
 
 __all__ = [
     "Beit",
@@ -73,13 +70,12 @@ def Tensor2Tensor(  # noqa: N802
         max_timescale: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 /
             f``. In [1, 1e18]. Default: 10000.
     """
-    encoding = Sinusoidal(
+    return Sinusoidal(
         dim=dim,
         ladder=Ladder(timescales=Timescales(min=min_timescale, max=max_timescale)),
         columns="sines_cosines",
         odd="zero",
-    )
-    return encoding._with_names(
+    )._with_names(
         "Tensor2Tensor",
         {"ladder.timescales.min": "min_timescale", "ladder.timescales.max": "max_timescale"},
     )
@@ -110,7 +106,7 @@ def DetrSinusoidal(  # noqa: N802
             1e18]. Default: 10000.
         offset: Added to every position: -1/2 in Deformable DETR. In [-2^40, 2^40]. Default: 0.
     """
-    encoding = Sinusoidal(
+    return Sinusoidal(
         dim=dim,
         axes=(
             Axis(
@@ -128,8 +124,7 @@ def DetrSinusoidal(  # noqa: N802
                 ladder=Ladder(base=temperature),
             ),
         ),
-    )
-    return encoding._with_names(
+    )._with_names(
         "DetrSinusoidal",
         {
             "axes[0].length": "height",
@@ -161,15 +156,14 @@ def MaeSinusoidal(  # noqa: N802
         scale: Factor of a position on both axes: DiT's base size by side and interpolation scale.
             In [-1e6, 1e6]. Default: 1.
     """
-    encoding = Sinusoidal(
+    return Sinusoidal(
         dim=dim,
         axes=(
             Axis(scale=scale, ladder=Ladder(base=temperature)),
             Axis(scale=scale, ladder=Ladder(base=temperature)),
         ),
         columns="sines_cosines",
-    )
-    return encoding._with_names(
+    )._with_names(
         "MaeSinusoidal",
         {
             "axes[0].ladder.base": "temperature",
@@ -199,14 +193,13 @@ def TransformerXL(  # noqa: N802
         clamp_len: Largest distance; larger distances are clamped to it. Unset: no clamping. In [1,
             2^40].
     """
-    encoding = RelativeSinusoidal(
+    return RelativeSinusoidal(
         dim=dim,
         left=clamp_len,
         ladder=None if base is None else Ladder(base=base),
         columns="sines_cosines",
         causal=True,
-    )
-    return encoding._with_names("TransformerXL", {"ladder.base": "base", "left": "clamp_len"})
+    )._with_names("TransformerXL", {"ladder.base": "base", "left": "clamp_len"})
 
 
 def XLNet(  # noqa: N802
@@ -237,7 +230,7 @@ def XLNet(  # noqa: N802
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
               relative_key of BERT, Transformer-XL).
     """
-    encoding = RelativeSinusoidal(
+    return RelativeSinusoidal(
         dim=dim,
         left=clamp_len,
         right=None if causal else clamp_len,
@@ -245,10 +238,7 @@ def XLNet(  # noqa: N802
         sign=sign,
         ladder=None if base is None else Ladder(base=base),
         columns="sines_cosines",
-    )
-    return encoding._with_names(
-        "XLNet", {"ladder.base": "base", "left": "clamp_len", "right": "clamp_len"}
-    )
+    )._with_names("XLNet", {"ladder.base": "base", "left": "clamp_len", "right": "clamp_len"})
 
 
 def Conformer(  # noqa: N802
@@ -267,10 +257,9 @@ def Conformer(  # noqa: N802
         base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
             counts as half a pair. In [1, 1e18]. Default: 10000.
     """
-    encoding = RelativeSinusoidal(
+    return RelativeSinusoidal(
         dim=dim, ladder=None if base is None else Ladder(base=base), columns="interleaved"
-    )
-    return encoding._with_names("Conformer", {"ladder.base": "base"})
+    )._with_names("Conformer", {"ladder.base": "base"})
 
 
 def SymmetricSinusoidal(  # noqa: N802
@@ -296,10 +285,9 @@ def SymmetricSinusoidal(  # noqa: N802
         base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
             counts as half a pair. In [1, 1e18]. Default: 10000.
     """
-    encoding = RelativeSinusoidal(
+    return RelativeSinusoidal(
         dim=dim, columns=columns, ladder=None if base is None else Ladder(base=base), symmetric=True
-    )
-    return encoding._with_names("SymmetricSinusoidal", {"ladder.base": "base"})
+    )._with_names("SymmetricSinusoidal", {"ladder.base": "base"})
 
 
 def Shaw(  # noqa: N802
@@ -331,8 +319,9 @@ def Shaw(  # noqa: N802
             - "clip" (default): The farthest row.
             - "refuse": Returns ``OutOfRangeError``.
     """
-    encoding = LearnedRelative(right=right, left=left, vectors=table, sign=sign, beyond=beyond)
-    return encoding._with_names("Shaw", {"vectors": "table"})
+    return LearnedRelative(
+        right=right, left=left, vectors=table, sign=sign, beyond=beyond
+    )._with_names("Shaw", {"vectors": "table"})
 
 
 def Swin(  # noqa: N802
@@ -361,14 +350,13 @@ def Swin(  # noqa: N802
             Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
             window has at most two axes.
     """
-    encoding = GridRelative(
+    return GridRelative(
         window=window,
         num_heads=num_heads,
         table=table,
         resample=resample,
         table_layout=table_layout,
-    )
-    return encoding._with_names("Swin", {})
+    )._with_names("Swin", {})
 
 
 def Swin3D(  # noqa: N802
@@ -395,10 +383,9 @@ def Swin3D(  # noqa: N802
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
     """
-    encoding = GridRelative(
+    return GridRelative(
         window=window, num_heads=num_heads, table=table, table_layout=table_layout
-    )
-    return encoding._with_names("Swin3D", {})
+    )._with_names("Swin3D", {})
 
 
 def Beit(  # noqa: N802
@@ -427,15 +414,14 @@ def Beit(  # noqa: N802
             Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
             window has at most two axes.
     """
-    encoding = GridRelative(
+    return GridRelative(
         window=window,
         num_heads=num_heads,
         table=table,
         resample=resample,
         table_layout=table_layout,
         class_token=True,
-    )
-    return encoding._with_names("Beit", {})
+    )._with_names("Beit", {})
 
 
 def LeViT(  # noqa: N802
@@ -467,15 +453,14 @@ def LeViT(  # noqa: N802
             Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
             window has at most two axes.
     """
-    encoding = GridRelative(
+    return GridRelative(
         window=window,
         num_heads=num_heads,
         table=table,
         resample=resample,
         table_layout=table_layout,
         symmetric=True,
-    )
-    return encoding._with_names("LeViT", {})
+    )._with_names("LeViT", {})
 
 
 def Xpos(  # noqa: N802
@@ -508,13 +493,12 @@ def Xpos(  # noqa: N802
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
             - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
     """
-    encoding = Rotary(
+    return Rotary(
         head_dim=head_dim,
         rope_theta=rope_theta,
         layout=layout,
         decay=Decay(center=center, scale_base=scale_base, gamma=gamma),
-    )
-    return encoding._with_names(
+    )._with_names(
         "Xpos", {"decay.center": "center", "decay.scale_base": "scale_base", "decay.gamma": "gamma"}
     )
 
@@ -541,7 +525,7 @@ def SwinV2(  # noqa: N802
         class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
-    encoding = MlpBias(
+    return MlpBias(
         layers=layers,
         window=window,
         pretrained_window=pretrained_window,
@@ -550,8 +534,7 @@ def SwinV2(  # noqa: N802
         activation="relu",
         coordinates="log2_normalized",
         output="sigmoid_16",
-    )
-    return encoding._with_names("SwinV2", {})
+    )._with_names("SwinV2", {})
 
 
 def RelPosMlp(  # noqa: N802
@@ -574,15 +557,14 @@ def RelPosMlp(  # noqa: N802
         class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
-    encoding = MlpBias(
+    return MlpBias(
         layers=layers,
         window=window,
         num_heads=num_heads,
         class_token=class_token,
         activation="relu",
         coordinates="signed_log",
-    )
-    return encoding._with_names("RelPosMlp", {})
+    )._with_names("RelPosMlp", {})
 
 
 def DynamicPositionBias(  # noqa: N802
@@ -607,7 +589,6 @@ def DynamicPositionBias(  # noqa: N802
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).
     """
-    encoding = MlpBias(
+    return MlpBias(
         layers=layers, num_heads=num_heads, coordinates=coordinates, activation="silu"
-    )
-    return encoding._with_names("DynamicPositionBias", {})
+    )._with_names("DynamicPositionBias", {})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, SupportsIndex, TypeAlias, TypedDict
 
@@ -16,7 +17,7 @@ from google.protobuf.message import Message
 from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
 from attnbias._checks import require_instance
 from attnbias._spec.encodings import ShawValues
-from attnbias._spec.enums import to_data_type
+from attnbias._spec.enums import DType, to_data_type
 from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields
 from attnbias._spec.options import (
     CompactOptions,
@@ -28,13 +29,9 @@ from attnbias._spec.options import (
 from attnbias.v1 import encodings_pb2, logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import jax
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import Placement
-
-    from attnbias._spec.enums import DType
 
 
 CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz"]

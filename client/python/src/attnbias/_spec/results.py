@@ -6,39 +6,32 @@ For a sharded tensor, a process requests only the pieces that it holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from attnbias._arrays.grid import BlockToeplitz, BorderedToeplitz
 from attnbias._arrays.mask import Mask
+from attnbias._arrays.sharding import Box, Numbers, Sharding
 from attnbias._arrays.structure import Structure
 from attnbias._arrays.tables import to_grid_tables, to_tables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._errors import DataLossError
 from attnbias._generated import is_repeated
-from attnbias._spec.info import axes_of, part_of, query_stride_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from attnbias._arrays.sharding import Box, Numbers, Sharding
-    from attnbias._spec.fields import Encoding
-    from attnbias._spec.info import TensorInfo, TensorPart
-    from attnbias._spec.request import Request
-    from attnbias.v1 import encodings_pb2, tensor_pb2
+from attnbias._spec.info import TensorInfo, TensorPart, axes_of, part_of, query_stride_of
+from attnbias._spec.request import Request
+from attnbias.v1 import encodings_pb2
 
 
-def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:
+def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request) -> Any:
     """Returns the payload in its form; several parts become a named tuple."""
     arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
     return _to_result(info, arrays, request)
 
 
-def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece) -> Any:
+def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request) -> Any:
     names = [part.name for part in info.parts]
     parts = dict(zip(names, arrays, strict=True))
     result: Any
@@ -57,13 +50,13 @@ def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Reques
     return result._named(info.fingerprint, info.resolved_spec) if is_structure else result
 
 
-def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
+def holds_vectors(part: TensorPart, request: Request) -> bool:
     """Reports whether the last axis of a part over pairs is the columns of vectors."""
     return request.encoding.has_vectors and part.dtype.kind != "i"
 
 
 def _to_part(
-    info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece
+    info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request
 ) -> npt.NDArray[Any] | Structure:
     part, array = info.parts[0], arrays[0]
     border = arrays[1] if len(arrays) > 1 else None
@@ -101,35 +94,28 @@ _LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "key
 """In the contract, the lists that may stand in place of the range."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of a request that is fetched separately.
+class Piece(Request):
+    """A part of a request that is fetched by itself.
 
-    Attributes:
-        spans: by axis, the bounds of this part in the whole; other axes are complete.
+    ``spans`` are by axis the bounds in the whole of what is left of it; other axes are whole.
     """
 
-    request: Request
     spans: Mapping[str, tuple[int, int]]
 
-    @property
-    def encoding(self) -> Encoding[Any]:
-        return self.request.encoding
+    def __init__(self, request: Request, spans: Mapping[str, tuple[int, int]]) -> None:
+        vars(self).update(vars(request), spans=spans)
 
     def brief(self) -> str:
         """Returns the whole request in one line, and the bounds of this part."""
         spans = (f"[{begin}, {end}) of its {axis}" for axis, (begin, end) in self.spans.items())
-        return ", ".join([self.request.brief(), *spans])
-
-    def to_mask(self) -> tensor_pb2.Mask:
-        return self.request.to_mask()
+        return ", ".join([super().brief(), *spans])
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
         """Returns the request's spec with the windows and lists of this part.
 
         The whole keeps its lengths: alignment and masks, and some encodings, depend on them.
         """
-        spec = self.request.to_spec()
+        spec = super().to_spec()
         extent = getattr(spec, self.encoding.extent)
         for axis, (begin, end) in self.spans.items():
             lists = list(_lists(extent, axis))

@@ -9,18 +9,14 @@ which a parsed header no longer has. Nothing is written that was not checked fir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import crc32c
-from google.protobuf.message import DecodeError
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError, Message
 
 from attnbias._errors import DataLossError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    from google.protobuf.message import Message
-
 
 _Header = TypeVar("_Header", bound="Message")
 

@@ -6,21 +6,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
 
 from attnbias._errors import CancelledError, UnavailableError
 from attnbias._transport import forks
+from attnbias._transport.calls import Method, Part, Read
+from attnbias._transport.channel import Endpoint
 from attnbias._transport.connection import CLOSED
 from attnbias._transport.statuses import CallFailed, from_rpc_error, tells_of_a_connection
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from attnbias._transport.calls import Method, Part, Read
-    from attnbias._transport.channel import Endpoint
 
 _Result = TypeVar("_Result")
 
@@ -101,7 +98,7 @@ class AsyncConnection(forks.Forkable):
 
 
 class AsyncCalls:
-    """See ``Calls``. Cancelling a call's task cancels the call, and so does close()."""
+    """See ``CallGroup``. Cancelling a call's task cancels the call, and so does close()."""
 
     def __init__(self, connection: AsyncConnection, index: int = 0) -> None:
         self._connection = connection
@@ -137,7 +134,7 @@ class AsyncCalls:
             call.cancel()  # does nothing to a call that has finished
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """See Calls. Each part is a task."""
+        """See CallGroup. Each part is a task."""
         tasks = [
             asyncio.ensure_future(part(AsyncCalls(self._connection, index)))
             for index, part in enumerate(parts)
@@ -149,12 +146,8 @@ class AsyncCalls:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def wait(self, seconds: float) -> None:
-        """See Calls. One of gRPC's own threads reads its sockets, and so finds the server."""
-        await self.pause(seconds)
-
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See Calls. A thread does it while the event loop runs."""
+        """See CallGroup. A thread does it while the event loop runs."""
         self._connection.require_open()
         working = asyncio.ensure_future(asyncio.to_thread(work))
         try:
@@ -167,6 +160,8 @@ class AsyncCalls:
 
     async def pause(self, seconds: float) -> None:
         await self._connection.pause(seconds)
+
+    wait = pause  # a thread of gRPC's own reads its sockets, and so looks for the server
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
         begin = self._connection.of(method, self._index)

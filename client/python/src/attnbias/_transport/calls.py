@@ -1,29 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of the service, and the interface of calls.
+"""The methods of the service, and what runs a request's coroutine.
 
-All that a request needs to know about calls is here. It is a coroutine: the asynchronous client
-awaits it, and the calls of the synchronous one block instead of suspending, so that ``run``
-finishes it in one step. So retries, resuming and checksums are written once.
+A request is a coroutine: the asynchronous client awaits it, and the calls of the synchronous one
+block instead of suspending, so that ``run`` has it in one step. Retries, resuming and checksums are
+so written once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias.v1 import service_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from google.protobuf.message import Message
-
-    from attnbias._transport.channel import Endpoint
-
 
 _SERVICE: Final = service_pb2.DESCRIPTOR.services_by_name["AttentionBiasService"]
 _HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -53,7 +46,6 @@ class Method:
 
 
 def _method(service: Any, name: str, *, is_raw: bool = False) -> Method:
-    """Returns a method of a service's descriptor."""
     method = service.methods_by_name[name]
     sides = (method.client_streaming, method.server_streaming)
     return Method(
@@ -76,68 +68,13 @@ CHECK_HEALTH: Final = _method(_HEALTH, "Check")
 WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
-class Calls(Protocol):
-    """The calls of one request to this package, which end together.
-
-    All methods raise CancelledError once the calls are cancelled or the client is closed.
-    """
-
-    endpoint: Endpoint
-
-    @property
-    def has_reached(self) -> bool:
-        """True once the client has had a connection to its server."""
-        ...
-
-    async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """Makes a call with one answer; raises CallFailed for a status other than OK.
-
-        Also raises CallInterrupted: see there.
-        """
-
-    def stream(
-        self, method: Method, messages: Any, timeout: float | None
-    ) -> AbstractAsyncContextManager[Read]:
-        """Makes a call whose answer is a stream. Leaving the block ends the call."""
-        ...
-
-    async def together(self, parts: Sequence[Part]) -> None:
-        """Does several parts of the work concurrently, each over its own connection.
-
-        Raises the first of their exceptions once all have ended.
-        """
-
-    async def do(self, work: Callable[[], _Result]) -> _Result:
-        """Runs work that waits for a disk, unless the calls are already cancelled."""
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Sleeps; cancel() ends the sleep with CancelledError."""
-
-    async def wait(self, seconds: float) -> None:
-        """Sleeps as ``pause`` does, while gRPC tries to connect to the server."""
-
-
-Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, Any]]"
+Part: TypeAlias = "Callable[[Any], Coroutine[Any, Any, Any]]"
+"""Work that makes its calls by an object of its own."""
 Read: TypeAlias = "Callable[[], Coroutine[Any, Any, Any]]"
 """Reads the next message of a stream; None at the end, if that is OK.
 
 Otherwise it raises CallFailed, or CallInterrupted: see there.
 """
-
-
-@dataclass(frozen=True)
-class CallOptions:
-    """A caller's decisions about a call, and the object that makes its calls."""
-
-    calls: Calls
-    max_tensor_bytes: int
-    max_attempts: int | None
-    timeout: float | None
-    out: Any
-    progress: bool | None
-    streams: int
-    """Connections that a large payload is fetched over."""
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:

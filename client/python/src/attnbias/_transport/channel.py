@@ -8,9 +8,9 @@ import math
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -18,13 +18,7 @@ import grpc.experimental
 
 from attnbias._checks import require_instance
 from attnbias._errors import UnavailableError
-from attnbias._transport.credentials import Certificates, certificates_from, token_from
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from attnbias._transport.credentials import Tls, Token
-
+from attnbias._transport.credentials import Certificates, Tls, Token, certificates_from, token_from
 
 _PORT: Final = 50051
 _VARIABLE: Final = "ATTNBIAS_SERVER"
@@ -165,11 +159,9 @@ class Endpoint:
     """Seconds that a client waits for its first connection; None uses the timeout of calls."""
 
     def open(self, *, spare: bool) -> grpc.Channel:
-        """Opens a channel whose calls block."""
         return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})
 
     def open_async(self, *, spare: bool) -> grpc.aio.Channel:
-        """Opens a channel of the running event loop."""
         return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
 
     def open_to(self, address: str) -> grpc.Channel:
@@ -183,7 +175,6 @@ class Endpoint:
         return isinstance(self.security, Certificates) and self.security.renew()
 
     def call_metadata(self) -> Metadata:
-        """Returns the metadata of a call that begins now."""
         return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
 
     def _open(self, kind: Any, more: Mapping[str, Any], address: str | None = None) -> Any:

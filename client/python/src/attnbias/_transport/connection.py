@@ -6,26 +6,22 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import grpc
 
 from attnbias._errors import CancelledError
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._transport import forks
-from attnbias._transport.calls import CHECK_HEALTH, Method, run
+from attnbias._transport.calls import CHECK_HEALTH, Method, Part, Read, run
+from attnbias._transport.channel import Endpoint
 from attnbias._transport.statuses import (
     CallFailed,
     CallInterrupted,
     from_rpc_error,
     tells_of_a_connection,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from attnbias._transport.calls import Part, Read
-    from attnbias._transport.channel import Endpoint
 
 CLOSED: Final = "the client is closed"
 
@@ -101,7 +97,10 @@ class Connection(forks.Forkable):
 
 
 class CallGroup:
-    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``."""
+    """The calls of one request to this package, in any thread, which one cancel() ends.
+
+    All methods raise CancelledError once the calls are cancelled or the client is closed.
+    """
 
     def __init__(self, connection: Connection, index: int = 0) -> None:
         self.endpoint = connection.endpoint
@@ -114,9 +113,14 @@ class CallGroup:
 
     @property
     def has_reached(self) -> bool:
+        """True once the client has had a connection to its server."""
         return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
+        """Makes a call with one answer; raises CallFailed for a status other than OK.
+
+        Also raises CallInterrupted: see there.
+        """
         with self._beginning(method) as (begin, _):
             answer = begin(message, timeout=timeout, metadata=self.endpoint.call_metadata())
         self._connection.has_reached = True
@@ -126,6 +130,7 @@ class CallGroup:
     async def stream(
         self, method: Method, messages: Any, timeout: float | None
     ) -> AsyncIterator[Read]:
+        """Makes a call whose answer is a stream. Leaving the block ends the call."""
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
 
@@ -142,7 +147,10 @@ class CallGroup:
             _cancel(call)  # does nothing to a call that has finished
 
     async def wait(self, seconds: float) -> None:
-        """See Calls. gRPC reads its sockets only during a call: here a health check."""
+        """Sleeps as ``pause`` does, while gRPC tries to connect to the server.
+
+        It reads its sockets only during a call: here a health check.
+        """
         with contextlib.ExitStack() as stack:
             with (
                 contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
@@ -157,7 +165,11 @@ class CallGroup:
             await self.pause(seconds)
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """See Calls. This thread does the first part, other threads the rest."""
+        """Does several parts of the work at once, each over a connection of its own.
+
+        This thread does the first part, other threads the rest. Raises the first of their
+        exceptions, when the others have ended, too.
+        """
         groups = [CallGroup(self._connection, index) for index in range(len(parts))]
         failures: list[BaseException] = []
 
@@ -185,10 +197,12 @@ class CallGroup:
             raise failure
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
+        """Runs work that takes the disk's time, unless the calls were cancelled before."""
         self._require_wanted()
         return work()
 
     async def pause(self, seconds: float) -> None:
+        """Sleeps; cancel() ends the sleep with CancelledError."""
         self._cancelled.wait(seconds)
         self._require_wanted()
 

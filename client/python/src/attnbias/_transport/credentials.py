@@ -11,17 +11,14 @@ import logging
 import os
 import re
 import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import grpc
 
 from attnbias._checks import require_instance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
 
 _Value = TypeVar("_Value")
 
@@ -118,6 +115,7 @@ class Certificates:
         self.server_name = name = tls.server_name
         require_instance(name, (str, type(None)), names["server_name"], "a name, or None")
         self._names = names
+        self.has_own = tls.cert is not None
         self._files: dict[str, Path] = {}
         for field in _FILES:
             path = getattr(tls, field)
@@ -129,11 +127,6 @@ class Certificates:
                 got = f"{names[one]}: got {str(self._files[one])!r}"
                 raise ValueError(f"{got} without {names[other]}; want both, or neither")
         self._held = FileWatcher(list(self._files.values()), self._read)
-
-    @property
-    def has_own(self) -> bool:
-        """True if the client has its own certificate."""
-        return "cert" in self._files
 
     def renew(self) -> bool:
         """Rereads changed files; returns True if credentials made before are outdated."""
@@ -236,7 +229,6 @@ class Token:
             )
 
     def as_metadata(self) -> tuple[str, str]:
-        """Returns the metadata of a call, with the file's current token."""
         self._held.renew()
         return _HEADER, f"Bearer {self._held.value}"
 

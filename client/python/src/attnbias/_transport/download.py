@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import sys
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+import numpy as np
+import numpy.typing as npt
 from tqdm import tqdm
 
 from attnbias._errors import DataLossError, FailedPreconditionError, NotFoundError
 from attnbias._spec.info import (
     Payload,
+    TensorInfo,
     allocate,
     borrow,
     require_within,
@@ -29,23 +30,12 @@ from attnbias._spec.info import (
 from attnbias._transport.assembly import Assembler, header_of, parse_first, read_header
 from attnbias._transport.calls import DESCRIBE_TENSOR, STREAM_TENSOR
 from attnbias._transport.channel import WINDOW_BYTES
-from attnbias._transport.retry import Retry, ask
+from attnbias._transport.retry import CallOptions, Calls, Deadline, Retry, ask
 from attnbias._transport.statuses import CallFailed, CallInterrupted
-from attnbias.v1 import service_pb2
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from attnbias._spec.info import TensorInfo
-    from attnbias._transport.calls import CallOptions, Calls
-    from attnbias._transport.retry import Deadline
-    from attnbias.v1 import encodings_pb2
-
+from attnbias.v1 import encodings_pb2, service_pb2
 
 _WORTHWHILE_BYTES = 16 << 20
 _PATIENCE = 0.5  # seconds before a bar appears unasked
-_USUAL_SHAPE: Final = (80, 24)
 
 
 class Progress:
@@ -68,7 +58,6 @@ class Progress:
         if self._bar is not None:
             self._bar.reset(total)
         elif self._wanted or (self._wanted is None and total >= _WORTHWHILE_BYTES):
-            columns, lines = _shape_to_assume()
             self._bar = tqdm(
                 total=total,
                 unit="B",
@@ -76,8 +65,6 @@ class Progress:
                 unit_divisor=1024,
                 disable=False if self._wanted else None,  # None: only on a terminal
                 delay=0 if self._wanted else _PATIENCE,
-                ncols=columns,
-                nrows=lines,
             )
 
     def advance(self, count: int) -> None:
@@ -85,15 +72,6 @@ class Progress:
         with self._lock:
             if self._bar is not None:
                 self._bar.update(count)
-
-
-def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
-    """Returns columns and lines for tqdm, which shows nothing if a terminal reports 0."""
-    try:
-        reported = os.get_terminal_size(sys.stderr.fileno())
-    except (OSError, ValueError):  # not a terminal
-        return None, None
-    return (None, None) if min(reported) > 0 else _USUAL_SHAPE
 
 
 # The first range fits in one window of one stream.
@@ -220,19 +198,10 @@ class Download:
         return allocate(info)
 
 
-def _request_for(spec: encodings_pb2.TensorSpec) -> bytes:
-    return service_pb2.DescribeTensorRequest(spec=spec).SerializeToString()
-
-
 async def ask_for_description(
     spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
-) -> tuple[TensorInfo, bytes]:
-    """Returns the server's description, parsed and as received."""
-    request = _request_for(spec)
+) -> TensorInfo:
+    """Returns the server's description; refuses a damaged one, or one of another request."""
+    request = service_pb2.DescribeTensorRequest(spec=spec).SerializeToString()
     answer: bytes = await ask(DESCRIBE_TENSOR, request, options, deadline)
-    return read_description(answer, spec), answer
-
-
-def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
-    """Parses a description; refuses a damaged one, or one of another request."""
-    return to_tensor_info(read_header(answer, service_pb2.TensorHeader, _request_for(spec)))
+    return to_tensor_info(read_header(answer, service_pb2.TensorHeader, request))

@@ -18,11 +18,9 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 lock: Final = threading.RLock()
 """Is held while a connection changes, and while the process forks."""

@@ -4,26 +4,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import crc32c
 import numpy as np
+import numpy.typing as npt
 
 from attnbias._errors import DataLossError, ResourceExhaustedError
 from attnbias._spec.enums import from_data_type
+from attnbias._spec.request import LogitsRequest
 from attnbias._transport.assembly import Assembler, read_header
-from attnbias._transport.calls import COMPUTE_LOGITS
-from attnbias._transport.retry import Deadline, Retry
+from attnbias._transport.calls import COMPUTE_LOGITS, Read
+from attnbias._transport.retry import CallOptions, Deadline, Retry
 from attnbias.v1 import logits_pb2, tensor_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import numpy.typing as npt
-
-    from attnbias._spec.request import LogitsRequest
-    from attnbias._transport.calls import CallOptions, Read
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
 # Large enough to amortize a message's cost, small enough that sending, computing and receiving

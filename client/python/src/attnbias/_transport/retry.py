@@ -12,15 +12,19 @@ import math
 import os
 import random
 import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
 from attnbias._errors import DeadlineExceededError, Error
 from attnbias._transport import forks
-from attnbias._transport.calls import CHECK_HEALTH
-from attnbias._transport.channel import addresses_of, is_on_this_machine
+from attnbias._transport.async_connection import AsyncCalls
+from attnbias._transport.calls import CHECK_HEALTH, Method
+from attnbias._transport.channel import Endpoint, addresses_of, is_on_this_machine
+from attnbias._transport.connection import CallGroup
 from attnbias._transport.statuses import (
     CallFailed,
     CallInterrupted,
@@ -29,14 +33,8 @@ from attnbias._transport.statuses import (
     unreached_error,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from attnbias._transport.calls import CallOptions, Calls, Method
-    from attnbias._transport.channel import Endpoint
-
-
 _Answer = TypeVar("_Answer")
+Calls: TypeAlias = "CallGroup | AsyncCalls"
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
@@ -44,6 +42,20 @@ _DOUBLINGS: Final = 5  # from the first backoff to beyond the largest
 _FOREVER: Final = 1e9  # seconds; gRPC's clocks end in a few times as many
 
 _log = logging.getLogger("attnbias")
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """A caller's decisions about a call, and the object that makes its calls."""
+
+    calls: Calls
+    max_tensor_bytes: int
+    max_attempts: int | None
+    timeout: float | None
+    out: Any
+    progress: bool | None
+    streams: int
+    """Connections that a large payload is fetched over."""
 
 
 class Deadline:
@@ -80,7 +92,6 @@ class Retry:
         self._failures = 0
 
     def progressed(self) -> None:
-        """Forgets earlier failures."""
         self._failures = 0
 
     async def run(self, attempt: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:

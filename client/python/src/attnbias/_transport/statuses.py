@@ -5,23 +5,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import grpc
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from attnbias._errors import MOST_CHARACTERS, Error, UnavailableError, escaped
 from attnbias._public.google.rpc import error_details_pb2, status_pb2
+from attnbias._transport.channel import Endpoint
 from attnbias._transport.credentials import Certificates
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from google.protobuf.message import Message
-
-    from attnbias._transport.channel import Endpoint
-
 
 _BY_CODE = {cls.code: cls for cls in Error.__subclasses__()}
 

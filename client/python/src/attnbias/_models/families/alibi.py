@@ -1,34 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common code of BLOOM, MPT and Falcon: slopes times positions, one row of keys for all queries."""
+"""BLOOM, MPT and Falcon: slopes times positions, one row of keys for all queries.
+
+BLOOM and Falcon count from the first token that is not padding, MPT from the last key. Falcon's
+numbers are bfloat16 in every model type; without ``alibi`` it is rotary.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import torch
+from torch import nn
+from torch.nn import functional
 from transformers.masking_utils import create_causal_mask
+from transformers.models.bloom.modeling_bloom import BloomAttention, BloomModel
+from transformers.models.falcon.modeling_falcon import FalconAttention, FalconModel
+from transformers.models.mpt.modeling_mpt import MptAttention, MptModel
 
 from attnbias._arrays.convert import to_torch
+from attnbias._arrays.toeplitz import KeyRow
+from attnbias._models.changes import Changes
 from attnbias._models.compare import ULP, Pair, require_class_method
 from attnbias._models.config import from_config
-from attnbias._models.families.bias import require_length
-from attnbias._models.family import Site
+from attnbias._models.families import rotary
+from attnbias._models.families.bias import KeyRows, require_length
+from attnbias._models.families.flex import attend, refuse_weights
+from attnbias._models.family import AttachContext, Family, Site, class_of
 from attnbias._spec.encodings import ALiBi
 from attnbias._spec.request import Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import nn
-
-    from attnbias._arrays.toeplitz import KeyRow
-    from attnbias._models.changes import Changes
-    from attnbias._models.family import AttachContext
-    from attnbias._spec.choices import AlibiVariant
-    from attnbias._spec.enums import DType
-
 _ROW: Final = "attnbias_row"
+_MAX_LENGTH: Final = "attnbias_max_length"
+_METHODS: Final = {
+    BloomModel: "build_alibi_tensor",
+    MptModel: "build_mpt_alibi_tensor",
+    FalconModel: "build_alibi_tensor",  # a function of the file
+}
 # Arguments of a model's forward since transformers 5.24.
 _ARGUMENTS: Final = ("input_ids", "cache", "attention_mask", "inputs_embeds")
 _CACHE_BEFORE: Final = "past_key_values"
@@ -36,69 +48,138 @@ _BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
 _NUMBERS: Final = {bits: numbers for numbers, bits in _BITS.items()}
 
 
-def row_request(
-    model: Any, length: int, variant: AlibiVariant, pair: torch.Tensor, data_type: DType = "f32"
-) -> Request:
-    """Returns the request for a row of ``length`` keys with the slopes of transformers' code.
+def _sites(context: AttachContext) -> Iterator[Site]:
+    is_flex = context.attention == "flex"
+    for path, model in context.modules(tuple(_METHODS)):
+        is_falcon = isinstance(model, FalconModel)
+        if is_falcon and not model.use_alibi:
+            if is_flex:
+                raise ValueError(
+                    'attention: got "flex" for a Falcon without alibi, want "eager" or "sdpa"'
+                )
+            yield from rotary.sites(context)
+            continue
+        if is_falcon or (is_flex and isinstance(model, MptModel)):
+            require_class_method(path, model, "forward")
+        places = torch.arange(context.max_length, device="cpu")
+        # Rounding may move Falcon's last position beyond max_length.
+        places = _rounded(places) if is_falcon else places
+        length = int(places[-1]) + 1
+        request = Request(
+            _encoding_of(model),
+            query_length=length,
+            key_length=length,
+            data_type="bf16" if is_falcon else "f32",
+        )
+        replace = functools.partial(_with_row, context)
+        compare = functools.partial(_pairs, _own_row(model, context.max_length), places)
+        yield Site(path, _METHODS[class_of(model)], model, request, replace, 0, compare)
+    if is_flex:
+        yield from _flex_sites(context)
 
-    If ``from_config`` refuses the configuration, slopes are those of ``pair``, the model's own
-    numbers of two keys, ``[heads, 2]``.
+
+def _encoding_of(model: Any) -> Any:
+    """Returns the encoding with the slopes of transformers' code.
+
+    If ``from_config`` refuses the configuration, slopes are those of the model's own numbers.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about fields without effect, as the comparison proves
-            encoding: Any = from_config(model.config)["decoder"]
+            warnings.simplefilter("ignore")  # of fields that change nothing, as comparing proves
+            return from_config(model.config)["decoder"]
     except (KeyError, ValueError):
-        slopes = pair.double().abs().amax(-1)
-        encoding = ALiBi(num_heads=len(slopes), slopes=slopes.tolist(), variant=variant)
-    return Request(encoding, query_length=length, key_length=length, data_type=data_type)
+        slopes = _own_row(model, 2).double().abs().amax(-1).tolist()
+        variant: Any = "key_from_end" if isinstance(model, MptModel) else "key_from_start"
+        return ALiBi(num_heads=len(slopes), slopes=slopes, variant=variant)
 
 
-def compare_row(
-    own: torch.Tensor, answer: KeyRow, *, places: torch.Tensor | None = None
-) -> Iterator[Pair]:
-    """Compares the row that a model makes, ``[heads, keys]``, with the row fetched.
+def _own_row(model: Any, length: int) -> torch.Tensor:
+    """Returns the row that a model makes, ``[heads, keys]``."""
+    cpu = torch.device("cpu")
+    mask = torch.ones(1, length, dtype=torch.int64, device=cpu)
+    if isinstance(model, MptModel):
+        row = model.build_mpt_alibi_tensor(model.num_heads, length, device=cpu)
+    elif isinstance(model, BloomModel):
+        row = model.build_alibi_tensor(mask, model.num_heads, torch.float32)
+    else:
+        build = inspect.unwrap(type(model).forward).__globals__[_METHODS[FalconModel]]
+        row = build(mask, model.num_heads, torch.bfloat16)
+    return row[:, 0]
+
+
+def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[Pair]:
+    """Compares the row that a model makes with the fetched row at these places.
 
     Slopes are powers whose last bit depends on the processor, and so does a float32's product.
-    ``places`` are those of the keys in the row; None is all.
     """
-    served = to_torch(answer.row)
-    if places is not None:
-        served = served[:, places]
+    served = to_torch(answer.row)[:, places]
     bound = 2 * ULP * served.double().abs() if served.dtype == torch.float32 else 0.0
     axes = {"head": range(served.shape[0]), "key": range(served.shape[1])}
     yield Pair("slope times position", own, served, axes, bound)
 
 
-def add_row(changes: Changes, model: Any, answer: KeyRow) -> None:
+def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyRow) -> None:
     """Adds the numbers on the model's device, as bits, which a cast of the model leaves alone."""
     row = to_torch(answer.row)
     changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
+    changes.set(model, _MAX_LENGTH, context.max_length)
+    names = {"create_causal_mask": _opaque_causal_mask} if context.attention == "flex" else {}
+    if isinstance(model, BloomModel):
+        changes.set_method(model, _METHODS[BloomModel], _from_first_token)
+        # Without a mask its forward computes the numbers itself.
+        changes.add_pre_hook(model, _show_all)
+    elif isinstance(model, FalconModel):
+        build = functools.partial(_from_first_token, model)
+        changes.set_names(model, **{_METHODS[FalconModel]: build}, **names)
+    else:
+        changes.set_method(model, _METHODS[MptModel], _from_last_key)
+        changes.add_pre_hook(model, _check_length)
+        if names:
+            changes.add_pre_hook(model, _check_weights)
+            changes.set_names(model, **names)
 
 
-def row_of(model: Any, device: torch.device | None = None) -> torch.Tensor:
+def _row_of(model: Any, device: torch.device | None) -> torch.Tensor:
     """Returns the numbers, ``[heads, keys]``, on a device; None is the model's."""
     bits: torch.Tensor = getattr(model, _ROW)
     return bits.view(_NUMBERS[bits.dtype]).to(device)
 
 
-def row_at(model: Any, positions: torch.Tensor) -> torch.Tensor:
-    """Returns the numbers at positions ``[batch, keys]``, as ``[batch, heads, keys]``."""
-    return row_of(model, positions.device)[:, positions].transpose(0, 1)
+def _from_first_token(
+    model: Any, attention_mask: torch.Tensor, num_heads: int, dtype: torch.dtype
+) -> torch.Tensor:
+    batch, length = attention_mask.shape
+    require_length(length, getattr(model, _MAX_LENGTH))
+    positions = ((attention_mask.cumsum(dim=-1) - 1) * attention_mask).long()
+    positions = _rounded(positions) if isinstance(model, FalconModel) else positions
+    row = _row_of(model, positions.device)[:, positions].transpose(0, 1)
+    return row.reshape(batch * num_heads, 1, length).to(dtype)
 
 
-def positions_of(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Returns the positions of tokens that a mask ``[batch, keys]`` shows; 0 for others."""
-    return ((attention_mask.cumsum(dim=-1) - 1) * attention_mask).long()
+def _from_last_key(
+    model: Any, *_: Any, device: torch.device | None = None, **__: Any
+) -> torch.Tensor:
+    # Its attention uses the last keys. The row has max_length keys, which may be more than the
+    # configuration's max_seq_len.
+    return _row_of(model, device)[:, None]
 
 
-def check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _rounded(positions: torch.Tensor) -> torch.Tensor:
+    """Rounds positions to bfloat16, as Falcon does before it multiplies them."""
+    return positions.bfloat16().long()
+
+
+def _check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuses more keys than there are numbers; runs before a model's forward."""
     (_, length), _ = _call(_named(args, kwargs))
-    require_length(length, row_of(model).shape[-1])
+    require_length(length, getattr(model, _MAX_LENGTH))
 
 
-def show_all(
+def _check_weights(_: nn.Module, __: tuple[Any, ...], options: dict[str, Any]) -> None:
+    refuse_weights(options)  # MPT does not tell its attention
+
+
+def _show_all(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Adds a mask that hides nothing to a call without one; runs before a model's forward."""
@@ -127,36 +208,149 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
 
 
-class OpaqueMask:
-    """A mask that a model's forward passes unchanged to its attention."""
+class _OpaqueMask:
+    """A mask that passes unchanged through a model's forward to its attention."""
 
     ndim = 0
 
     def __init__(self, mask: Any) -> None:
         self.mask = mask
 
-    def to(self, _: torch.dtype) -> OpaqueMask:
+    def to(self, _: torch.dtype) -> _OpaqueMask:
         """Returns itself: a BlockMask has no dtype."""
         return self
 
 
-def opaque_causal_mask(**options: Any) -> OpaqueMask:
+def _opaque_causal_mask(**options: Any) -> _OpaqueMask:
     """Replaces ``create_causal_mask`` in the file of a model."""
-    return OpaqueMask(create_causal_mask(**options))
+    return _OpaqueMask(create_causal_mask(**options))
 
 
-def flex_sites(
-    context: AttachContext, kind: type, forward: Callable[..., tuple[torch.Tensor, None]]
-) -> Iterator[Site]:
-    """Yields the forward of each attention of a class, if it is to read compact biases."""
-    if context.attention != "flex":
-        return
+def _flex_sites(context: AttachContext) -> Iterator[Site]:
+    """Yields the forward of each attention, which is to read compact biases."""
     pairs = context.model.config.num_attention_heads * context.max_length**2
-
-    def replace(changes: Changes, attention: Any, _: None) -> None:
-        changes.set_method(attention, "forward", forward)
-
-    for path, module in context.modules(kind):
+    for path, module in context.modules(tuple(_FORWARDS)):
         require_class_method(path, module, "forward")
+        is_bloom = isinstance(module, BloomAttention)
+        if is_bloom and module.pretraining_tp > 1 and module.slow_but_exact:
+            raise ValueError('attention: got "flex" for a BLOOM with slow_but_exact, want "eager"')
         scores = next(module.parameters()).dtype.itemsize * pairs
-        yield Site(path, "forward", module, None, replace, scores)
+        yield Site(path, "forward", module, None, _with_forward, scores)
+
+
+def _with_forward(changes: Changes, attention: Any, _: None) -> None:
+    changes.set_method(attention, "forward", _FORWARDS[class_of(attention)])
+
+
+def _attended(
+    attention: Any,
+    states: Sequence[torch.Tensor],
+    mask: Any,
+    numbers: torch.Tensor,
+    cache: Any,
+    *,
+    dropout: float,
+    scaling: float,
+    **options: Any,
+) -> torch.Tensor:
+    query, key, value = states
+    if cache is not None:
+        key, value = cache.update(key, value, attention.layer_idx)
+    numbers = numbers[..., -key.shape[2] :].expand(key.shape[0], -1, -1)
+    context, _ = attend(
+        attention,
+        query,
+        key,
+        value,
+        mask,
+        position_bias=KeyRows(numbers),
+        dropout=dropout if attention.training else 0.0,
+        scaling=scaling,
+        **options,
+    )
+    return context.flatten(2)
+
+
+def _bloom_forward(
+    attention: Any,
+    hidden_states: torch.Tensor,
+    residual: torch.Tensor,
+    *,
+    alibi: torch.Tensor,
+    attention_mask: Any,
+    layer_past: Any = None,
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    context = _attended(
+        attention,
+        attention._reshape(attention.query_key_value(hidden_states)),
+        attention_mask,
+        alibi.view(hidden_states.shape[0], attention.num_heads, -1),
+        layer_past,
+        dropout=attention.attention_dropout.p,
+        scaling=attention.inv_norm_factor,
+        output_attentions=output_attentions,
+    )
+    output = attention.dense(context)
+    dropped = functional.dropout(output, attention.hidden_dropout, attention.training)
+    return residual + dropped, None
+
+
+def _mpt_forward(
+    attention: Any,
+    hidden_states: torch.Tensor,
+    position_bias: torch.Tensor,
+    *,
+    attention_mask: Any = None,
+    cache: Any = None,
+    past_key_values: Any = None,  # the cache's name before transformers 5.24
+) -> tuple[torch.Tensor, None]:
+    mixed = attention.Wqkv(hidden_states)
+    if attention.clip_qkv:
+        mixed = mixed.clamp(min=-attention.clip_qkv, max=attention.clip_qkv)
+    by_heads = mixed.unflatten(-1, (3, attention.n_heads, attention.head_dim))
+    context = _attended(
+        attention,
+        by_heads.permute(2, 0, 3, 1, 4),
+        attention_mask.mask,
+        position_bias[:, 0],
+        past_key_values if cache is None else cache,
+        dropout=attention.attn_dropout_p,
+        scaling=attention.softmax_scale,
+    )
+    return attention.out_proj(context), None
+
+
+def _falcon_forward(
+    attention: Any,
+    hidden_states: torch.Tensor,
+    *,
+    alibi: torch.Tensor,
+    attention_mask: Any,
+    layer_past: Any = None,
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    split = attention._split_heads(attention.query_key_value(hidden_states))
+    numbers = alibi.view(hidden_states.shape[0], attention.num_heads, -1)
+    context = _attended(
+        attention,
+        [states.transpose(1, 2) for states in split],
+        attention_mask.mask,
+        numbers / math.sqrt(attention.head_dim),
+        layer_past,
+        dropout=attention.attention_dropout.p,
+        scaling=attention.inv_norm_factor,
+        output_attentions=output_attentions,
+    )
+    return attention.dense(context), None
+
+
+_FORWARDS: Final[dict[type, Callable[..., tuple[torch.Tensor, None]]]] = {
+    BloomAttention: _bloom_forward,
+    MptAttention: _mpt_forward,
+    FalconAttention: _falcon_forward,
+}
+
+FAMILY: Final = Family(_sites, flex=("bloom", "mpt", "falcon"))

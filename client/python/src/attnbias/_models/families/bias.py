@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.nn import functional
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Diagonals(NamedTuple):

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -19,12 +20,7 @@ from transformers.masking_utils import (
     sdpa_mask,
 )
 
-from attnbias._models.families.bias import dense, of_few_shapes, score_mod
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from attnbias._models.families.bias import CompactBias
+from attnbias._models.families.bias import CompactBias, dense, of_few_shapes, score_mod
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
 LEAST_QUERIES: Final = 128
@@ -143,7 +139,7 @@ def _flex(
     kernel_options: dict[str, Any] | None,
 ) -> torch.Tensor:
     function = flex_attention if torch.compiler.is_compiling() else _compiled
-    output: torch.Tensor = function(
+    return function(
         query,
         key,
         value,
@@ -153,7 +149,6 @@ def _flex(
         enable_gqa=query.shape[1] != key.shape[1],
         kernel_options=kernel_options,
     )
-    return output
 
 
 def _all_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:

@@ -7,29 +7,24 @@ of the rows stay the model's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from attnbias._arrays.convert import to_numpy, to_torch
+from attnbias._cache.cache import Cache
 from attnbias._errors import NotFoundError, UnavailableError
+from attnbias._models.changes import Changes
 from attnbias._models.compare import Pair, unreadable
 from attnbias._models.family import AttachContext, Family, Site
 from attnbias._spec.encodings import LearnedAbsolute
 from attnbias._spec.fields import digest_of
-from attnbias._spec.info import part_of
+from attnbias._spec.info import TensorInfo, part_of
 from attnbias._spec.request import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-
-    from attnbias._cache.cache import Cache
-    from attnbias._models.changes import Changes
-    from attnbias._spec.info import TensorInfo
 
 _NAMES: Final = (
     "embed_positions",
@@ -56,8 +51,7 @@ def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
 
 
 def _table(module: nn.Module, name: str) -> torch.Tensor:
-    parameter: torch.Tensor = getattr(module, name)
-    return parameter.detach().flatten(0, -2)
+    return getattr(module, name).detach().flatten(0, -2)
 
 
 def site(
@@ -138,4 +132,4 @@ def _put(
     changes.set_numbers(parameter, own.reshape(parameter.shape))
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites, takes_any=True)
+FAMILY: Final = Family(_sites, takes_any=True)

@@ -12,13 +12,18 @@ import functools
 import inspect
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from attnbias._arrays.convert import to_torch
+from attnbias._arrays.tables import RotaryTables
+from attnbias._client import Client
+from attnbias._models.changes import Changes
 from attnbias._models.compare import (
     ULP,
     Pair,
@@ -35,16 +40,7 @@ from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import Rotary
 from attnbias._spec.request import Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from transformers import PreTrainedModel
-
-    from attnbias._arrays.tables import RotaryTables
-    from attnbias._client import Client
-    from attnbias._models.changes import Changes
-
-_LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has its own table
+_LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its own
 
 
 def sites(context: AttachContext) -> Iterator[Site]:
@@ -230,8 +226,7 @@ class _Tables:
         changes.add_buffer(module, _name(self.layer_type, what), bits, self._frequencies())
 
     def _frequencies(self) -> torch.Tensor:
-        frequencies: torch.Tensor = getattr(self.module, _own(self.layer_type, "inv_freq"))
-        return frequencies
+        return getattr(self.module, _own(self.layer_type, "inv_freq"))
 
     def _with_lengths(
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables
@@ -441,4 +436,4 @@ def _forward(
     return (cos, sin) if form.keeps_float32 else (cos.to(x.dtype), sin.to(x.dtype))
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=sites, takes_any=True)
+FAMILY: Final = Family(sites, takes_any=True)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, Pegasus, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
+"""Marian, GPT-J, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
 
-M2M100 and its kin count positions from the row after that of padding, which is zeros. The decoder
-of Whisper has a learned table, which is the server's if it has one of these numbers.
+GPT-J's rotary table is Marian's. M2M100 and its kin count positions from the row after that of
+padding, which is zeros. The decoder of Whisper has a learned table, which is the server's if it has
+one of these numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
+from transformers.models.gptj import modeling_gptj
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeSinusoidalPositionalEmbedding
@@ -23,6 +26,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder, Whisper
 from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
 from attnbias._arrays.convert import to_torch
+from attnbias._models.changes import Changes
 from attnbias._models.compare import (
     ULP,
     Pair,
@@ -38,32 +42,37 @@ from attnbias._spec.encodings import Sinusoidal
 from attnbias._spec.presets import Tensor2Tensor
 from attnbias._spec.request import Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from attnbias._models.changes import Changes
-
 _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0
 _FLOAT64: Final = 2.0**-29  # its unit in the last place, in those of float32
+_MARIAN: Final = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
+# Since transformers 5.24. Before, each layer copies its whole table for every sequence.
+_GPTJ: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
+_GPTJ_METHOD: Final = "_get_embed_positions" if _GPTJ is None else "forward"
 
 
 def _sites(context: AttachContext) -> Iterator[Site]:
+    length = context.max_length
     of_text: Request | None = None  # one for both sides of a model
-    known = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
-    for path, module in context.modules(known):
+    for path, module in context.modules(_MARIAN):
         if of_text is None:
-            encoding = Sinusoidal(module.embedding_dim, columns="sines_cosines")
-            of_text = Request(encoding, positions=context.max_length)
+            of_text = _request_of_text(module, length)
         replace = partial(_with_table, _forward)
         compare = partial(_pairs, module, _of_shape, _FLOAT64)
         yield Site(path, "forward", module, of_text, replace, 0, compare)
+    for path, module in context.modules(_GPTJ or modeling_gptj.GPTJAttention):
+        if of_text is None:
+            of_text = _request_of_text(module, length)
+        replace = partial(_with_table, _gptj_table if _GPTJ is None else _gptj_rows)
+        compare = partial(_pairs, module, _of_gptj, 1.0)
+        copied = module.embed_positions.nbytes if _GPTJ is None else 0
+        yield Site(path, _GPTJ_METHOD, module, of_text, replace, copied, compare)
     of_rows: dict[int, Request] = {}
     for path, module in context.modules(tuple(_FORWARDS)):
         first = _first_row(module)
         if first not in of_rows:
             encoding = Tensor2Tensor(module.embedding_dim)
-            of_rows[first] = Request(encoding, positions=first + context.max_length)
+            of_rows[first] = Request(encoding, positions=first + length)
         replace = partial(_with_table, _FORWARDS[class_of(module)])
         compare = partial(_pairs, module, _after_padding, 1.0)
         yield Site(path, "forward", module, of_rows[first], replace, 0, compare)
@@ -81,17 +90,27 @@ def _sites(context: AttachContext) -> Iterator[Site]:
         yield learned.site(context, path, module, required=not encoders)
 
 
+def _request_of_text(module: Any, length: int) -> Request:
+    dim = _weight_of(module).shape[-1]
+    return Request(Sinusoidal(dim, columns="sines_cosines"), positions=length)
+
+
 def _of_shape(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = module.forward(position_ids.shape, position_ids=position_ids)
-    return made
+    return module.forward(position_ids.shape, position_ids=position_ids)
+
+
+def _of_gptj(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    if _GPTJ is None:
+        return module._get_embed_positions(position_ids[None])[0, : len(position_ids)]
+    x = position_ids.to(module.embed_positions.dtype)
+    return torch.cat(module.forward(x, position_ids), dim=-1)
 
 
 def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     """Returns the rows of consecutive positions from 0 on."""
     is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
     tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
-    made: torch.Tensor = module.forward(tokens[None])[0]
-    return made
+    return module.forward(tokens[None])[0]
 
 
 def _first_row(module: Any) -> int:
@@ -103,7 +122,7 @@ def _first_row(module: Any) -> int:
 
 
 def _weight_of(module: Any) -> torch.Tensor:
-    weight: torch.Tensor = getattr(module, "weights", None)
+    weight: torch.Tensor = getattr(module, "weights", getattr(module, "embed_positions", None))
     return module.weight if weight is None else weight
 
 
@@ -138,12 +157,11 @@ def _pairs(
     yield Pair("sinusoid", own, served, axes, bound)
 
 
-def _with_table(
-    forward: Callable[..., torch.Tensor], changes: Changes, module: Any, answer: Any
-) -> None:
+def _with_table(forward: Callable[..., Any], changes: Changes, module: Any, answer: Any) -> None:
     bits = _table_of(module, answer).view(torch.int32)
     changes.add_buffer(module, _TABLE, bits, _weight_of(module))
-    changes.set_method(module, "forward", forward)
+    method = _GPTJ_METHOD if forward is _gptj_table else "forward"
+    changes.set_method(module, method, forward)
 
 
 def _forward(
@@ -199,13 +217,31 @@ _FORWARDS: Final[dict[type, Callable[..., torch.Tensor]]] = {
 }
 
 
+def _gptj_rows(
+    module: Any, x: torch.Tensor, position_ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = rotary.numbers_of(_bits_at(module, position_ids), position_ids.device)
+    sin, cos = rows.to(x.dtype).chunk(2, dim=-1)
+    return sin, cos
+
+
+def _gptj_table(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    table = rotary.numbers_of(getattr(module, _TABLE), position_ids.device)
+    rotary.check_positions(position_ids, table.shape[0])
+    return table.expand(position_ids.shape[0], -1, -1)
+
+
 def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
+    return _rows(module, _bits_at(module, places))
+
+
+def _bits_at(module: Any, places: torch.Tensor) -> torch.Tensor:
     """Returns rows of the table by their places, the first of which is ``_first_row``."""
     table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)
     rows = rotary.rows_of(places, count, signed=False)
-    return _rows(module, table.to(rows.device)[rows])
+    return table.to(rows.device)[rows]
 
 
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
@@ -217,8 +253,7 @@ def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
             "embed_positions.requires_grad_(False), as for frozen modules, or torch.no_grad(); to "
             "train the table, detach() the model"
         )
-    rows: torch.Tensor = rotary.numbers_of(bits, weight.device).to(weight.dtype)
-    return rows
+    return rotary.numbers_of(bits, weight.device).to(weight.dtype)
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites, takes_any=True)
+FAMILY: Final = Family(_sites, takes_any=True)

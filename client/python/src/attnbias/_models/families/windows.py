@@ -1,29 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin and BEiT: a bias per layer or for all layers, the same for all images of a size."""
+"""Swin, BEiT and Swin-V2: a bias per layer or for all layers, the same for all images of a size.
+
+A bias is computed from weights, and valid until these change.
+"""
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import torch
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
+from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 from attnbias._arrays.convert import to_torch
-from attnbias._models.compare import Pair, probing, unreadable
-from attnbias._models.families import frozen
+from attnbias._arrays.grid import BlockToeplitz
+from attnbias._models.changes import Changes
+from attnbias._models.compare import ULP, Pair, probing, unreadable
 from attnbias._models.family import AttachContext, Family, Site
 from attnbias._models.places import beit_bias
-from attnbias._spec.presets import Swin
+from attnbias._spec.encodings import MlpLayer
+from attnbias._spec.presets import Swin, SwinV2
 from attnbias._spec.request import Request
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from attnbias._arrays.grid import BlockToeplitz
-    from attnbias._models.changes import Changes
+_NUMBERS: Final = "attnbias_numbers"
+_MADE_OF: Final = "attnbias_made_of"  # the weights, and how often each had changed
+_NETWORK: Final = "continuous_position_bias_mlp"
+_COORDINATE_ULPS: Final = 8  # of float32: a sum, a logarithm and two divisions
+_FLOAT64: Final = 2.0**-40  # what sums of float64 may be off by
 
 
 def _sites(context: AttachContext) -> Iterator[Site]:
@@ -35,12 +43,21 @@ def _sites(context: AttachContext) -> Iterator[Site]:
         request = Request(kind(window, num_heads=heads, table=table))
         tokens = math.prod(window) + _is_beit(module)
         spared = table.dtype.itemsize * heads * tokens**2
+        compare = functools.partial(_pairs, module)
         reason = unreadable(table)
-        if reason:
-            yield Site(path, "forward", module, request, None, spared, reason=reason)
-        else:
-            compare = functools.partial(_pairs, module)
-            yield Site(path, "forward", module, request, _with_bias, spared, compare)
+        replace = None if reason else functools.partial(_with_numbers, _bias_of)
+        yield Site(path, "forward", module, request, replace, spared, compare, reason)
+    for path, attention in context.modules(Swinv2SelfAttention):
+        hidden, _, output = network = getattr(attention, _NETWORK)
+        displacements = attention.relative_coords_table[..., 0].numel()
+        sizes = displacements * (hidden.out_features + output.out_features)
+        reason = unreadable(*network.parameters(), attention.relative_coords_table)
+        spared = output.weight.dtype.itemsize * sizes
+        compare = functools.partial(_network_pairs, attention)
+        request = _network_request(attention)
+        replace = None if reason else functools.partial(_with_numbers, _outputs_of)
+        place = f"{path}.{_NETWORK}"
+        yield Site(place, "forward", network, request, replace, spared, compare, reason)
 
 
 def _is_beit(module: Any) -> bool:
@@ -65,23 +82,114 @@ def _bound(module: Any) -> float:
     return float(units * torch.finfo(table.dtype).eps / 2 * table.abs().max())
 
 
-def _with_bias(changes: Changes, module: Any, answer: BlockToeplitz) -> None:
+def _network_request(attention: Any) -> Request:
+    hidden, _, output = getattr(attention, _NETWORK)
+    pairs = zip(attention.pretrained_window_size, attention.window_size, strict=True)
+    encoding = SwinV2(
+        [MlpLayer(hidden.weight, bias=hidden.bias), MlpLayer(output.weight)],
+        window=attention.window_size,
+        num_heads=attention.num_attention_heads,
+        pretrained_window=[pretrained or own for pretrained, own in pairs],
+    )
+    return Request(encoding, data_type="f64")  # to be rounded once
+
+
+def _network_pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
+    """Compares the network in float64, at the module's coordinates, with the answer.
+
+    Those are float32 and then of the model's type; all else is exact to more digits than count.
+    """
+    network = copy.deepcopy(getattr(attention, _NETWORK)).double()
+    coordinates = attention.relative_coords_table.detach()
+    hidden, _, output = network
+    with torch.no_grad():
+        own = 16 * network.forward(coordinates.double()).sigmoid()
+        sizes = coordinates.double().abs() @ hidden.weight.abs().t() @ output.weight.abs().t()
+    digits = torch.finfo(coordinates.dtype).eps / 2 + _COORDINATE_ULPS * ULP
+    # The slope of a sigmoid is at most 1/4.
+    bound = (4 * digits * sizes + _FLOAT64).cpu()
+    served = to_torch(answer.block).flip(-2, -1).movedim(0, -1)
+    height, width, _ = served.shape
+    rows, columns = (range(-(side // 2), side // 2 + 1) for side in (height, width))
+    axes = {"row": rows, "column": columns, "head": range(served.shape[-1])}
+    yield Pair("bias", own[0], served, axes, bound[0])
+
+
+def _bias_of(module: Any, answer: BlockToeplitz) -> torch.Tensor:
     table = module.relative_position_bias_table
-    bias = to_torch(answer, table.device)[None].contiguous()
-    frozen.hold(changes, module, bias.to(table.dtype))
-    changes.set_method(module, "forward", _of_patches if _is_beit(module) else frozen.forward)
+    return to_torch(answer, table.device)[None].contiguous().to(table.dtype)
 
 
-def _of_patches(
+def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
+    """Returns logits of the answer: the layer's attention applies 16 sigmoid to them."""
+    weight = network[-1].weight
+    block = to_torch(answer.block, weight.device)
+    # The block counts key - query, the network's input query - key.
+    outputs = torch.logit(block.flip(-2, -1) / 16).movedim(0, -1)[None]
+    return outputs.to(weight.dtype).contiguous()
+
+
+class _Origin(list[tuple[torch.Tensor, int]]):
+    """Empty in a copy of the module, which counts the changes of its own weights from 0."""
+
+    def __reduce_ex__(self, protocol: object) -> tuple[type, tuple[()]]:
+        return type(self), ()
+
+
+def _with_numbers(
+    numbers: Callable[[Any, BlockToeplitz], torch.Tensor],
+    changes: Changes,
+    module: Any,
+    answer: BlockToeplitz,
+) -> None:
+    """Adds numbers computed from a module's parameters, which move with the module.
+
+    Refuses parameters whose changes cannot be seen.
+    """
+    if any(weight.is_inference() for weight in module.parameters()):
+        raise ValueError(
+            "model: got weights made under torch.inference_mode(), whose changes are not counted; "
+            "want them made outside"
+        )
+    held = numbers(module, answer)
+    changes.add_buffer(module, _NUMBERS, held, held)
+    made_of = ((weight, weight._version) for weight in module.parameters())
+    changes.set(module, _MADE_OF, _Origin(made_of))
+    changes.set_method(module, "forward", _forward_of_patches if _is_beit(module) else _forward)
+
+
+def _forward(module: Any, *arguments: Any) -> torch.Tensor:
+    """Returns the held numbers if they are valid, else those of the module's own forward."""
+    if _is_valid(module):
+        return getattr(module, _NUMBERS)
+    return type(module).forward(module, *arguments)
+
+
+def _is_valid(module: Any) -> bool:
+    """Reports whether no parameter has changed or is being trained.
+
+    False under torch.compile: a program does not see that a weight has changed.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    origin, weights = getattr(module, _MADE_OF), list(module.parameters())
+    return len(origin) == len(weights) and all(
+        weight is made_of
+        and weight._version == version
+        and not (weight.requires_grad and torch.is_grad_enabled())
+        for weight, (made_of, version) in zip(weights, origin, strict=True)
+    )
+
+
+def _forward_of_patches(
     module: Any,
     window_size: tuple[int, int],
     interpolate_pos_encoding: bool = False,
     dim_size: int | None = None,
 ) -> torch.Tensor:
     trained = tuple(window_size) == tuple(module.window_size)
-    forward = frozen.forward if trained else type(module).forward
-    bias: torch.Tensor = forward(module, window_size, interpolate_pos_encoding, dim_size)
-    return bias
+    forward = _forward if trained else type(module).forward
+    return forward(module, window_size, interpolate_pos_encoding, dim_size)
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites)
+FAMILY: Final = Family(_sites)
