@@ -126,14 +126,14 @@ absl::Status Server::Start() {
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
-    access_task_.emplace(
-        &timer_, kAccessPeriod, [this] { access_->Refresh(); }, Timer::Body::kLong);
+    access_task_.emplace(&disk_timer_, kAccessPeriod, [this] { access_->Refresh(); });
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
     tables_task_.emplace(
-        &timer_, watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
-        [this] { table_mounts_.Refresh(); }, Timer::Body::kLong);
+        &disk_timer_,
+        watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
+        [this] { table_mounts_.Refresh(); });
   }
   return absl::OkStatus();
 }

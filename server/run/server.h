@@ -56,8 +56,8 @@ class Server {
   // which leave the previous values in use. Is called after Start.
   void Reload();
 
-  // Its tasks end before this does.
-  Timer& timer() { return timer_; }
+  // Runs tasks that may wait. They end before this does.
+  Timer& disk_timer() { return disk_timer_; }
 
   // Returns the version and the configuration in one line.
   std::string Summary() const;
@@ -80,7 +80,9 @@ class Server {
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
+  // The bodies of its tasks never wait.
   Timer timer_;
+  Timer disk_timer_;
   // From Drain on; outlives all that could still compute.
   std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
