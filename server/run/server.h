@@ -19,7 +19,6 @@
 #include "server/access/access.h"
 #include "server/observe/health_service.h"
 #include "server/observe/metrics.h"
-#include "server/run/backend.h"
 #include "server/run/config.h"
 #include "server/run/metrics_port.h"
 #include "server/run/table_mounts.h"
@@ -68,6 +67,8 @@ class Server {
   std::string probe_address() const;
 
  private:
+  class Backend;
+
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
   absl::StatusOr<std::shared_ptr<const void>> HoldTable(int64_t bytes);
