@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/observe/health_service.h"
 
-#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
