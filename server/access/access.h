@@ -22,7 +22,6 @@
 #include "core/base/errors.h"
 #include "core/base/mutex.h"
 #include "core/file/regular_file.h"
-#include "core/mount/registry.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/string_ref.h"
 #include "server/access/certificates.h"

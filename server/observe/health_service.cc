@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/observe/health_service.h"
 
-#include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
@@ -22,16 +20,15 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
  public:
   Watcher(HealthService* service, std::string name) : service_(*service), name_(std::move(name)) {}
 
-  void OnWriteDone(bool ok) override {
-    service_.mutex_.Lock();
-    writing_ = false;
-    if (!ok && !end_) end_ = grpc::Status::CANCELLED;
-    service_.UnlockAndProceed({this});
+  void OnWriteDone(bool /*ok*/) override {
+    MutexLock lock(service_.mutex_);
+    busy_ = false;
+    service_.ProceedLocked(*this);
   }
   void OnCancel() override {
-    service_.mutex_.Lock();
-    if (!end_) end_ = grpc::Status::CANCELLED;
-    service_.UnlockAndProceed({this});
+    MutexLock lock(service_.mutex_);
+    end_ = grpc::Status::CANCELLED;
+    service_.ProceedLocked(*this);
   }
   void OnDone() override {
     {
@@ -44,43 +41,26 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
  private:
   friend class HealthService;
 
-  enum class Step : uint8_t { kNone, kWrite, kFinish };
-
-  // Returns the step to start without the lock, since gRPC may call back, with `response_` or
-  // `end_`. gRPC keeps the watcher until the step is done.
-  Step NextLocked(Status status) {
-    if (writing_ || finishing_) return Step::kNone;
-    if (status != sent_) {
-      sent_ = status;
-      writing_ = true;
-      response_.set_status(status);
-      return Step::kWrite;
-    }
-    finishing_ = end_.has_value();
-    return finishing_ ? Step::kFinish : Step::kNone;
-  }
-
   HealthService& service_;
   const std::string name_;
   // Being written.
   HealthCheckResponse response_;
   Status sent_ = HealthCheckResponse::UNKNOWN;
-  bool writing_ = false;
-  bool finishing_ = false;
-  // Set once.
+  // True during a write, and once the call ends.
+  bool busy_ = false;
   std::optional<grpc::Status> end_;
 };
 
 void HealthService::SetServing(bool serving) {
-  mutex_.Lock();
+  MutexLock lock(mutex_);
   serving_ = serving;
-  UnlockAndProceed(watchers_);
+  for (Watcher* const watcher : watchers_) ProceedLocked(*watcher);
 }
 
 void HealthService::FinishWatchers() {
-  mutex_.Lock();
+  MutexLock lock(mutex_);
   finished_ = true;
-  UnlockAndProceed(watchers_);
+  for (Watcher* const watcher : watchers_) ProceedLocked(*watcher);
 }
 
 bool HealthService::ready() const {
@@ -101,21 +81,21 @@ std::optional<HealthService::Status> HealthService::StatusOfLocked(const std::st
   return healthy ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
-void HealthService::UnlockAndProceed(const std::set<Watcher*>& watchers) {
-  std::vector<std::pair<Watcher*, Watcher::Step>> steps;
-  for (Watcher* const watcher : watchers) {
-    if (finished_ && !watcher->end_) {
-      watcher->end_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
-    }
-    steps.emplace_back(
-        watcher,
-        watcher->NextLocked(
-            StatusOfLocked(watcher->name_).value_or(HealthCheckResponse::SERVICE_UNKNOWN)));
+void HealthService::ProceedLocked(Watcher& watcher) {
+  if (watcher.busy_) return;
+  const Status status =
+      StatusOfLocked(watcher.name_).value_or(HealthCheckResponse::SERVICE_UNKNOWN);
+  if (finished_ && !watcher.end_) {
+    watcher.end_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
   }
-  mutex_.Unlock();
-  for (const auto& [watcher, step] : steps) {
-    if (step == Watcher::Step::kWrite) watcher->StartWrite(&watcher->response_);
-    if (step == Watcher::Step::kFinish) watcher->Finish(*watcher->end_);
+  if (status != watcher.sent_) {
+    watcher.busy_ = true;
+    watcher.sent_ = status;
+    watcher.response_.set_status(status);
+    watcher.StartWrite(&watcher.response_);
+  } else if (watcher.end_) {
+    watcher.busy_ = true;
+    watcher.Finish(*watcher.end_);
   }
 }
 
@@ -144,7 +124,7 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
   auto* const watcher = new Watcher(this, request->service());
-  mutex_.Lock();
+  MutexLock lock(mutex_);
   // gRPC keeps the request as long as the call lives.
   if (request->service().size() > kMaxNameBytes) {
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
@@ -154,7 +134,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     watcher->sent_ = HealthCheckResponse::SERVICE_UNKNOWN;
   }
   watchers_.insert(watcher);
-  UnlockAndProceed({watcher});
+  ProceedLocked(*watcher);
   return watcher;
 }
 

@@ -40,8 +40,8 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   // Returns nothing for an unknown name.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts the next steps of the watchers.
-  void UnlockAndProceed(const std::set<Watcher*>& watchers) ABSL_UNLOCK_FUNCTION(mutex_);
+  // Starts the next step of a watcher. gRPC calls back later, on another thread.
+  void ProceedLocked(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Guards the watchers' state too.
   mutable Mutex mutex_;

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -18,7 +19,6 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/caller.h"
-#include "core/base/mutex.h"
 #include "server/observe/logging.h"
 #include "server/observe/tracing.h"
 #include "server/run/config.h"
@@ -64,20 +64,16 @@ class Signals {
   const CallerPtr& stop() const { return stop_; }
   // Waits for it.
   void Wait() const { received_.wait(); }
-  // Reloads `server` on SIGHUP while it lives. Before this call SIGHUP has no effect.
-  void ReloadOnHangup(const std::shared_ptr<Server>& server) {
-    MutexLock lock(mutex_);
-    server_ = server;
-  }
+  // Reloads `server`, which lives until the process ends, on SIGHUP. Before this call SIGHUP has no
+  // effect.
+  void ReloadOnHangup(Server* server) { server_ = server; }
 
  private:
   [[noreturn]] void HandleSignals(int fd);
-  void HangUp();
 
   const CallerPtr stop_ = std::make_shared<Caller>();
   std::latch received_{1};
-  Mutex mutex_;
-  std::weak_ptr<Server> server_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<Server*> server_ = nullptr;
 };
 
 Signals::Signals() {
@@ -103,7 +99,7 @@ void Signals::HandleSignals(int fd) {
     unsigned char number = 0;
     if (read(fd, &number, 1) != 1) continue;
     if (number == SIGHUP) {
-      HangUp();
+      if (Server* const server = server_) server->Reload();
     } else if (stop_->cancelled()) {
       std::_Exit(128 + number);
     } else {
@@ -111,13 +107,6 @@ void Signals::HandleSignals(int fd) {
       received_.count_down();
     }
   }
-}
-
-void Signals::HangUp() {
-  mutex_.Lock();
-  const std::shared_ptr<Server> server = server_.lock();
-  mutex_.Unlock();
-  if (server != nullptr) server->Reload();
 }
 
 // Bounds the freed memory that glibc keeps, by default in eight arenas for each processor and in
@@ -152,7 +141,7 @@ int Serve(const ServerConfig& config) {
   for (const std::string& warning : config.warnings) LogWarning(warning);
   absl::StatusOr<std::unique_ptr<Server>> created = Server::Create(config);
   if (!created.ok()) return Failed(created.status(), 2);
-  const std::shared_ptr<Server> server = *std::move(created);
+  const std::unique_ptr<Server> server = *std::move(created);
   LogInfo(server->Summary());
   if (config.check_config) {
     std::fputs(config.effective.c_str(), stdout);
@@ -161,8 +150,8 @@ int Serve(const ServerConfig& config) {
   StartTracing();
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  const Timer::Task heap_task(&server->timer(), kHeapPeriod, TrimHeap, Timer::Body::kLong);
-  signals.ReloadOnHangup(server);
+  const Timer::Task heap_task(&server->disk_timer(), kHeapPeriod, TrimHeap);
+  signals.ReloadOnHangup(server.get());
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());
   if (!config.probe_listen.empty()) {
@@ -170,7 +159,7 @@ int Serve(const ServerConfig& config) {
   }
   std::fflush(stdout);
   status = server->BecomeReady(signals.stop());
-  if (!status.ok() && !signals.stop()->cancelled()) return Failed(status);
+  if (!status.ok() && !signals.stop()->cancelled()) std::_Exit(Failed(status));
   signals.Wait();
   server->Drain();
   FlushSpans(kLastSpans);

@@ -13,6 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/engine/plan.h"
+#include "core/kernel/cuda/accelerator.h"
+#include "core/kernel/kernel_set.h"
 #include "core/mount/registry.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
@@ -46,6 +48,73 @@ std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
 }
 
 }  // namespace
+
+// Computes with the CPU's kernels and, if one exists and is enabled, a CUDA device.
+class Server::Backend final : public AcceleratorObserver {
+ public:
+  // Returns INVALID_ARGUMENT, naming the flag, for kernels that this CPU does not have. A device
+  // that is missing is only logged. `metrics` outlives the result.
+  static absl::StatusOr<std::unique_ptr<Backend>> Create(const ServerConfig& config,
+                                                         Metrics* metrics) {
+    const KernelSet* const kernels = FindKernelSet(config.cpu_isa);
+    if (kernels == nullptr) {
+      return Invalid(
+          "--cpu-isa: got '", config.cpu_isa, "', want one of those this CPU has: ",
+          absl::StrJoin(SupportedKernelSets(), ", ",
+                        [](std::string* out, const KernelSet* set) { out->append(set->name); }));
+    }
+    auto backend = std::make_unique<Backend>(*kernels, metrics);
+    backend->OpenDevice(config);
+    return backend;
+  }
+
+  Backend(const KernelSet& kernels, Metrics* metrics) : kernels_(kernels), metrics_(*metrics) {}
+
+  const KernelSet& kernels() const { return kernels_; }
+  // Backends at hand, the one in use first.
+  std::vector<std::string> names() const {
+    if (accelerator_ == nullptr) return {"cpu"};
+    if (uses_device_) return {"cuda", "cpu"};
+    return {"cpu", "cuda"};
+  }
+  bool uses_device() const { return uses_device_; }
+
+  void OnMade(int64_t bytes) override { metrics_.MadeByCuda(bytes); }
+  void OnFallback(const absl::Status& why, bool for_good) override {
+    metrics_.CudaFellBack();
+    if (for_good) uses_device_ = false;
+    LogWarning(absl::StrCat(why.message(), for_good ? "; from now on only the CPU computes"
+                                                    : "; the CPU computes what does not fit"));
+  }
+
+ private:
+  void OpenDevice(const ServerConfig& config) {
+    const bool is_auto = config.backend == "auto";
+    // Results leave over a network. Whether a device is worth its transfers has to be measured
+    // (docs/cuda.md): without --cuda-min-bytes it is left alone.
+    if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) {
+      return;
+    }
+    absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
+    if (!device.ok()) {
+      LogWarning(absl::StrCat("--backend ", config.backend,
+                              ": only the CPU computes: ", device.status().message()));
+      return;
+    }
+    LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));
+    accelerator_ = std::make_unique<Accelerator>(
+        *std::move(device),
+        AcceleratorOptions{.min_bytes = config.cuda_min_bytes, .replace_slices = !is_auto}, this);
+    kernels_.accelerator = accelerator_.get();
+    uses_device_ = true;
+  }
+
+  // Chosen kernels, with the device.
+  KernelSet kernels_;
+  Metrics& metrics_;
+  std::unique_ptr<Accelerator> accelerator_;
+  std::atomic<bool> uses_device_{false};
+};
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& config) {
   auto metrics = std::make_unique<Metrics>();
@@ -126,14 +195,14 @@ absl::Status Server::Start() {
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
-    access_task_.emplace(
-        &timer_, kAccessPeriod, [this] { access_->Refresh(); }, Timer::Body::kLong);
+    access_task_.emplace(&disk_timer_, kAccessPeriod, [this] { access_->Refresh(); });
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
     tables_task_.emplace(
-        &timer_, watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
-        [this] { table_mounts_.Refresh(); }, Timer::Body::kLong);
+        &disk_timer_,
+        watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
+        [this] { table_mounts_.Refresh(); });
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,6 @@
 #include "server/access/access.h"
 #include "server/observe/health_service.h"
 #include "server/observe/metrics.h"
-#include "server/run/backend.h"
 #include "server/run/config.h"
 #include "server/run/metrics_port.h"
 #include "server/run/table_mounts.h"
@@ -56,8 +55,8 @@ class Server {
   // which leave the previous values in use. Call Start before.
   void Reload();
 
-  // Its tasks end before this does.
-  Timer& timer() { return timer_; }
+  // Runs tasks that may wait. They end before this does.
+  Timer& disk_timer() { return disk_timer_; }
 
   // Returns the version and the configuration in one line.
   std::string Summary() const;
@@ -68,6 +67,8 @@ class Server {
   std::string probe_address() const;
 
  private:
+  class Backend;
+
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
   absl::StatusOr<std::shared_ptr<const void>> HoldTable(int64_t bytes);
@@ -80,8 +81,10 @@ class Server {
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
+  // The bodies of its tasks never wait.
   Timer timer_;
-  // Set by Drain; outlives all running computations.
+  Timer disk_timer_;
+  // From Drain on; outlives all that could still compute.
   std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;

@@ -39,26 +39,21 @@ absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
   return files;
 }
 
-// NAME=VALUE.
-struct Assignment {
-  std::string name;
-  std::string value;
-};
+// Returns the value in NAME=VALUE.
+std::string FlagValue(const std::string& flag) { return flag.substr(flag.find('=') + 1); }
 
-absl::StatusOr<Assignment> SplitAssignment(const std::string& text, absl::string_view wanted) {
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    return Invalid("got '", text, "', want ", wanted);
+// Returns the name in NAME=VALUE.
+absl::StatusOr<std::string> FlagName(const std::string& flag, absl::string_view wanted) {
+  const size_t equals = flag.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == flag.size()) {
+    return Invalid("got '", flag, "', want ", wanted);
   }
-  return Assignment{text.substr(0, equals), text.substr(equals + 1)};
+  return flag.substr(0, equals);
 }
 
-constexpr char kTableSyntax[] = "NAME=FILE.safetensors:TENSOR";
-constexpr char kCheckpointSyntax[] = "NAME=FOLDER";
-
-absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag, SplitAssignment(text, kTableSyntax));
-  const SafetensorsPlace source = SplitSafetensorsPlace(flag.value);
+absl::Status AddTable(const std::string& flag, TableSetBuilder& builder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string name, FlagName(flag, "NAME=FILE.safetensors:TENSOR"));
+  const SafetensorsPlace source = SplitSafetensorsPlace(FlagValue(flag));
   ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(source.path));
   const SafetensorsEntry* entry = file.FindOrOnly(source.tensor);
   if (entry == nullptr) {
@@ -70,12 +65,12 @@ absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
                       [](std::string* out, const SafetensorsEntry& e) { out->append(e.name); }),
         names.size() < file.entries().size() ? ", ..." : "");
   }
-  return builder.Add(flag.name, file, *entry).status();
+  return builder.Add(name, file, *entry).status();
 }
 
-absl::Status AddCheckpointFlag(const std::string& text, TableSetBuilder& builder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag, SplitAssignment(text, kCheckpointSyntax));
-  return AddCheckpoint(flag.name, flag.value, builder);
+absl::Status AddCheckpointFlag(const std::string& flag, TableSetBuilder& builder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string name, FlagName(flag, "NAME=FOLDER"));
+  return AddCheckpoint(name, FlagValue(flag), builder);
 }
 
 // Returns a text that changes with the file or with the file of its name.
@@ -103,17 +98,9 @@ TableMounts::TableMounts(TableSources sources, int64_t max_bytes, TableRegistry*
       hold_(std::move(hold)),
       registry_(*registry) {}
 
-absl::Status TableMounts::Load() {
-  MutexLock lock(mutex_);
-  return LoadLocked();
-}
-
-void TableMounts::Invalidate() { stale_ = true; }
-
 void TableMounts::Refresh() {
-  MutexLock lock(mutex_);
   if (!stale_.exchange(false) && Stamp() == stamp_) return;
-  const absl::Status status = LoadLocked();
+  const absl::Status status = Load();
   const size_t mounted = registry_.Get()->tables().size();
   if (status.ok()) {
     last_error_.clear();
@@ -129,7 +116,7 @@ void TableMounts::Refresh() {
   }
 }
 
-absl::Status TableMounts::LoadLocked() {
+absl::Status TableMounts::Load() {
   // Computed before the files are read, so that the next Refresh sees changes made meanwhile.
   stamp_ = Stamp();
   absl::StatusOr<TableSetPtr> tables = Read();
@@ -170,19 +157,15 @@ absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
   return absl::OkStatus();
 }
 
-// Ignores invalid flags and missing folders, which Load reports.
+// Ignores missing folders, which Load reports.
 std::string TableMounts::Stamp() const {
   std::string stamp;
-  if (!sources_.folder.empty()) {
-    AppendStamps(sources_.folder, {kSafetensors}, stamp);
-  }
+  if (!sources_.folder.empty()) AppendStamps(sources_.folder, {kSafetensors}, stamp);
   for (const std::string& table : sources_.tables) {
-    const auto flag = SplitAssignment(table, kTableSyntax);
-    if (flag.ok()) stamp += StampOf(SplitSafetensorsPlace(flag->value).path);
+    stamp += StampOf(SplitSafetensorsPlace(FlagValue(table)).path);
   }
   for (const std::string& checkpoint : sources_.checkpoints) {
-    const auto flag = SplitAssignment(checkpoint, kCheckpointSyntax);
-    if (flag.ok()) AppendStamps(flag->value, {kSafetensors, kJson}, stamp);
+    AppendStamps(FlagValue(checkpoint), {kSafetensors, kJson}, stamp);
   }
   return stamp;
 }

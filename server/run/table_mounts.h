@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/mutex.h"
 #include "core/mount/registry.h"
 
 namespace attnbias {
@@ -23,7 +22,7 @@ struct TableSources {
   bool empty() const { return folder.empty() && tables.empty() && checkpoints.empty(); }
 };
 
-// Safe for any number of threads.
+// Load and Refresh are called by one thread at a time.
 class TableMounts {
  public:
   // `registry` outlives this object. `max_bytes` and `hold` are TableSetBuilder's.
@@ -34,7 +33,7 @@ class TableMounts {
   absl::Status Load();
 
   // Makes the next Refresh load even unchanged files.
-  void Invalidate();
+  void Invalidate() { stale_ = true; }
   // Loads and logs the outcome, if a file has changed since the last Load.
   void Refresh();
 
@@ -44,7 +43,6 @@ class TableMounts {
  private:
   absl::StatusOr<TableSetPtr> Read() const;
   absl::Status AddFolder(TableSetBuilder& builder) const;
-  absl::Status LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Stamp() const;
 
   const TableSources sources_;
@@ -52,10 +50,9 @@ class TableMounts {
   const TableSetBuilder::Hold hold_;
   TableRegistry& registry_;
   std::atomic<bool> failed_{false};
-  Mutex mutex_;
   // State of the files at the last Load.
-  std::string stamp_ ABSL_GUARDED_BY(mutex_);
-  std::string last_error_ ABSL_GUARDED_BY(mutex_);
+  std::string stamp_;
+  std::string last_error_;
   std::atomic<bool> stale_{false};
 };
 

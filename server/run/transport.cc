@@ -130,6 +130,7 @@ constexpr size_t kTransportBytes = size_t{64} << 20;
 
 // Concurrent reflection streams, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
+constexpr size_t kMaxReflectionBytes = 512;
 
 // Removes reflection, which gRPC adds to every server of a program that links it.
 class ReflectionRemoval final : public grpc::ServerBuilderOption {
@@ -141,30 +142,16 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
   }
 };
 
-// Shortens the strings of a message, and drops its unknown fields.
-void Shorten(google::protobuf::Message& message) {
-  message.DiscardUnknownFields();
-  const google::protobuf::Reflection& fields = *message.GetReflection();
-  std::vector<const google::protobuf::FieldDescriptor*> set;
-  fields.ListFields(message, &set);
-  for (const google::protobuf::FieldDescriptor* field : set) {
-    if (field->cpp_type() == field->CPPTYPE_STRING) {
-      fields.SetString(&message, field, Shortened(fields.GetString(message, field)));
-    } else if (field->cpp_type() == field->CPPTYPE_MESSAGE) {
-      Shorten(*fields.MutableMessage(&message, field));
-    }
-  }
-}
-
-// Shortens each ServerReflectionRequest by reflection, since gRPC does not install the class. The
-// message has no repeated field.
+// Clears ServerReflectionRequests that are longer than names of symbols and files: answers repeat
+// them.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using grpc::experimental::InterceptionHookPoints;
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE) &&
         batch->GetRecvMessage() != nullptr) {
-      Shorten(*static_cast<google::protobuf::Message*>(batch->GetRecvMessage()));
+      auto& request = *static_cast<google::protobuf::Message*>(batch->GetRecvMessage());
+      if (request.ByteSizeLong() > kMaxReflectionBytes) request.Clear();
     }
     batch->Proceed();
   }

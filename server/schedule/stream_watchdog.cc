@@ -18,21 +18,15 @@ int64_t Now() {
 StreamWatchdog::Entry::Entry(StreamWatchdog* watchdog, grpc_call* call, const Caller* caller)
     : watchdog_(*watchdog), call_(call), caller_(*caller) {
   MutexLock lock(watchdog_.mutex_);
-  place_ = watchdog_.entries_.size();
-  watchdog_.entries_.push_back(this);
+  watchdog_.entries_.insert(this);
 }
 
 StreamWatchdog::Entry::~Entry() {
   MutexLock lock(watchdog_.mutex_);
-  Entry* const last = watchdog_.entries_.back();
-  watchdog_.entries_[place_] = last;
-  last->place_ = place_;
-  watchdog_.entries_.pop_back();
+  watchdog_.entries_.erase(this);
 }
 
 void StreamWatchdog::Entry::WriteStarted() { write_started_ = Now(); }
-
-void StreamWatchdog::Entry::WriteDone() { write_started_ = 0; }
 
 void StreamWatchdog::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
 

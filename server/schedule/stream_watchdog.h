@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "core/base/caller.h"
 #include "core/base/mutex.h"
@@ -34,7 +34,7 @@ class StreamWatchdog {
     ~Entry();
 
     void WriteStarted();
-    void WriteDone();
+    void WriteDone() { write_started_ = 0; }
 
     // States whether the call only waits for its client to send.
     void SetIdle(bool idle);
@@ -48,9 +48,7 @@ class StreamWatchdog {
     StreamWatchdog& watchdog_;
     grpc_call* const call_;
     const Caller& caller_;
-    // Under the watchdog's mutex: where this is in entries_, and why it was closed; OK if it was
-    // not.
-    size_t place_ = 0;
+    // Why the call was closed; OK if it was not. Under the watchdog's mutex.
     absl::Status why_closed_;
     // Nanoseconds of the steady clock; 0 when nothing is being written, or waited for.
     std::atomic<int64_t> write_started_{0};
@@ -81,8 +79,7 @@ class StreamWatchdog {
   const std::chrono::nanoseconds idle_timeout_;
   const ByteBudget& budget_;
   mutable Mutex mutex_;
-  // In any order: every call comes here and goes, without an allocation.
-  std::vector<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
   Timer::Task task_;
 };
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls functions at steady paces, all from one thread.
+// Calls functions at steady paces from one thread.
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
-#include <future>
 #include <set>
 #include <thread>
 
@@ -16,19 +14,11 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its tasks.
 class Timer {
  public:
-  enum class Body : uint8_t {
-    // Never waits: the timer's thread runs it.
-    kShort,
-    // May wait for a disk: it has its own thread while it runs.
-    kLong
-  };
-
   // Calls `body` every `period` as long as it lives, for the first time after one. A body that
-  // takes longer delays its own next call.
+  // takes longer delays its own next call. A body delays those of the timer's other tasks.
   class Task {
    public:
-    Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body,
-         Body kind = Body::kShort);
+    Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body);
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
     // Returns when `body` does not run and will not.
@@ -43,11 +33,8 @@ class Timer {
     Timer& timer_;
     const std::chrono::milliseconds period_;
     const std::function<void()> body_;
-    const Body kind_;
     // Under the timer's mutex.
     std::chrono::steady_clock::time_point due_;
-    bool running_ = false;
-    std::future<void> long_run_;
   };
 
   Timer() : thread_([this] { RunUntilStopped(); }) {}
@@ -57,16 +44,13 @@ class Timer {
 
  private:
   void RunUntilStopped();
-  // Null when every task is running, or there is none.
-  Task* NextLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BeginLocked(Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Run(Task& task);
 
   Mutex mutex_;
   // Tasks have changed, or the timer ends.
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<Task*> tasks_ ABSL_GUARDED_BY(mutex_);
+  const Task* running_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread thread_;
 };
 

@@ -8,10 +8,10 @@ namespace attnbias {
 
 PlannedRequestPtr PlanMemo::Find(const std::string& request, const TableSetPtr& tables) {
   MutexLock lock(mutex_);
-  const auto requests = by_tables_.find(tables);
-  if (requests == by_tables_.end()) return nullptr;
-  const auto found = requests->second.find(request);
-  return found == requests->second.end() ? nullptr : found->second;
+  const auto known = by_tables_.find(tables);
+  if (known == by_tables_.end()) return nullptr;
+  const auto found = known->second.requests.find(request);
+  return found == known->second.requests.end() ? nullptr : found->second;
 }
 
 void PlanMemo::Insert(std::string request, const TableSetPtr& tables, PlannedRequestPtr planned) {
@@ -20,30 +20,17 @@ void PlanMemo::Insert(std::string request, const TableSetPtr& tables, PlannedReq
   }
   const size_t bytes = request.size() + planned->header.size();
   MutexLock lock(mutex_);
-  if (!by_tables_.contains(tables)) ForgetGoneTablesLocked();
-  if (size_ >= kMaxRequests || bytes_ + bytes > kMaxBytes) {
-    by_tables_.clear();
-    size_ = bytes_ = 0;
+  std::erase_if(by_tables_, [](const auto& each) { return each.first.expired(); });
+  size_t all_requests = 1;
+  size_t all_bytes = bytes;
+  for (const auto& [set, known] : by_tables_) {
+    all_requests += known.requests.size();
+    all_bytes += known.bytes;
   }
-  // A concurrent caller has made the same plan.
-  if (by_tables_[tables].emplace(std::move(request), std::move(planned)).second) {
-    ++size_;
-    bytes_ += bytes;
-  }
-}
-
-void PlanMemo::ForgetGoneTablesLocked() {
-  for (auto each = by_tables_.begin(); each != by_tables_.end();) {
-    if (each->first.expired()) {
-      size_ -= each->second.size();
-      for (const auto& [request, planned] : each->second) {
-        bytes_ -= request.size() + planned->header.size();
-      }
-      each = by_tables_.erase(each);
-    } else {
-      ++each;
-    }
-  }
+  if (all_requests > kMaxRequests || all_bytes > kMaxBytes) by_tables_.clear();
+  Known& known = by_tables_[tables];
+  // A concurrent caller may have made the same plan.
+  if (known.requests.emplace(std::move(request), std::move(planned)).second) known.bytes += bytes;
 }
 
 }  // namespace attnbias

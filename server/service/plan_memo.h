@@ -54,16 +54,15 @@ class PlanMemo {
 
  private:
   using WeakTables = std::weak_ptr<const TableSet>;
-  using Requests = absl::flat_hash_map<std::string, PlannedRequestPtr>;
-
-  void ForgetGoneTablesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Known {
+    absl::flat_hash_map<std::string, PlannedRequestPtr> requests;
+    // Bytes of these requests and their headers.
+    size_t bytes = 0;
+  };
 
   Mutex mutex_;
   // Each caller sees one of a few sets: of all tables, or of those that a policy grants.
-  std::map<WeakTables, Requests, std::owner_less<>> by_tables_ ABSL_GUARDED_BY(mutex_);
-  // Number of entries in all sets.
-  size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<WeakTables, Known, std::owner_less<>> by_tables_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias

@@ -2,7 +2,6 @@
 // attnbias.v1.AttentionBiasService.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 

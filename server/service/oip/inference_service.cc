@@ -8,7 +8,6 @@
 
 #include "core/base/errors.h"
 #include "core/base/mutex.h"
-#include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "inference/inference.grpc.pb.h"

@@ -42,7 +42,7 @@ TEST(PlanMemo, LimitsBytes) {
   EXPECT_TRUE(watch.expired()) << "the memo keeps the tables";
   insert(0, std::make_shared<const TableSet>());
   EXPECT_NE(memo.Find(request, tables), nullptr);
-  for (size_t i = 1; i < kFit; ++i) insert(i, tables);
+  for (size_t i = 1; i <= kFit; ++i) insert(i, tables);
   EXPECT_EQ(memo.Find(request, tables), nullptr);
 }
 

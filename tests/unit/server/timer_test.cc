@@ -24,8 +24,7 @@ TEST(Timer, CallsEachTaskRepeatedly) {
   std::atomic<int> first = 0;
   std::atomic<int> second = 0;
   const Timer::Task one(&timer, milliseconds(1), [&] { ++first; });
-  const Timer::Task two(
-      &timer, milliseconds(2), [&] { ++second; }, Timer::Body::kLong);
+  const Timer::Task two(&timer, milliseconds(2), [&] { ++second; });
   Await(first, 5);
   Await(second, 5);
 }
@@ -42,27 +41,21 @@ TEST(Timer, CallsTaskEarlyOnlyWhenRequested) {
   Await(count, 2);
 }
 
-TEST(Timer, LongBodyDoesNotDelayOtherTasks) {
+TEST(Timer, TaskRequestedWhileItRunsIsCalledOnceMore) {
   Timer timer;
   std::latch end(1);
-  std::atomic<int> long_runs = 0;
-  std::atomic<int> short_runs = 0;
-  Timer::Task waiting(
-      &timer, milliseconds(1),
-      [&] {
-        ++long_runs;
-        end.wait();
-      },
-      Timer::Body::kLong);
-  Await(long_runs, 1);
-  const Timer::Task task(&timer, milliseconds(1), [&] { ++short_runs; });
-  Await(short_runs, 5);
-  // It is not called a second time while it runs, but once more afterwards.
-  waiting.RunSoon();
+  std::atomic<int> count = 0;
+  Timer::Task task(&timer, hours(1), [&] {
+    ++count;
+    end.wait();
+  });
+  task.RunSoon();
+  Await(count, 1);
+  task.RunSoon();
   std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_EQ(long_runs, 1);
+  EXPECT_EQ(count, 1);
   end.count_down();
-  Await(long_runs, 2);
+  Await(count, 2);
 }
 
 TEST(Timer, OverrunningBodyStillPauses) {
@@ -72,15 +65,12 @@ TEST(Timer, OverrunningBodyStillPauses) {
   Clock::time_point ended = Clock::time_point::min();
   Clock::duration shortest = hours(1);
   {
-    const Timer::Task task(
-        &timer, milliseconds(20),
-        [&] {
-          if (count > 0) shortest = std::min(shortest, Clock::now() - ended);
-          std::this_thread::sleep_for(milliseconds(40));
-          ended = Clock::now();
-          ++count;
-        },
-        Timer::Body::kLong);
+    const Timer::Task task(&timer, milliseconds(20), [&] {
+      if (count > 0) shortest = std::min(shortest, Clock::now() - ended);
+      std::this_thread::sleep_for(milliseconds(40));
+      ended = Clock::now();
+      ++count;
+    });
     Await(count, 3);
   }
   EXPECT_GE(shortest, milliseconds(20));
@@ -88,26 +78,21 @@ TEST(Timer, OverrunningBodyStillPauses) {
 
 TEST(Timer, NoBodyRunsAfterTaskIsDestroyed) {
   Timer timer;
-  for (const Timer::Body kind : {Timer::Body::kShort, Timer::Body::kLong}) {
-    for (int i = 0; i < 50; ++i) {
-      std::atomic<int> begun = 0;
-      std::atomic<int> ended = 0;
-      {
-        const Timer::Task task(
-            &timer, milliseconds(0),
-            [&] {
-              ++begun;
-              std::this_thread::yield();
-              ++ended;
-            },
-            kind);
-        Await(begun, 1);
-      }
-      const int count = begun;
-      EXPECT_EQ(count, ended);
-      std::this_thread::yield();
-      EXPECT_EQ(count, begun);
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<int> begun = 0;
+    std::atomic<int> ended = 0;
+    {
+      const Timer::Task task(&timer, milliseconds(0), [&] {
+        ++begun;
+        std::this_thread::yield();
+        ++ended;
+      });
+      Await(begun, 1);
     }
+    const int count = begun;
+    EXPECT_EQ(count, ended);
+    std::this_thread::yield();
+    EXPECT_EQ(count, begun);
   }
 }
 
