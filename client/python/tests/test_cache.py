@@ -354,21 +354,19 @@ def serve_halves(server: FakeServer) -> None:
 
 
 @pytest.mark.usefixtures("halves")
-def test_cached_pieces_need_only_a_description(
-    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
+@pytest.mark.parametrize("offline", [False, True])
+def test_cached_pieces_need_no_server(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect, offline: bool
 ) -> None:
     serve_halves(server)
     np.testing.assert_array_equal(get(cached), VALUES)
     assert len(attnbias.Cache(folder).entries()) == 2
-    streams = len(server.requests)
-    server.describe = server.describe[:1]
-    np.testing.assert_array_equal(get(cached), VALUES)
-    assert (server.describe_calls, len(server.requests)) == (4, streams)
-    with (
-        connect("127.0.0.1:1", cache=folder, offline=True) as client,
-        pytest.raises(attnbias.NotFoundError, match="offline=True"),
-    ):
-        get(client)
+    with connect("127.0.0.1:1", cache=folder, offline=offline) as client:
+        np.testing.assert_array_equal(get(client, timeout=5), VALUES)
+        tensor(folder, f"{2:064x}").unlink()
+        if offline:
+            with pytest.raises(attnbias.NotFoundError, match=r"\[500, 1000\) of its positions"):
+                get(client)
 
 
 @pytest.mark.usefixtures("halves")
