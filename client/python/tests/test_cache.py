@@ -395,16 +395,18 @@ def test_pieces_accept_infinite_timeout(server: FakeServer, connect: Connect) ->
         np.testing.assert_array_equal(get(client, timeout=math.inf), VALUES)
 
 
-def test_cached_tensor_is_described_without_a_call(
-    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
+def test_descriptions_are_cached(
+    cached: attnbias.Client, folder: Path, connect: Connect, server: FakeServer
 ) -> None:
-    serve(server, table(VALUES))
     info = cached.describe(ENCODING, **POSITIONS)
     with connect("127.0.0.1:1", cache=folder, offline=True) as client:
-        with pytest.raises(attnbias.NotFoundError, match="offline=True"):
-            client.describe(ENCODING, **POSITIONS)
-        get(cached)
         assert client.describe(ENCODING, **POSITIONS) == info
+    (path,) = (folder / "descriptions").iterdir()
+    os.truncate(path, 7)
+    assert cached.describe(ENCODING, **POSITIONS) == info
+    assert server.describe_calls == 2
+    attnbias.Cache(folder).clear()
+    assert not path.exists()
 
 
 # Options
@@ -632,6 +634,18 @@ def test_index_entry_of_another_tensor_is_refreshed(
     else:
         assert cached.describe(ENCODING, **POSITIONS).parts[0].shape == VALUES.shape
     assert tensor(folder, OTHER).exists()
+
+
+def test_description_of_another_tensor_is_refreshed(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    info = cached.describe(ENCODING, **POSITIONS)
+    (path,) = (folder / "descriptions").iterdir()
+    answer = service_pb2.DescribeTensorResponse.FromString(path.read_bytes())
+    answer.request_crc32c ^= 1
+    path.write_bytes(answer.SerializeToString())
+    assert cached.describe(ENCODING, **POSITIONS) == info
+    assert server.describe_calls == 2
 
 
 # Room
@@ -873,11 +887,12 @@ def test_lock_ends_with_owner_while_child_lives(folder: Path) -> None:
 KEY = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
 PLACES = {
     "request": f"requests/{KEY}",
+    "description": f"descriptions/{KEY}",
     "tensor": f"tensors/{FINGERPRINT}.safetensors",
     "lock": f"drafts/{KEY}",
     "draft": f"drafts/{KEY}.safetensors",
 }
-SHADOWED = {"lock": ["tensor"], "draft": ["tensor"]}
+SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
 """What is in the way of looking at a place."""
 HUGE = 64 << 30
 USE_AND_KEEP_HOUSE = """
@@ -966,7 +981,7 @@ def test_device_file_is_not_read(server: FakeServer, folder: Path) -> None:
         assert float(process.communicate(timeout=30)[0].split()[1]) == float(VALUES.sum())
 
 
-@pytest.mark.parametrize("kind", ["tensors", "requests", "drafts"])
+@pytest.mark.parametrize("kind", ["tensors", "requests", "descriptions", "drafts"])
 @pytest.mark.parametrize("how", ["link", "file", "open to all"])
 def test_planted_subfolders_are_not_followed(
     *,
@@ -994,9 +1009,10 @@ def test_planted_subfolders_are_not_followed(
         for _ in range(2):
             np.testing.assert_array_equal(get(client), VALUES)
     assert list(elsewhere.iterdir()) == []
-    assert len(caplog.records) == 1
-    assert str(folder / kind) in caplog.text
-    if how == "open to all":
+    assert len(caplog.records) == (kind != "descriptions")
+    if kind != "descriptions":
+        assert str(folder / kind) in caplog.text
+    if how == "open to all" and kind != "descriptions":
         assert f"want 0700: chmod 700 {folder / kind}" in caplog.text
 
 

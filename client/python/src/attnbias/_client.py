@@ -296,7 +296,8 @@ class BaseClient:
         with request.encoding._renaming_errors():
             if self._cache is not None:
                 return await CachedFetch(request, options, deadline, self._cache).describe()
-            return await ask_for_description(request.to_spec(), options, deadline)
+            info, _ = await ask_for_description(request.to_spec(), options, deadline)
+            return info
 
     async def _info(self, *, timeout: float | None = None) -> ServerInfo:
         """Returns the server's version, encodings, dtypes and limits."""

@@ -34,11 +34,12 @@ from attnbias._errors import Error, escaped
 from attnbias._spec.enums import enum_name
 from attnbias._spec.info import Payload, TensorInfo, to_tensor_info
 from attnbias._transport import forks
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias._transport.download import read_description
+from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
 Accept: TypeAlias = Callable[[TensorInfo], None]
 
-_TENSORS, _REQUESTS, _DRAFTS = "tensors", "requests", "drafts"
+_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
 _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _TENSOR: Final = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
@@ -137,12 +138,12 @@ class Cache:
         Raises:
             OSError: the folder cannot be written, or other users can write it.
         """
-        for kind in (_TENSORS, _REQUESTS):
+        for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS):
             for folder, name in self._files(kind):
                 _remove_file(folder, name)
         self._sweep(older_than=-math.inf)
         with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
-            for kind in (_TENSORS, _REQUESTS, _DRAFTS):
+            for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
                 with contextlib.suppress(OSError):  # in use, or it has files of other programs
                     root.remove_folder(kind)
 
@@ -190,6 +191,22 @@ class Cache:
                 return np.memmap(file, np.uint8, mode="c", offset=stamp.size - info.nbytes)
         except (OSError, ValueError, _DamagedError):
             return None
+
+    def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
+        """Returns what a request's payload is; None if a server has to be asked."""
+        payload = self.find(key)
+        if payload is not None:
+            return payload.info
+        try:
+            with self._inside(_DESCRIPTIONS) as descriptions:
+                return read_description(descriptions.read(key, _MOST_HEAD_BYTES), spec)
+        except (Error, OSError):
+            return None
+
+    def store_description(self, key: str, answer: bytes) -> None:
+        """Stores a server's description of a request's payload, as it was received."""
+        with contextlib.suppress(OSError):  # of a folder that is only read
+            self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
         """Returns the lock on fetching a request's answer; None while another process holds it.
@@ -271,14 +288,18 @@ class Cache:
                 with self._inside(_REQUESTS) as requests, requests.open(key) as file:
                     os.utime(file.fileno())
                 return
-            with (
-                self._inside(_REQUESTS, create=True) as requests,
-                self._inside(_DRAFTS, create=True) as drafts,
-            ):
-                draft = f"{key}.{secrets.token_hex(8)}"
-                with drafts.create(draft) as file:
-                    file.write(now.line(key))
-                drafts.move(draft, requests, key)
+            self._replace(_REQUESTS, key, now.line(key))
+
+    def _replace(self, kind: str, key: str, data: bytes) -> None:
+        """Replaces a file of ``requests`` or ``descriptions`` atomically."""
+        with (
+            self._inside(kind, create=True) as folder,
+            self._inside(_DRAFTS, create=True) as drafts,
+        ):
+            draft = f"{key}.{secrets.token_hex(8)}"
+            with drafts.create(draft) as file:
+                file.write(data)
+            drafts.move(draft, folder, key)
 
     def _last_uses(self) -> dict[str, int]:
         """Returns the time of each tensor's last request, by fingerprint."""

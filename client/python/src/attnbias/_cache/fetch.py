@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from attnbias._cache.cache import Accept, Cache, Draft
+from attnbias._cache.cache import Cache, Draft
 from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
 from attnbias._spec.info import Payload, TensorInfo, borrow, require_within
@@ -42,14 +42,21 @@ class CachedFetch:
         self._may_differ = not self.offline and names_a_table(self._spec)
 
     async def describe(self) -> TensorInfo:
-        """Returns the description of the cached payload, else the server's."""
-        if (found := await self._find(lambda _: None)) is not None:
-            return found.info
-        return await ask_for_description(self._spec, self.options, self.deadline)
+        """Returns the cached description, else the server's, which is then cached."""
+        if not self._may_differ:
+            find = partial(self.cache.find_description, self._key, self._spec)
+            if (found := await self.options.calls.do(find)) is not None:
+                return found
+        if self.offline:
+            raise self._missing()
+        info, answer = await ask_for_description(self._spec, self.options, self.deadline)
+        store = partial(self.cache.store_description, self._key, answer)
+        await self.options.calls.do(store)
+        return info
 
     async def get(self) -> Payload:
         """Returns the payload, in ``out`` or read-only."""
-        payload = await self._find(self._accept) or await self._fetch()
+        payload = await self._find() or await self._fetch()
         if self.options.out is None:
             payload.memory.flags.writeable = False
             return payload
@@ -58,11 +65,11 @@ class CachedFetch:
             await self.options.calls.do(partial(np.copyto, target, payload.memory))
         return payload
 
-    async def _find(self, accept: Accept) -> Payload | None:
+    async def _find(self) -> Payload | None:
         """Returns the cached payload without a call; None if the cache has none."""
         if self._may_differ:
             return None
-        find = partial(self.cache.find, self._key, accept=accept)
+        find = partial(self.cache.find, self._key, accept=self._accept)
         found = await self.options.calls.do(find)
         if found is None and self.offline:
             raise self._missing()
@@ -81,9 +88,9 @@ class CachedFetch:
         """Fetches and stores the payload, or waits for the process that does."""
         with contextlib.ExitStack() as held:
             draft = await self._lock(held)
-            if (found := await self._find(self._accept)) is not None:
+            if (found := await self._find()) is not None:
                 return found
-            described = await ask_for_description(self._spec, self.options, self.deadline)
+            described, _ = await ask_for_description(self._spec, self.options, self.deadline)
             find = partial(self.cache.find, self._key, described.fingerprint, self._accept)
             if (found := await self.options.calls.do(find)) is not None:
                 return found

@@ -198,10 +198,19 @@ class Download:
         return allocate(info)
 
 
+def _request_for(spec: encodings_pb2.TensorSpec) -> bytes:
+    return service_pb2.DescribeTensorRequest(spec=spec).SerializeToString()
+
+
 async def ask_for_description(
     spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
-) -> TensorInfo:
-    """Returns the server's description; refuses a damaged one, or one of another request."""
-    request = service_pb2.DescribeTensorRequest(spec=spec).SerializeToString()
+) -> tuple[TensorInfo, bytes]:
+    """Returns the server's description, parsed and as received."""
+    request = _request_for(spec)
     answer: bytes = await ask(DESCRIBE_TENSOR, request, options, deadline)
-    return to_tensor_info(read_header(answer, service_pb2.TensorHeader, request))
+    return read_description(answer, spec), answer
+
+
+def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
+    """Parses a description; refuses a damaged one, or one of another request."""
+    return to_tensor_info(read_header(answer, service_pb2.TensorHeader, _request_for(spec)))
