@@ -309,7 +309,9 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
 // Adds an encoding, its fields, and flags for the fields of extents, of the
 // output and of its mask. Windows of a grid are the flags of queries and keys.
 void AddTensorArguments(CLI::App* command, TensorOptions* tensor, bool is_whole) {
-  command->add_option("encoding", tensor->encoding, "An encoding, as `attnbias list` names it")
+  command
+      ->add_option("encoding", tensor->encoding,
+                   "Name of an encoding, as listed by `attnbias list`")
       ->required();
   command
       ->add_option("field", tensor->fields,
@@ -411,7 +413,7 @@ void AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* get = add("get", "Fetches a tensor into a file or prints its corners", &Commands::Get);
   AddTensorArguments(get, &settings->tensor, /*is_whole=*/true);
   get->add_option("--out", settings->out,
-                  "FILE.npy, FILE.safetensors, or - for the bare bytes on the "
+                  "FILE.npy, FILE.safetensors, or - for the raw bytes on "
                   "standard output")
       ->check([](const std::string& name) {
         const bool fits = name == kStandardOutput || absl::EndsWith(name, ".npy") ||
@@ -424,20 +426,21 @@ void AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* describe = add("describe", "Describes what get would fetch", &Commands::Describe);
   AddTensorArguments(describe, &settings->tensor, /*is_whole=*/true);
   CLI::App* show =
-      add("show", "Draws a tensor as a heat map, here or into a file", &Commands::Show);
+      add("show", "Draws a tensor as a heat map, in the terminal or into a file", &Commands::Show);
   AddTensorArguments(show, &settings->tensor, /*is_whole=*/false);
   show->add_option("--head", settings->head, "Head to draw; 0 if not given")
       ->check(CLI::NonNegativeNumber);
   show->add_option("--part", settings->part, "Part to draw; the first if not given");
-  show->add_option("--png", settings->png, "FILE.png instead of the terminal")
+  show->add_option("--png", settings->png, "FILE.png to write instead of the terminal")
       ->check([](const std::string& name) {
         return absl::EndsWith(name, ".png")
                    ? ""
                    : absl::StrCat("got ", name, ", want a name ending in .png");
       });
   CLI::App* info =
-      add("info", "Prints version, encodings and limits of the server", &Commands::Info);
-  CLI::App* list = add("list", "Lists encodings and their fields; asks no server", &Commands::List);
+      add("info", "Prints the server's version, encodings and limits", &Commands::Info);
+  CLI::App* list =
+      add("list", "Lists encodings and their fields; needs no server", &Commands::List);
   list->add_option("encoding", settings->names, "Only these encodings");
   CLI::App* tables = add("tables", "Lists the server's learned tables", &Commands::Tables);
   for (CLI::App* command : {health, info, list, tables, describe, get}) {
@@ -466,7 +469,7 @@ void AddCommands(CLI::App* app, Settings* settings) {
 
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   Settings settings;
-  CLI::App app("Position tensors of Transformer models, from a server.", "attnbias");
+  CLI::App app("Fetches position tensors of Transformer models from a server.", "attnbias");
   AddCommands(&app, &settings);
   try {
     // CLI11 reads its arguments from the back.

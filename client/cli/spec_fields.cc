@@ -330,7 +330,7 @@ absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
   const auto* rival = message.GetReflection()->GetOneofFieldDescriptor(message, choice);
   if (rival == nullptr || rival == &field) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(name, ": got it together with ", rival->name(), ", want one of the two"));
+      absl::StrCat(name, ": given together with ", rival->name(), ", want one of the two"));
 }
 
 // Returns the message in the first field of a path. Adds the message that
@@ -347,8 +347,8 @@ absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
   int number = 0;
   if (!absl::SimpleAtoi(path.index, &number) || number < 0 || number > size) {
     return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", path.index, ": want ",
-                                                   field.name(), " in order from 0 on, ", size,
-                                                   " being next"));
+                                                   field.name(), " numbered from 0 without gaps, ",
+                                                   size, " being next"));
   }
   return number == size ? reflection->AddMessage(message, &field)
                         : reflection->MutableRepeatedMessage(message, &field, number);

@@ -88,7 +88,7 @@ absl::StatusOr<std::string> ReadHeader(const RegularFile& file, int64_t* end) {
   const int64_t begin = version == 1 ? 10 : 12;
   *end = begin + size;
   if (size > kMaxHeaderBytes || *end > file.size()) {
-    return NotNpy(absl::StrCat("its header claims ", size, " bytes"));
+    return NotNpy(absl::StrCat("its header declares ", size, " bytes"));
   }
   return file.Read(begin, *end);
 }
@@ -118,7 +118,8 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
         absl::StrCat("dtype: got ", descr.dump(), ", want \"<f8\", \"<f4\" or \"<f2\""));
   }
   if (order == true) {
-    return absl::InvalidArgumentError("order: got Fortran's, want C's (numpy.ascontiguousarray)");
+    return absl::InvalidArgumentError(
+        "order: got Fortran order, want C order (numpy.ascontiguousarray)");
   }
   if (order != false) return NotNpy("no fortran_order");
   if (!shape.is_array()) return NotNpy("no shape");

@@ -59,7 +59,7 @@ class Server::Backend final : public AcceleratorObserver {
     const KernelSet* const kernels = FindKernelSet(config.cpu_isa);
     if (kernels == nullptr) {
       return Invalid(
-          "--cpu-isa: got '", config.cpu_isa, "', want one of those this CPU has: ",
+          "--cpu-isa: got '", config.cpu_isa, "', want one that this CPU supports: ",
           absl::StrJoin(SupportedKernelSets(), ", ",
                         [](std::string* out, const KernelSet* set) { out->append(set->name); }));
     }
@@ -83,8 +83,8 @@ class Server::Backend final : public AcceleratorObserver {
   void OnFallback(const absl::Status& why, bool for_good) override {
     metrics_.CudaFellBack();
     if (for_good) uses_device_ = false;
-    LogWarning(absl::StrCat(why.message(), for_good ? "; from now on only the CPU computes"
-                                                    : "; the CPU computes what does not fit"));
+    LogWarning(absl::StrCat(why.message(), for_good ? "; computing on the CPU from now on"
+                                                    : "; computing on the CPU what does not fit"));
   }
 
  private:
@@ -98,7 +98,7 @@ class Server::Backend final : public AcceleratorObserver {
     absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
     if (!device.ok()) {
       LogWarning(absl::StrCat("--backend ", config.backend,
-                              ": only the CPU computes: ", device.status().message()));
+                              ": computing on the CPU only: ", device.status().message()));
       return;
     }
     LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));

@@ -167,15 +167,14 @@ absl::StatusOr<std::unique_ptr<BearerToken>> BearerToken::From(const ClientOptio
   std::string token = options.token.value_or("");
   std::string name = path.empty() ? "token" : "token_file";
   if (!path.empty() && !token.empty()) {
-    return absl::InvalidArgumentError(
-        "token: got one together with token_file, want one of the two");
+    return absl::InvalidArgumentError("token: given together with token_file, want one of the two");
   }
   if (absl::c_any_of(options.metadata, [](const auto& pair) {
         return absl::EqualsIgnoreCase(pair.first, "authorization");
       })) {
     if (path.empty() && token.empty()) return nullptr;
     return absl::InvalidArgumentError(absl::StrCat(
-        name, ": got one together with \"authorization\" in metadata, want one of the two"));
+        name, ": given together with \"authorization\" in metadata, want one of the two"));
   }
   if (!options.token.has_value() && !options.token_file.has_value()) {
     path = Variable(kTokenFileVariable);
@@ -205,7 +204,7 @@ absl::Status BearerToken::Read() {
   }
   if (text.empty() || !absl::c_all_of(text, absl::ascii_isgraph)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        name_, ": got ", got, " a token; want visible characters of ASCII, without spaces"));
+        name_, ": got ", got, " a token; want visible ASCII characters, without spaces"));
   }
   token_ = std::move(text);
   return absl::OkStatus();

@@ -162,7 +162,7 @@ func bearerOf(s *settings) (*bearer, error) {
 		return nil, nil
 	}
 	if !isToken(token) {
-		return nil, invalid("%s: got text that is not a token, want visible characters of ASCII, "+
+		return nil, invalid("%s: got text that is not a token, want visible ASCII characters, "+
 			"without spaces", b.name)
 	}
 	b.last.Store(&token)

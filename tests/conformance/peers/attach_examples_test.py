@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[3] / "client/python/examples"
+EXAMPLES = Path(__file__).parents[3] / "examples/attach"
 # Lines that each prints about its models and the bytes fetched.
 SAID = {
     "alibi.py": [

@@ -284,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "--alignment: got \"middle\", want one of start, end"},
         Mistake{"FillValue", "alibi --fill-value low", "--fill-value: got \"low\", want a number"},
         Mistake{"TwoFills", "alibi --fill-value 0 --fill-lowest true",
-                "--fill-value: got it together with fill_lowest, want one of the two"},
+                "--fill-value: given together with fill_lowest, want one of the two"},
         Mistake{"ExtentOfAnother", "alibi --positions 4",
                 "--positions: got a value, want none: the extent of alibi is "
                 "pair"},
