@@ -27,6 +27,13 @@ class Axis {
     return list_ == nullptr ? begin_ + index : list_->positions(static_cast<int>(index));
   }
 
+  // Returns the least and the largest position.
+  std::pair<int64_t, int64_t> Bounds() const {
+    if (list_ == nullptr) return {begin_, begin_ + size_ - 1};
+    const auto [least, most] = absl::c_minmax_element(list_->positions());
+    return {*least, *most};
+  }
+
   // Returns `count` positions, spread evenly.
   std::vector<int64_t> Sample(int64_t count) const {
     std::vector<int64_t> positions;
@@ -42,10 +49,10 @@ class Axis {
   const v1::PositionList* list_ = nullptr;
 };
 
-// Returns the characters of the longer of the first and the last position.
+// Returns the characters of the longest position.
 int WidthOf(const Axis& axis) {
-  return static_cast<int>(
-      std::max(absl::StrCat(axis.at(0)).size(), absl::StrCat(axis.at(axis.size() - 1)).size()));
+  const auto [least, most] = axis.Bounds();
+  return static_cast<int>(std::max(absl::StrCat(least).size(), absl::StrCat(most).size()));
 }
 
 struct Axes {

@@ -100,6 +100,7 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
                                                                {")", "]"},
                                                                {",)", "]"},
                                                                {", )", "]"},
+                                                               {",}", "}"},
                                                                {", }", "}"},
                                                                {"True", "true"},
                                                                {"False", "false"}}),

@@ -159,10 +159,10 @@ def test_slow_reader_making_progress_is_kept(start_server: Any) -> None:
 
 
 def test_exhausted_budget_is_retryable_and_keeps_readiness(start_server: Any) -> None:
-    server = start_server("--memory-budget=12MiB")
+    server = start_server("--memory-budget=9MiB")
     with server.connect() as stub:
         holder = hold_memory(server, stub)
-        large = sinusoid(12000, 64)  # 2.9 MiB and rotations
+        large = sinusoid(16000, 64)  # 3.9 MiB
         error = refused(lambda: stub.tensor(large))
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert Details(error).reason == "OVERLOADED"
@@ -174,7 +174,7 @@ def test_exhausted_budget_is_retryable_and_keeps_readiness(start_server: Any) ->
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
         holder.cancel()
         settled(server)
-        assert len(stub.tensor(large).data) == 12000 * 64 * 4
+        assert len(stub.tensor(large).data) == 16000 * 64 * 4
 
 
 def test_request_larger_than_budget_is_invalid_not_retryable(start_server: Any) -> None:

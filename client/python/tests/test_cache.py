@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import importlib
 import logging
 import math
 import os
@@ -719,6 +720,7 @@ def unprivileged() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
+    importlib.import_module("grpc._channel")  # which the user may not be able to read later
     os.seteuid(65534)
     try:
         yield

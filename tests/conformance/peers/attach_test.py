@@ -637,7 +637,7 @@ def test_flex_rejects_gradients_and_dropout(client: attnbias.Client) -> None:
     model = make("t5-encoder")
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
         prefix = 'attention: the model was attached with "flex", and got'
-        with pytest.raises(ValueError, match=f"^{prefix} gradients; FlexAttention has none"):
+        with pytest.raises(ValueError, match=f"^{prefix} gradients; FlexAttention computes none"):
             output(model)
         with torch.no_grad(), pytest.raises(ValueError, match=f"^{prefix} a dropout of 0.1; "):
             output(model.train())
