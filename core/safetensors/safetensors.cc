@@ -2,7 +2,7 @@
 #include "core/safetensors/safetensors.h"
 
 #include <algorithm>
-#include <limits>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "absl/container/flat_hash_set.h"
@@ -41,61 +41,106 @@ std::string Quoted(std::string_view name) {
                       shown.size() < name.size() ? "..." : "", "'");
 }
 
-// Parses the header. A tree would not show a name that occurs twice.
-absl::StatusOr<json> ParseHeader(std::string_view header) {
-  absl::Status status;
-  absl::flat_hash_set<std::string> tensors;
-  absl::flat_hash_set<std::string> fields;  // of one tensor
-  const auto keep = [&](int depth, json::parse_event_t event, json& value) {
-    using Event = json::parse_event_t;
-    if (event == Event::key) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (depth == 1) fields.clear();
-      if (!(depth == 1 ? tensors : fields).insert(name).second) {
-        status.Update(NotSafetensors("its header has ", Quoted(name), " twice"));
-      }
-    } else if (depth > 2 && (event == Event::object_start || event == Event::array_start)) {
-      status.Update(NotSafetensors("its header is nested too deep"));
-    }
-    return status.ok();
-  };
-  json parsed = json::parse(header, keep, /*allow_exceptions=*/false);
-  ATTNBIAS_RETURN_IF_ERROR(status);
-  if (!parsed.is_object() || header.front() != '{') {
-    return NotSafetensors("its header is not a JSON object");
-  }
-  return parsed;
-}
-
-bool IsLength(const json& value) {
-  return value.is_number_unsigned() &&
-         value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
-}
-
-bool IsListOfLengths(const json& value) {
-  return value.is_array() && std::all_of(value.begin(), value.end(), IsLength);
-}
-
-absl::StatusOr<std::vector<SafetensorsEntry>> EntriesIn(const json& header) {
+// Parses the header without building what the format does not allow: another depth, another kind
+// of value, a name twice.
+class HeaderReader final : public json::json_sax_t {
+ public:
+  absl::Status status = absl::OkStatus();
   std::vector<SafetensorsEntry> entries;
-  for (const auto& tensor : header.items()) {
-    if (tensor.key() == "__metadata__") continue;
-    const json& fields = tensor.value();
-    const auto of = [&fields](const char* field) { return fields.value(field, json()); };
-    if (!fields.is_object() || fields.size() != 3 || !of("dtype").is_string() ||
-        !IsListOfLengths(of("shape")) || !IsListOfLengths(of("data_offsets")) ||
-        of("data_offsets").size() != 2) {
-      return NotSafetensors(Quoted(tensor.key()),
-                            ": want a dtype, a shape and two data_offsets below 2^63");
-    }
-    entries.push_back({.name = tensor.key(),
-                       .dtype = fields["dtype"],
-                       .shape = fields["shape"],
-                       .begin = fields["data_offsets"][0],
-                       .end = fields["data_offsets"][1]});
+
+  bool start_object(size_t /*size*/) override {
+    if (depth_ > 1 || in_array_) return Refuse("an object inside a tensor");
+    given_.clear();
+    ++depth_;
+    return true;
   }
-  return entries;
-}
+
+  bool end_object() override {
+    if (in_tensor() && given_.size() != std::size(kFields)) {
+      return Refuse("want dtype, shape and data_offsets");
+    }
+    --depth_;
+    return true;
+  }
+
+  bool key(std::string& name) override {
+    if (depth_ == 1) {
+      if (!names_.insert(name).second) return Refuse(absl::StrCat("two tensors ", Quoted(name)));
+      in_metadata_ = name == "__metadata__";
+      if (!in_metadata_) entries.emplace_back().name = name;
+      return true;
+    }
+    if (in_metadata_) return true;
+    if (std::ranges::find(kFields, name) == std::end(kFields)) {
+      return Refuse(absl::StrCat("unknown field ", Quoted(name)));
+    }
+    field_ = name;
+    return given_.insert(name).second || Refuse("a field twice");
+  }
+
+  bool string(std::string& value) override {
+    if (depth_ == 2 && in_metadata_) return true;
+    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("a string out of place");
+    entries.back().dtype = value;
+    return true;
+  }
+
+  bool start_array(size_t /*size*/) override {
+    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("an array out of place");
+    in_array_ = true;
+    offsets_.clear();
+    return true;
+  }
+
+  bool number_unsigned(uint64_t value) override {
+    if (!in_array_) return Refuse("a number out of place");
+    const auto number = static_cast<int64_t>(value);
+    if (number < 0) return Refuse("a number beyond 63 bits");
+    (field_ == "shape" ? entries.back().shape : offsets_).push_back(number);
+    return true;
+  }
+
+  bool end_array() override {
+    in_array_ = false;
+    if (field_ == "shape") return true;
+    if (offsets_.size() != 2) return Refuse("want two data_offsets");
+    entries.back().begin = offsets_[0];
+    entries.back().end = offsets_[1];
+    return true;
+  }
+
+  bool null() override { return Refuse("null"); }
+  bool boolean(bool /*value*/) override { return Refuse("a boolean"); }
+  bool number_integer(int64_t /*value*/) override { return Refuse("a negative number"); }
+  bool number_float(double /*value*/, const std::string& text) override {
+    return Refuse(absl::StrCat("the number ", Quoted(text)));
+  }
+  bool binary(json::binary_t& /*value*/) override { return Refuse("binary"); }
+  bool parse_error(size_t position, const std::string& /*token*/,
+                   const json::exception& /*error*/) override {
+    status = NotSafetensors("its header is not JSON at byte ", position);
+    return false;
+  }
+
+ private:
+  static constexpr std::string_view kFields[] = {"dtype", "shape", "data_offsets"};
+
+  bool in_tensor() const { return depth_ == 2 && !in_metadata_; }
+
+  bool Refuse(std::string_view what) {
+    status = NotSafetensors(in_tensor() ? Quoted(entries.back().name) : "its header", ": ",
+                            std::string(what));
+    return false;
+  }
+
+  int depth_ = 0;  // of objects
+  bool in_metadata_ = false;
+  bool in_array_ = false;
+  std::string field_;
+  std::vector<int64_t> offsets_;
+  absl::flat_hash_set<std::string> given_;  // fields of this tensor
+  absl::flat_hash_set<std::string> names_;
+};
 
 // Returns the bytes of the shape.
 absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
@@ -143,11 +188,18 @@ SafetensorsPlace SplitSafetensorsPlace(const std::string& text) {
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view header,
                                                                      int64_t data_size) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const json parsed, ParseHeader(header));
-  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, EntriesIn(parsed));
-  ATTNBIAS_RETURN_IF_ERROR(CheckPlaces(entries, data_size));
-  std::ranges::sort(entries, {}, &SafetensorsEntry::name);
-  return entries;
+  if (header.empty() || header.front() != '{') {
+    return NotSafetensors("its header is not a JSON object");
+  }
+  HeaderReader reader;
+  try {
+    if (!json::sax_parse(header, &reader)) return reader.status;
+  } catch (const std::exception& error) {
+    return NotSafetensors("its header cannot be read: ", error.what());
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckPlaces(reader.entries, data_size));
+  std::ranges::sort(reader.entries, {}, &SafetensorsEntry::name);
+  return std::move(reader.entries);
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path,

@@ -2,7 +2,7 @@
 // Reads .safetensors files from untrusted sources, for the server and the command line.
 //
 // A file is a header's length in 8 bytes, the header in JSON, then the data. Every statement of the
-// header about tensors is checked.
+// header is checked.
 #pragma once
 
 #include <cstdint>

@@ -99,8 +99,6 @@ TEST_P(BadSafetensors, IsRejected) {
                AllOf(StartsWith("not a .safetensors file: "), HasSubstr(GetParam().message))));
 }
 
-constexpr char kWanted[] = "'w': want a dtype, a shape and two data_offsets";
-
 std::string One(const std::string& fields) { return "{\"w\":{" + fields + "}}"; }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -109,34 +107,37 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Empty", "", 0, "not a JSON object"},
         BadHeader{"Array", "[]", 0, "not a JSON object"},
         BadHeader{"Space", " {}", 0, "not a JSON object"},
-        BadHeader{"Open", "{", 0, "not a JSON object"},
-        BadHeader{"Trailing", "{}{}", 0, "not a JSON object"},
-        BadHeader{"NotUtf8", "{\"\xff\":{}}", 0, "not a JSON object"},
+        BadHeader{"Open", "{", 0, "not JSON at byte"},
+        BadHeader{"Trailing", "{}{}", 0, "not JSON at byte"},
+        BadHeader{"NotUtf8", "{\"\xff\":{}}", 0, "not JSON at byte"},
         BadHeader{"NoBytesClaimed", "{}", 4, "take 0 bytes, its data 4"},
-        BadHeader{"Number", "{\"w\":1}", 0, kWanted}, BadHeader{"Null", "{\"w\":null}", 0, kWanted},
-        BadHeader{"Bool", "{\"w\":true}", 0, kWanted},
-        BadHeader{"ArrayForATensor", "{\"w\":[]}", 0, kWanted},
-        BadHeader{"NestedMetadata", R"({"__metadata__":{"a":{"b":{}}}})", 0, "nested too deep"},
+        BadHeader{"Number", "{\"w\":1}", 0, "a number out of place"},
+        BadHeader{"Null", "{\"w\":null}", 0, "null"},
+        BadHeader{"Bool", "{\"w\":true}", 0, "a boolean"},
+        BadHeader{"ArrayForATensor", "{\"w\":[]}", 0, "an array out of place"},
+        BadHeader{"NestedMetadata", R"({"__metadata__":{"a":{}}})", 0, "an object inside"},
         BadHeader{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0,
-                  "'__metadata__' twice"},
-        BadHeader{"NoFields", One(""), 0, kWanted},
-        BadHeader{"NoOffsets", One(R"("dtype":"F32","shape":[1])"), 4, kWanted},
-        BadHeader{"FieldTwice", One(R"("dtype":"F32","dtype":"F32")"), 0, "'dtype' twice"},
-        BadHeader{"UnknownField", One(R"("typ":"F32")"), 0, kWanted},
+                  "two tensors '__metadata__'"},
+        BadHeader{"NoFields", One(""), 0, "'w': want dtype, shape and"},
+        BadHeader{"NoOffsets", One(R"("dtype":"F32","shape":[1])"), 4,
+                  "'w': want dtype, shape and"},
+        BadHeader{"FieldTwice", One(R"("dtype":"F32","dtype":"F32")"), 0, "'w': a field twice"},
+        BadHeader{"UnknownField", One(R"("typ":"F32")"), 0, "unknown field 'typ'"},
         BadHeader{"TensorTwice",
                   R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
                       "w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-                  4, "'w' twice"},
+                  4, "two tensors 'w'"},
         BadHeader{"UnknownDtype", One(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])"), 4,
                   "'w': unknown dtype 'F33'"},
-        BadHeader{"DtypeNumber", One(R"("dtype":2)"), 0, kWanted},
-        BadHeader{"Negative", One(R"("shape":[-1])"), 0, kWanted},
-        BadHeader{"Fraction", One(R"("shape":[1.5])"), 0, kWanted},
-        BadHeader{"Beyond63Bits", One(R"("shape":[9223372036854775808])"), 0, kWanted},
-        BadHeader{"Beyond64Bits", One(R"("shape":[18446744073709551616])"), 0, kWanted},
-        BadHeader{"NestedShape", One(R"("shape":[[1]])"), 0, "nested too deep"},
-        BadHeader{"ObjectInShape", One(R"("shape":[{}])"), 0, "nested too deep"},
-        BadHeader{"OneOffset", One(R"("data_offsets":[0])"), 0, kWanted},
+        BadHeader{"DtypeNumber", One(R"("dtype":2)"), 0, "a number out of"},
+        BadHeader{"Negative", One(R"("shape":[-1])"), 0, "a negative number"},
+        BadHeader{"Fraction", One(R"("shape":[1.5])"), 0, "the number '1.5'"},
+        BadHeader{"Beyond63Bits", One(R"("shape":[9223372036854775808])"), 0,
+                  "a number beyond 63 bits"},
+        BadHeader{"Beyond64Bits", One(R"("shape":[18446744073709551616])"), 0, "the number"},
+        BadHeader{"NestedShape", One(R"("shape":[[1]])"), 0, "an array out of place"},
+        BadHeader{"ObjectInShape", One(R"("shape":[{}])"), 0, "an object"},
+        BadHeader{"OneOffset", One(R"("data_offsets":[0])"), 0, "want two data_offsets"},
         BadHeader{"ShapeOverflows",
                   One(R"("dtype":"F32","shape":[4294967296,4294967296],)"
                       R"("data_offsets":[0,4])"),
@@ -159,13 +160,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Safetensors, RejectsDeepNesting) {
   EXPECT_THAT(ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
-              IsInvalidWith("nested too deep"));
+              IsInvalidWith("an array"));
 }
 
 TEST(Safetensors, LongNameIsTruncatedInMessages) {
   const absl::Status status =
       ParseSafetensorsHeader("{\"" + std::string(100000, 'x') + "\":{}}", 0).status();
-  EXPECT_THAT(status, IsInvalidWith("xxx...': want a dtype"));
+  EXPECT_THAT(status, IsInvalidWith("xxx...': want dtype"));
   EXPECT_LT(status.message().size(), 400);
 }
 
