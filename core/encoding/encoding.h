@@ -187,8 +187,8 @@ struct Encoding {
   // this object; 0 if negligible. Does not count an accelerator's memory.
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's lifetime. May end early in
-  // a ComputeScope whose caller has cancelled, except in parts that other callers share. Null for a
-  // TABLE whose columns depend on several axes.
+  // a ComputeScope whose caller has cancelled. Null for a TABLE whose columns depend on several
+  // axes.
   std::function<EvaluatorPtr(const NumberFormat& format, const KernelSet& kernels)> prepare =
       nullptr;
   // TABLE only: prepares rows at lists of positions, which may be doubles. Coordinate n of the

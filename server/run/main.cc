@@ -176,7 +176,7 @@ int Run(int argc, char** argv) try {
   return Serve(config);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "attnbias-server: %s\n", error.what());
-  return 1;  // no memory or no thread to begin with
+  std::_Exit(1);  // no memory or no thread to begin with
 }
 
 }  // namespace

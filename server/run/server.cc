@@ -195,7 +195,7 @@ absl::Status Server::Start() {
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
-    access_task_.emplace(&disk_timer_, kAccessPeriod, [this] { access_->Refresh(); });
+    access_task_.emplace(&access_timer_, kAccessPeriod, [this] { access_->Refresh(); });
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();

@@ -84,6 +84,8 @@ class Server {
   // The bodies of its tasks never wait.
   Timer timer_;
   Timer disk_timer_;
+  // Apart from tables, which take long to read: a token that was removed must not stay valid.
+  Timer access_timer_;
   // From Drain on; outlives all that could still compute.
   std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;

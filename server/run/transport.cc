@@ -151,7 +151,11 @@ class ReflectionBound final : public grpc::experimental::Interceptor {
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE) &&
         batch->GetRecvMessage() != nullptr) {
       auto& request = *static_cast<google::protobuf::Message*>(batch->GetRecvMessage());
-      if (request.ByteSizeLong() > kMaxReflectionBytes) request.Clear();
+      if (request.ByteSizeLong() > kMaxReflectionBytes) {
+        // Unlike Clear, this frees its strings.
+        const std::unique_ptr<google::protobuf::Message> empty(request.New());
+        request.GetReflection()->Swap(&request, empty.get());
+      }
     }
     batch->Proceed();
   }

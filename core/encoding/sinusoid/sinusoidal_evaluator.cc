@@ -112,7 +112,9 @@ class SinusoidalEvaluator final : public Evaluator {
         rotations_(block_rows_ + 1, pairs_) {
     SetAngles(frequencies_, 0, pairs_, rotations_.Row(0));
     SetAngles(frequencies_, 1, pairs_, rotations_.Row(1));
-    for (int64_t row = 2; row <= block_rows_ && ComputeScope::Continues(); ++row) {
+    // From one anchor to the next; by its own angle, since kChainBound counts one error a step.
+    SetAngles(frequencies_, block_rows_, pairs_, rotations_.Row(block_rows_));
+    for (int64_t row = 2; row < block_rows_ && ComputeScope::Continues(); ++row) {
       kernels_.rotate(AsConst(rotations_.Row(row - 1)), AsConst(rotations_.Row(1)),
                       rotations_.Row(row), pairs_);
     }

@@ -149,14 +149,14 @@ def test_new_replica_gets_its_share(start_edge: StartEdge) -> None:
 
 
 def test_overloaded_replica_is_retried_after_its_delay(start_edge: StartEdge) -> None:
-    edge = start_edge("--memory-budget=12MiB")
+    edge = start_edge("--memory-budget=9MiB")
     full, free = edge.replicas.servers
     with full.connect() as direct, edge.stub() as stub:
         holder = hold_memory(full, direct)
-        large = sinusoid(12000, 64)  # 2.9 MiB and rotations
+        large = sinusoid(16000, 64)  # 3.9 MiB
         began = time.monotonic()
         for _ in range(4):
-            assert len(stub.tensor(large).data) == 12000 * 64 * 4
+            assert len(stub.tensor(large).data) == 16000 * 64 * 4
         seconds = time.monotonic() - began
         holder.cancel()
     overload = 'attnbias_rejected_total{reason="overload"}'
