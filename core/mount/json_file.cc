@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/mount/json_file.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/base/errors.h"
@@ -17,16 +18,30 @@ constexpr int64_t kMaxBytes = int64_t{64} << 20;
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
 
+// Returns the deepest nesting in `text` if it is JSON.
+int DepthOf(const std::string& text) {
+  int depth = 0;
+  int deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') in_string = !in_string;
+    if (c == '\\') ++i;
+    if (in_string) continue;
+    if (c == '[' || c == '{') deepest = std::max(deepest, ++depth);
+    if (c == ']' || c == '}') --depth;
+  }
+  return deepest;
+}
+
 }  // namespace
 
 absl::StatusOr<json> ParseJson(const std::string& path, const std::string& text) {
-  bool too_deep = false;
-  const auto keep = [&too_deep](int depth, json::parse_event_t /*event*/, json& /*value*/) {
-    too_deep |= depth > kMaxDepth;
-    return depth <= kMaxDepth;
-  };
-  json content = json::parse(text, keep, /*allow_exceptions=*/false);
-  if (too_deep) return Invalid(path, ": nested deeper than ", kMaxDepth, " levels");
+  // Not by a callback of the parser, which would scan all members of an object after each.
+  if (DepthOf(text) > kMaxDepth) {
+    return Invalid(path, ": nested deeper than ", kMaxDepth, " levels");
+  }
+  json content = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (content.is_discarded()) return Invalid(path, ": not JSON");
   return content;
 }

@@ -81,6 +81,10 @@ TEST_F(Checkpoint, RejectsUnreasonableJson) {
   ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep + std::string(200000, ']') + "}",
                 "nested deeper than 100 levels");
   ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}", "model_type");
+  // Takes minutes if the time is quadratic in the number of members.
+  std::string many = "{\"model_type\": \"none\"";
+  for (int i = 0; i < 400'000; ++i) absl::StrAppend(&many, ",\"", i, "\":{}");
+  ExpectInvalid(many + "}", "model_type");
 }
 
 TEST_F(Checkpoint, EveryMountedModelTypeHasRules) {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/table/table.h"
 #include "gmock/gmock.h"
 #include "tests/unit/support/safetensors_writer.h"
@@ -161,6 +162,16 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Safetensors, RejectsDeepNesting) {
   EXPECT_THAT(ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
               IsInvalidWith("an array"));
+}
+
+// Takes minutes if the time is quadratic in the number of tensors.
+TEST(Safetensors, ReadsAHeaderOfManyTensors) {
+  std::string header = "{";
+  for (int i = 0; i < 200'000; ++i) {
+    absl::StrAppend(&header, i == 0 ? "" : ",", "\"", i,
+                    R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})");
+  }
+  EXPECT_THAT(ParseSafetensorsHeader(header + "}", 0), IsOk());
 }
 
 TEST(Safetensors, LongNameIsTruncatedInMessages) {
