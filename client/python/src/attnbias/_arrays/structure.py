@@ -663,7 +663,9 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
         raise TypeError(f"heads: got {heads!r}, want True or False: rank selects the heads")
     of_heads: Layout | None = "contiguous" if heads else None
     layouts: dict[str, Layout | None] = {"heads": of_heads, "queries": queries, "keys": keys}
-    named = [(axis, layout) for axis, layout in layouts.items() if layout is not None]
+    named: list[tuple[str, Layout]] = [
+        (axis, layout) for axis, layout in layouts.items() if layout is not None
+    ]
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
         raise ValueError(
