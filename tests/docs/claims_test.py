@@ -13,7 +13,7 @@ import attnbias
 ROOT = Path(__file__).resolve().parents[2]
 OWN = "correctly rounded, and therefore not the framework's bits"
 CLAIM = (
-    "T5 and, with the framework's slopes, ALiBi are the framework's bits. "
+    "T5 and, with the framework's slopes, ALiBi return the framework's bits. "
     f"Rotary tables and sinusoids are {OWN}."
 )
 PAGES = ["README.md", "docs/numerics.md"]
