@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fetches an ALiBi bias as diagonals, and one row of it as a dense window into
-// memory of the program's own.
+// the program's own memory.
 #include <cstddef>
 #include <iostream>
 #include <vector>
@@ -32,13 +32,13 @@ int main(int argc, char** argv) {
   spec.mutable_pair()->set_query_length(kLength);
   spec.mutable_pair()->set_key_length(kLength);
 
-  // The compact form: diagonals [kHeads, 2 kLength - 1] of F32, 64 KB for what
-  // would be 32 MB.
+  // The compact form: diagonals [kHeads, 2 kLength - 1] of F32, 64 KB instead
+  // of 32 MB.
   const absl::StatusOr<attnbias::Tensor> bias = client->Get(spec);
   if (!bias.ok()) return Fail(bias.status());
   const auto view = attnbias::Toeplitz<float>::Of(*bias);
   if (!view.ok()) return Fail(view.status());
-  // By head, query and key, which are not checked.
+  // Head, query and key, without bounds checks.
   std::cout << "query 1023, key 1020 of head 0: " << (*view)(0, 1023, 1020) << "\n";
 
   // The last query alone, every element: [kHeads, 1, kLength].

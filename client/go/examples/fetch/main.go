@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fetch gets the bias of a T5 encoder from the server that ATTNBIAS_SERVER names, and
-// checks it: a key up to 7 positions before the query has its distance for a bucket, from 128 on
+// Command fetch gets the bias of a T5 encoder from the server named by ATTNBIAS_SERVER and checks
+// it: keys up to 7 positions before the query have a bucket per distance, those from 128 on share
 // the last.
 package main
 

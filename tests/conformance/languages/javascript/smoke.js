@@ -54,7 +54,7 @@ function credentials(caFile, tokenFile) {
   return grpc.credentials.combineChannelCredentials(tls, token);
 }
 
-// Throws where a field or an enum's value is not the contract's: proto-loader just leaves it out.
+// Throws on a field or enum value unknown to the contract, which proto-loader silently drops.
 function check(method, request) {
   const sent = method.requestDeserialize(method.requestSerialize(request));
   assert.partialDeepStrictEqual(sent, request);
@@ -121,7 +121,7 @@ async function read(stream) {
       received += message.data.copy(payload, message.offset);
     }
   } finally {
-    stream.cancel(); // of a stream that ended: nothing
+    stream.cancel(); // no effect after the end
   }
   assert.equal(received, header.total_bytes);
   return { header, payload };
