@@ -25,7 +25,7 @@ constexpr char kModelFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
 absl::StatusOr<json> ReadJson(const std::filesystem::path& folder, const char* file) {
-  absl::StatusOr<json> content = ReadJsonFile(folder / file, folder);
+  absl::StatusOr<json> content = ReadPythonJsonFile(folder / file, folder);
   if (!content.ok() || content->is_object()) return content;
   return Invalid((folder / file).string(), ": not a JSON object");
 }

@@ -2,8 +2,15 @@
 #include "core/mount/json_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/file/regular_file.h"
 
@@ -17,10 +24,68 @@ constexpr int64_t kMaxBytes = int64_t{64} << 20;
 // Values are written and compared by recursion.
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
+// Maximum digits of an integer that Python reads.
+constexpr size_t kMaxPythonDigits = 4300;
 
-// Returns the deepest nesting in `text` if it is JSON.
+// Returns the length of the string that `text` begins with, including quotes.
+size_t StringLength(absl::string_view text) {
+  size_t end = 1;
+  while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+  return std::min(end + 1, text.size());
+}
+
+// Removes the decimal digits that `text` begins with, and returns their number.
+size_t TakeDigits(absl::string_view& text) {
+  const auto* const end = std::ranges::find_if_not(text, absl::ascii_isdigit);
+  const auto count = static_cast<size_t>(end - text.begin());
+  text.remove_prefix(count);
+  return count;
+}
+
+bool IsPythonNumber(absl::string_view text) {
+  absl::ConsumePrefix(&text, "-");
+  const bool begins_with_zero = absl::StartsWith(text, "0");
+  const size_t digits = TakeDigits(text);
+  bool is_number = digits == 1 || (digits > 1 && !begins_with_zero);
+  if (text.empty()) return is_number && digits <= kMaxPythonDigits;
+  if (absl::ConsumePrefix(&text, ".")) is_number &= TakeDigits(text) > 0;
+  if (absl::ConsumePrefix(&text, "e") || absl::ConsumePrefix(&text, "E")) {
+    if (!absl::ConsumePrefix(&text, "+")) absl::ConsumePrefix(&text, "-");
+    is_number &= TakeDigits(text) > 0;
+  }
+  return is_number && text.empty();
+}
+
+// Returns whether Python reads `word` as a number that is not finite.
+bool IsNonFinite(absl::string_view word) {
+  if (word == "NaN" || word == "Infinity" || word == "-Infinity") return true;
+  double value = 0;
+  return IsPythonNumber(word) && absl::SimpleAtod(word, &value) && std::isinf(value);
+}
+
+bool IsOfWord(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.'; }
+
+// Returns `text` with numbers that are not finite in quotes, unless they are keys.
+std::string WithNonFiniteQuoted(absl::string_view text) {
+  std::string quoted;
+  while (!text.empty()) {
+    const auto* const end = std::ranges::find_if_not(text, IsOfWord);
+    const size_t length = text.front() == '"'
+                              ? StringLength(text)
+                              : std::max<size_t>(1, static_cast<size_t>(end - text.begin()));
+    const absl::string_view token = text.substr(0, length);
+    text.remove_prefix(length);
+    const bool is_quoted =
+        IsNonFinite(token) && !absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), ":");
+    const absl::string_view quote = is_quoted ? "\"" : "";
+    absl::StrAppend(&quoted, quote, token, quote);
+  }
+  return quoted;
+}
+
+// Returns the levels below the outermost value in `text`, if it is JSON.
 int DepthOf(const std::string& text) {
-  int depth = 0;
+  int depth = -1;
   int deepest = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -49,6 +114,14 @@ absl::StatusOr<json> ParseJson(const std::string& path, const std::string& text)
 absl::StatusOr<json> ReadJsonFile(const std::string& path, const std::string& folder) {
   ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxBytes, folder));
   return ParseJson(path, text);
+}
+
+absl::StatusOr<json> ReadPythonJsonFile(const std::string& path, const std::string& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxBytes, folder));
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    return Invalid(path, ": not JSON: it begins with a byte order mark");
+  }
+  return ParseJson(path, WithNonFiniteQuoted(text));
 }
 
 std::string Excerpt(const json& value) {

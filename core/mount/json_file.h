@@ -18,6 +18,11 @@ absl::StatusOr<nlohmann::json> ParseJson(const std::string& path, const std::str
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             const std::string& folder = "");
 
+// As Python's json reads a file of transformers: NaN, Infinity and numbers that no double holds are
+// values, here the strings of the same letters; a byte order mark is an error.
+absl::StatusOr<nlohmann::json> ReadPythonJsonFile(const std::string& path,
+                                                  const std::string& folder);
+
 // Returns a value for a message: as it is written, or its beginning.
 std::string Excerpt(const nlohmann::json& value);
 

@@ -8,7 +8,6 @@ tensors random. If modules compute positions, their outputs are caught while the
 
 import json
 import re
-import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -478,56 +477,6 @@ def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
             assert len(specs) == 1
             for encoding in (tables[f"m/{place}.{parts[0]}"].encoding, by_config[place]):
                 assert_near_transformers(client.get(encoding), module, (side, side))
-
-
-def command_in(stderr: str) -> list[str]:
-    """Returns the command that an error of the server advises."""
-    (command,) = re.findall(r"(?:convert it|lacks only the name): (.*)", stderr)
-    return shlex.split(command)
-
-
-@pytest.mark.parametrize(
-    "files",
-    [["pytorch_model.bin"], ["model.fp16.safetensors"], ["model.fp16.safetensors", "x.bin"]],
-)
-def test_suggested_conversion_command_works(tmp_path: Path, files: list[str]) -> None:
-    folder = tmp_path / "it's a folder"
-    model = make_model(hf.BertConfig(**PLAIN))
-    model.save_pretrained(folder)
-    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
-    if files[0] == "pytorch_model.bin":
-        (folder / "model.fp16.safetensors").unlink()
-        torch.save(model.state_dict(), folder / files[0])
-    for more in files[1:]:
-        (folder / more).write_bytes(b"")
-    done = check_config(folder)
-    assert done.returncode == 2
-    want = "want model.safetensors, or model.safetensors.index.json with its shards; "
-    assert f"{folder}: got {', '.join(files)}, {want}" in done.stderr
-    command = command_in(done.stderr)
-    subprocess.run(command, check=True, timeout=300)
-    converted = Path(command[-1]) if command[0] == "python" else folder
-    with serving(converted) as client:
-        (table,) = client.list_tables()
-        got = client.get(table.encoding, positions=64)
-    assert_same_bits(got, to_array(model.embeddings.position_embeddings.weight))
-
-
-def test_suggested_rename_of_variant_index_works(tmp_path: Path) -> None:
-    make_model(hf.BertConfig(**PLAIN)).save_pretrained(
-        tmp_path, max_shard_size="1KB", variant="fp16"
-    )
-    subprocess.run(command_in(check_config(tmp_path).stderr), check=True)
-    assert check_config(tmp_path).returncode == 0
-
-
-@pytest.mark.parametrize("name", ["model-q8.gguf", "consolidated.safetensors", "tf_model.h5"])
-def test_unconvertible_format_is_named(tmp_path: Path, name: str) -> None:
-    hf.BertConfig(**PLAIN).save_pretrained(tmp_path)
-    (tmp_path / name).write_bytes(b"")
-    stderr = check_config(tmp_path).stderr
-    assert f"got {name}, want model.safetensors" in stderr
-    assert "use the checkpoint in the format that transformers saves" in stderr
 
 
 def test_unsupported_models_have_no_spec(tmp_path: Path) -> None:

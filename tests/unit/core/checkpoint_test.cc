@@ -80,6 +80,12 @@ TEST_F(Checkpoint, RejectsUnreasonableJson) {
   ExpectInvalid("{\"model_type\": " + deep, "config.json: ");
   ExpectInvalid("{\"model_type\": \"t5\", \"num_heads\": " + deep + std::string(200000, ']') + "}",
                 "nested deeper than 100 levels");
+  // Work quadratic in the number of digits would take hours.
+  const std::string digits(4 << 20, '1');
+  for (const std::string& number :
+       {digits, "-" + digits, "0." + digits + "e", "1e" + digits + "."}) {
+    ExpectInvalid("{\"model_type\": \"t5\", \"x\": " + number + "}", "config.json: not JSON");
+  }
   ExpectInvalid("{\"model_type\": \"" + std::string(100000, 'x') + "\"}", "model_type");
   // Takes minutes if the time is quadratic in the number of members.
   std::string many = "{\"model_type\": \"none\"";
@@ -99,6 +105,21 @@ TEST_F(Checkpoint, EveryMountedModelTypeHasRules) {
       EXPECT_THAT(config.status(), IsOk()) << name << ": " << rule.tensor;
       EXPECT_FALSE(shape.empty());
     }
+  }
+}
+
+TEST_F(Checkpoint, AcceptsNonFiniteNumbersInUnusedFields) {
+  WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
+  for (const char* value : {"NaN", "[0.5, Infinity]", "-Infinity", "1e400"}) {
+    WriteConfig(absl::StrCat("{\"model_type\": \"t5\", \"x\": ", value, "}"));
+    EXPECT_THAT(Load(), IsOk()) << value;
+    ExpectInvalid(absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"),
+                  "num_heads: got ");
+  }
+  for (const char* text :
+       {"\xEF\xBB\xBF{\"model_type\": \"t5\"}", "{\"model_type\": \"t5\", NaN: 1}",
+        "{\"model_type\": \"t5\", \"x\": NaN1}", "{\"model_type\": \"t5\", \"x\": 01e400}"}) {
+    ExpectInvalid(text, "config.json: not JSON");
   }
 }
 

@@ -111,7 +111,7 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Reads JSON as transformers does: NaN and Infinity are numbers."""
+    """Reads JSON as transformers and a server do: NaN and Infinity are numbers."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a FIFO may wait forever
