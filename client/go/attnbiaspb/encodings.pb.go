@@ -197,7 +197,7 @@ func (BucketRule) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
 }
 
-// Multiplicand of an ALiBi slope; i and j are absolute positions.
+// ALiBi bias for a slope; i and j are absolute positions.
 type AlibiVariant int32
 
 const (
@@ -258,7 +258,7 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
-// Filter of a resampling, by the distance d of two rows.
+// Resampling filter by the distance d between two rows.
 type Filter int32
 
 const (
@@ -311,7 +311,7 @@ func (Filter) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
-// Columns of a rotary table of n pairs.
+// Columns of a rotary table with n pairs.
 type RotaryLayout int32
 
 const (
