@@ -3004,7 +3004,7 @@ func (*LearnedRelative_Scalars) isLearnedRelative_Rows() {}
 
 func (*LearnedRelative_Vectors) isLearnedRelative_Rows() {}
 
-// KERPLE (Chi et al. 2022), kernelised biases.
+// KERPLE (Chi et al. 2022), kernelized biases.
 //
 // Symmetric; the models add a causal mask.
 type Kerple struct {
@@ -3146,7 +3146,7 @@ func (x *Sandwich) GetBase() float64 {
 	return 0
 }
 
-// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
+// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalized row by row.
 //
 // With one hidden layer and ReLU:
 //

@@ -756,7 +756,7 @@ class LearnedRelative(Encoding[Toeplitz]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Kerple(Encoding[Toeplitz]):
-    """KERPLE (Chi et al. 2022), kernelised biases.
+    """KERPLE (Chi et al. 2022), kernelized biases.
 
     Symmetric; the models add a causal mask.
 
@@ -805,7 +805,7 @@ class Sandwich(Encoding[Toeplitz]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fire(Encoding[npt.NDArray[Any]]):
-    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
+    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalized row by row.
 
     With one hidden layer and ReLU:
 

@@ -91,7 +91,7 @@ def DetrSinusoidal(  # noqa: N802
 ) -> Sinusoidal:
     """DETR's sinusoids (Carion et al. 2020): positions are fractions of the image.
 
-    Rows precede columns, and positions count from 1. Found in Conditional and Deformable DETR,
+    Rows precede columns, and positions start at 1. Found in Conditional and Deformable DETR,
     Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has its own lengths.
 
     A Sinusoidal with ``axes.0.scale=6.283185307179586`` and ``axes.0.eps=1e-06`` and
