@@ -82,9 +82,9 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
             alibi_test.test_falcon_up_to_exact_bf16_positions,
         ],
         "`KEY_FROM_END`": [alibi_test.test_mpt],
-        "left": [alibi_test.test_one_sided_heads_combine_two_answers],
-        "right": [alibi_test.test_one_sided_heads_combine_two_answers],
-        "unequal slopes for left and right, no mask": [
+        "attending to the left": [alibi_test.test_one_sided_heads_combine_two_answers],
+        "attending to the right": [alibi_test.test_one_sided_heads_combine_two_answers],
+        "with unequal slopes for left and right, no mask": [
             alibi_test.test_unequal_slopes_sum_two_answers
         ],
     },
