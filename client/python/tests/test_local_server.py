@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A local server: readiness, output and end."""
+"""A local server: readiness, output and shutdown."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's idiom as the contract's message, field by field."""
+"""Idiomatic Python arguments become the contract's message, field by field."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def test_non_encoding_is_a_type_error(encoding: Any, says: str) -> None:
 
 
 def test_torch_type_names_are_accepted() -> None:
-    class BFloat16:  # as torch.bfloat16, without torch
+    class BFloat16:  # like torch.bfloat16, but without torch
         def __str__(self) -> str:
             return "torch.bfloat16"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fetch gets the bias of a T5 encoder from the server named by ATTNBIAS_SERVER and checks
-// it: keys up to 7 positions before the query have a bucket per distance, those from 128 on share
-// the last.
+// it: keys up to 7 positions before the query have one bucket per distance; keys at least 128
+// positions before it share the last bucket.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 const heads, buckets, length = 8, 32, 1024
 
 func main() {
-	table := make([]float32, buckets*heads) // a checkpoint's relative_attention_bias.weight
+	table := make([]float32, buckets*heads) // relative_attention_bias.weight of a checkpoint
 	for i := range table {
 		table[i] = float32(i)
 	}

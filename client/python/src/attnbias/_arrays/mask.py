@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mask of a Toeplitz."""
+"""Masks of Toeplitz structures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Mask:
         return cls(causal=message.causal, **windows) if message.causal or windows else None
 
     def visible(self, relative_position: Any) -> Any:
-        """Reports whether a key at a relative position is visible; accepts any library's arrays."""
+        """Reports whether a key at a relative position is visible; accepts arrays of any
+        library."""
         return self.meets(relative_position, relative_position)
 
     def meets(self, least: Any, greatest: Any) -> Any:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Description of a family of models, which ``attach`` executes.
 
-A family is a module of ``families`` with a ``FAMILY``, whose name its model types' rows in the
-register have: attnbias/_models/models.json.
+A family is a module of ``families`` with a ``FAMILY``. The register, attnbias/_models/models.json,
+names the module in the rows of its model types.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class AttachContext:
 
     model: PreTrainedModel
     max_length: int
-    attention: Attention | None  # None is another one, chosen by the model
+    attention: Attention | None  # None means another implementation, chosen by the model
     client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-        """Yields modules of a class with their paths. Refuses subclasses, which may differ."""
+        """Yields modules of a class with their paths. Rejects subclasses, which may differ."""
         classes = known if isinstance(known, tuple) else (known,)
         for path, module in self.model.named_modules():
             if class_of(module) in classes:
@@ -53,15 +53,12 @@ class Site:
     """A computation to replace.
 
     Attributes:
-        path: of the module.
-        method: the method that is replaced, or the parameter.
-        module: that module.
-        request: the numbers it needs; sites with the same Request share them. None needs none.
-        replace: installs the fetched numbers, by ``Changes`` of the module. None leaves the
-            module unchanged.
-        spared_bytes: see ``Replacement``.
-        compare: the module's numbers and those fetched; None if it has no numbers.
-        reason: why the module is not replaced.
+        path: path of the module. method: the method that is replaced, or the parameter. module:
+        that module. request: the numbers that it needs, shared by sites with the same Request; None
+        if it needs none. replace: installs the fetched numbers through ``Changes`` to the module;
+        None leaves the module unchanged. spared_bytes: see ``Replacement``. compare: the module's
+        numbers and those fetched; None if it has no numbers. reason: why the module is not
+        replaced.
     """
 
     path: str
@@ -88,13 +85,10 @@ def class_of(module: nn.Module) -> type:
 
 @dataclass(frozen=True)
 class Family:
-    """The way in which models of some types take positions from a server.
-
-    Attributes:
-        sites: what there is to replace. Refuses a model that it does not know with a ValueError.
-        takes_any: whether its positions do not meet its attention, so that whatever the model has
-            will do.
-        flex: the model types that can be set to run with "flex".
+    """How models of some types get positions from a server. Attributes: sites: returns the
+    computations to replace; raises ValueError for an unknown model. takes_any: whether positions
+    are independent of attention, so that any implementation works.
+        flex: the model types that can run with "flex".
     """
 
     sites: Callable[[AttachContext], Iterator[Site]]
@@ -129,15 +123,17 @@ _BY_HAND: Final = "Leave it unattached, or use what Client.get returns: docs/enc
 
 
 def _module_of(module: nn.Module) -> str | None:
-    """Returns the family's module of a model, or of a part that is one; None for others."""
+    """Returns the family's module of a model, or of a part that is itself a model; None for
+    others."""
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None
 
 
 def _require_versions() -> None:
-    """Refuses other versions than were tested: families replace what transformers keeps private."""
-    from packaging.requirements import Requirement  # noqa: PLC0415  # transformers has it
+    """Rejects versions that were not tested, since families replace private parts of
+    transformers."""
+    from packaging.requirements import Requirement  # noqa: PLC0415  # a dependency of transformers
 
     for requirement in map(Requirement, importlib.metadata.requires("attnbias") or ()):
         if requirement.marker is None or not requirement.marker.evaluate({"extra": "transformers"}):
