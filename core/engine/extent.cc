@@ -42,7 +42,7 @@ bool IsIntegerPosition(double position) {
 
 int LengthOf(const v1::PositionList& list) { return list.positions_size() + list.doubles_size(); }
 
-// Checks the length of a list. Turns doubles that are all integers into integers.
+// Checks the length of a list. Converts doubles that are all integers to integers.
 absl::Status NormalizeList(absl::string_view field, v1::PositionList& list) {
   const int count = LengthOf(list);
   if (count < 1 || count > kMaxPositionListLength) {
@@ -57,7 +57,7 @@ absl::Status NormalizeList(absl::string_view field, v1::PositionList& list) {
   return absl::OkStatus();
 }
 
-// Refuses a list whose doubles are not all integers.
+// Rejects a list whose doubles are not all integers.
 absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
                          const v1::PositionList& list) {
   const auto first = std::ranges::find_if_not(list.doubles(), IsIntegerPosition);
@@ -97,7 +97,7 @@ absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding, Ext
 }
 
 // Returns "[3]: got 1e300, want ..." for the first of these positions that is not allowed on an
-// axis with that offset; "" if all are.
+// axis with that offset; "" if all are allowed.
 std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   constexpr double kLeastMagnitude = 0x1p-149;  // a float's
   for (size_t i = 0; i < positions.size(); ++i) {
@@ -115,7 +115,7 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   return "";
 }
 
-// Sets rows of a table at positions of which some are not integers.
+// Sets rows of a table at positions some of which are not integers.
 absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& extent, Window& window) {
   RealPositions axes;
   for (int axis = 0; axis < extent.position_ids_size(); ++axis) {

@@ -20,7 +20,8 @@ constexpr int64_t kLengthBytes = 8;
 // Bound of the format.
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
-// Bits of an element of every dtype of the format, since a file has more tensors than tables.
+// Bits per element of every dtype of the format, since a file may contain tensors other than
+// tables.
 constexpr std::pair<std::string_view, int> kDtypes[] = {
     {"F64", 64},    {"F32", 32},        {"F16", 16},    {"BF16", 16},   {"BOOL", 8},
     {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8},
@@ -41,8 +42,8 @@ std::string Quoted(std::string_view name) {
                       shown.size() < name.size() ? "..." : "", "'");
 }
 
-// Parses the header without building what the format does not allow: another depth, another kind
-// of value, a name twice.
+// Parses the header without building anything that the format forbids: other depths, other types of
+// value, repeated names.
 class HeaderReader final : public json::json_sax_t {
  public:
   absl::Status status = absl::OkStatus();
@@ -133,7 +134,7 @@ class HeaderReader final : public json::json_sax_t {
     return false;
   }
 
-  int depth_ = 0;  // of objects
+  int depth_ = 0;  // depth of objects
   bool in_metadata_ = false;
   bool in_array_ = false;
   std::string field_;

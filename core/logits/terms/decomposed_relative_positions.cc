@@ -22,8 +22,8 @@ struct Axis {
 
   int64_t num_vectors() const { return 2 * std::max(queries, keys) - 1; }
 
-  // Returns the vector of a query's and a key's place, in torch's float32: real numbers give
-  // another if one side is not a multiple of the other.
+  // Returns the vector index of a query and a key, computed in float32 like torch: real arithmetic
+  // gives a different index if neither side is a multiple of the other.
   int64_t VectorOf(int64_t query, int64_t key) const {
     const double query_step =
         std::max(static_cast<double>(keys) / static_cast<double>(queries), 1.0);
@@ -45,7 +45,7 @@ KeySegments RowKeySegments(const Axis& rows, const Axis& columns, int64_t query)
   return segments;
 }
 
-// Each row of the grid of keys uses the same vectors, most often in step.
+// Each row of the grid of keys uses the same vectors, usually evenly spaced.
 KeySegments ColumnKeySegments(const Axis& rows, const Axis& columns, int64_t query) {
   KeySegments of_row;
   for (int64_t column = 0; column < columns.keys; ++column) {
