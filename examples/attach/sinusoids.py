@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, whose sinusoids end at a length in its configuration: a server has more of them."""
+"""Marian, whose sinusoids end at a length in its configuration; a server provides longer ones."""
 
 # %% A model with random weights; or .from_pretrained(...)
 import torch
