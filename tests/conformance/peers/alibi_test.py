@@ -64,7 +64,7 @@ def test_products_are_rounded_once(client: attnbias.Client, num_heads: int, dtyp
 
 
 def test_products_of_rounded_slopes_differ(client: attnbias.Client) -> None:
-    """12 heads: 424 of 6144 elements; explicit slopes give those."""
+    """With 12 heads, 424 of 6144 elements differ; explicit slopes reproduce them."""
     rounded_slopes = [rounded(slope, "f32") for slope in alibi_slopes(12)]
     default, given = (
         client.get(
@@ -218,7 +218,8 @@ def test_bf16_keeps_few_distinct_key_values(
 
 
 def test_one_sided_heads_combine_two_answers(client: attnbias.Client) -> None:
-    """Half of the heads see only keys to the left, half only to the right, with given slopes."""
+    """With explicit slopes, half of the heads see only keys to the left, half only keys to the
+    right."""
     length = 50
     encoding = attnbias.ALiBi(num_heads=4)
     left = client.get(encoding, query_length=length, key_length=length, causal=True, form="dense")

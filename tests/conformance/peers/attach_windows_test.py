@@ -96,7 +96,7 @@ def test_outputs_are_unchanged(
     want = output(own)
     by_sdpa.clear()
     with attnbias.attach(model, client, max_length=64, attention=attention):
-        assert len(calls) == 2 * len(biases(model))  # of the untouched model, and to compare
+        assert len(calls) == 2 * len(biases(model))  # for the original model, and for the comparison
         calls.clear()
         assert [*model.state_dict()] == keys
         assert torch.equal(output(model), want)
@@ -188,7 +188,7 @@ def test_model_is_trainable(client: attnbias.Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", chosen(KINDS, "swin", "beit-both"))
 def test_compiled(client: attnbias.Client, name: str) -> None:
-    """Changed tables are used when compiled, too."""
+    """Changed tables are also used in compiled code."""
     model = new_model(name)
     want = output(model)
     with attnbias.attach(model, client, max_length=64):

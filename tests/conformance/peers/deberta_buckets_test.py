@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeBERTa's buckets against transformers' own, and against integers, over small configurations.
-
-As T5's: where torch's logarithm is not the correctly rounded one, FLOAT32_LOG is what transformers
-computes with one that is.
+"""DeBERTa's buckets against transformers' own, and against integers, over small configurations. As
+for T5, if torch's logarithm is not correctly rounded, FLOAT32_LOG is compared with transformers on
+a correctly rounded one.
 """
 
 import json
@@ -49,7 +48,7 @@ def torch_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets
 
 
 def exact_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets:
-    """Computes with float64 far from a border of two buckets, and with integers near one."""
+    """Computes with float64 far from a border between buckets, and with integers near one."""
     middle, farthest = configuration[0] // 2, configuration[1] - 1
     ratio = np.log(np.maximum(distances, middle) / middle) / np.log(farthest / middle)
     steps = ratio * (middle - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/encodings.md and docs/encodings/: every row has the test that runs it."""
+"""The tables of docs/encodings.md and docs/encodings/: every row has a test that runs it."""
 
 import re
 from typing import Any
@@ -40,7 +40,7 @@ PAGES = [
     *(f"encodings/{path.name}" for path in sorted((DOCS / "encodings").glob("*.md"))),
 ]
 
-# By section, and below it by the first cell of a row; None stands for all rows of the section.
+# Keyed by section and by the first cell of a row; None means all rows of the section.
 TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Axes and columns": {None: [default_configs_test.test_every_rope_type_is_served_or_documented]},
     "Parameters that a module ignores": {
@@ -170,7 +170,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "The class token": {None: [golden_test.test_tupe_class_token]},
 }
-# By the first cell, whose bits: learned tables' numbers, and what is correctly rounded instead.
+# Bits by first cell: numbers of learned tables, and correctly rounded numbers.
 BITS: dict[str, list[Any]] = {
     "T5 and models that have its bias": [
         t5_bias_test.test_bias_in_every_form,
@@ -211,7 +211,7 @@ BITS: dict[str, list[Any]] = {
         tupe_test.test_absolute_term,
     ],
 }
-# Tables of contents and of shapes, which no request follows from.
+# Tables of contents and of shapes, from which no request follows.
 CONTENTS = {"Encodings", "Presets"}
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""keras-hub's layers, on torch, with random weights: bit for bit where their arithmetic is one
-operation, else as near as it is to the real numbers; and where their numbers are others."""
+"""keras-hub's layers, on torch, with random weights: bit for bit if their arithmetic is a single
+operation, otherwise within its error bound; and cases in which their numbers differ."""
 
 from typing import Any
 
@@ -64,8 +64,8 @@ def test_position_embedding(client: attnbias.Client) -> None:
 
 
 def rotary_tables(layer: Any, positions: Array, dim: int) -> tuple[Array, Array]:
-    """The layer's cosines and sines: of a first half of ones and a second of zeros it makes the
-    one half of them and the other."""
+    """The layer's cosines and sines: applied to a first half of ones and a second half of zeros, it
+    returns cosines and sines."""
     halves = np.zeros((1, len(positions), dim), np.float32)
     halves[..., : dim // 2] = 1
     turned = array_of(layer(halves, positions=positions)[0])
@@ -78,7 +78,7 @@ YARN: Fields = {
     "scaling_factor": 4.0,
     "original_max_position_embeddings": 2048,
 }
-# The layer's parameters, and ours of the same; heads have 128 columns.
+# The layer's parameters and the equivalent ones of ours; heads have 128 columns.
 ROTARIES: dict[str, tuple[Fields, Fields]] = {
     "default": ({}, {}),
     "another base": ({"max_wavelength": 500000}, {"rope_theta": 500000}),
@@ -122,7 +122,7 @@ def test_rotary_with_keras_frequencies(client: attnbias.Client, name: str) -> No
 
 @pytest.mark.parametrize("name", [name for name in ROTARIES if name != "dynamic"])
 def test_rotary_parameters(client: attnbias.Client, name: str) -> None:
-    """float32's powers and blends, as transformers'."""
+    """Float32 powers and blends, as in transformers."""
     parameters, fields = ROTARIES[name]
     layer = keras_hub.layers.RotaryEmbedding(**parameters)
     if "denominator_dim" in parameters:
@@ -189,7 +189,7 @@ def test_t5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
     ("bucket_size", "max_position"), [(256, 512), (64, 512), (128, 256), (32, 2048), (128, 2048)]
 )
 def test_deberta(client: attnbias.Client, bucket_size: int, max_position: int) -> None:
-    """It rounds the quotient in another order: the last bucket is sometimes one too large."""
+    """It rounds the quotient in a different order: the last bucket is sometimes one too large."""
     layer = DisentangledSelfAttention(2, 8, max_position, bucket_size)
     distances = np.arange(1 - max_position, max_position, dtype=np.int32)
     want = array_of(layer._make_log_bucket_position(ops.convert_to_tensor(distances)))

@@ -68,5 +68,5 @@ def test_sandwich_is_an_inner_product_of_sinusoids(client: attnbias.Client) -> N
         data_type="f64",
         form="dense",
     )
-    # 128 products of numbers up to 1, each within 2^-53, and as many additions.
+    # 128 products of numbers up to 1, each within 2^-53, and the same number of additions.
     assert np.abs(got[0] - table @ table.T).max() <= 128 * 128 * 2.0**-53

@@ -37,7 +37,7 @@ LENGTHS = [(1, 1), (3, 5), (64, 64), (17, 400), (400, 400)]
 
 
 def distances(queries: int, keys: int) -> Array:
-    """i - j where the last query meets the last key."""
+    """i - j, with the last query aligned to the last key."""
     return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
 
 
@@ -93,7 +93,7 @@ def test_gemma_3n(client: attnbias.Client) -> None:
 
 
 def xlnet_vectors(queries: int, keys: int, dim: int, **options: Any) -> Array:
-    """Returns XLNet's encodings, moved to their pairs by its own relative shift."""
+    """Returns XLNet's encodings, mapped to their pairs by its own relative shift."""
     config = XLNetConfig(
         vocab_size=8, d_model=dim, n_layer=1, n_head=2, d_inner=4, bi_data=False, **options
     )

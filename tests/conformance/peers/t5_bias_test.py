@@ -83,7 +83,8 @@ def test_other_bucket_counts(
 
 
 def test_float32_log_rule_matches_torch_only(client: attnbias.Client) -> None:
-    """For 24/889 the rules differ: a model with these has torch's bias, not the exact one."""
+    """For 24/889 the rules differ: a model with these parameters has torch's bias, not the exact
+    one."""
     attention = t5_attention(2, is_decoder=True, num_buckets=24, max_distance=889)
     want = computed_bias(attention, 1000, 1000)
     torch_s = client.get(

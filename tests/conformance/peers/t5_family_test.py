@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that have T5's bias under other names, bit for bit against their own code."""
+"""Models that use T5's bias under other names, compared bit for bit with their own code."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None
     blocks = length // block
     with torch.no_grad():
         ones = torch.ones(1, length)
-        # Its mask of blocks, none of which is hidden here: x - 1e10 would lose the bias.
+        # Its mask of blocks, which hides none here, since x - 1e10 would lose the bias.
         seen = torch.ones(1, blocks)
         want = to_array(attention.compute_side_bias(ones, seen)[0])
     encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)
@@ -141,7 +141,7 @@ def test_longt5_local(client: attnbias.Client, block: int) -> None:
 
 
 def test_wavlm(client: attnbias.Client) -> None:
-    """320 buckets up to 800, of which the model then gates the bias."""
+    """320 buckets up to 800, whose bias the model then gates."""
     attention = WavLMAttention(embed_dim=48, num_heads=12)
     table = randomised(attention.rel_attn_embed)
     encoding = attnbias.T5(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by an interpreter with transformers 4.45: what its models compute, as an .npz file.
-
-Beside it a model of BERT, as it is saved.
+"""Run by an interpreter with transformers 4.45: writes the results of its models to an .npz file,
+and next to it a saved BERT model.
 """
 
 import sys
@@ -23,7 +22,7 @@ HEADS, HEAD_DIM, MAX_POSITIONS, TOKENS = 4, 16, 48, 33
 def transformer_xl() -> dict[str, torch.Tensor]:
     embedding = PositionalEmbedding(DIM)
     positions = torch.arange(KEYS - 1, -1, -1.0)
-    # _rel_shift turns [queries, keys] of R's rows into distances; tried on the rows' numbers.
+    # _rel_shift maps [queries, keys] of R's rows to distances; applied here to the rows' indices.
     rows = torch.arange(KEYS).expand(QUERIES, KEYS)[:, :, None, None]
     shift = RelPartialLearnableMultiHeadAttn._rel_shift
     return {
