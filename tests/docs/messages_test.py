@@ -9,7 +9,7 @@ import attnbias
 from tests.support.server import Server, run_server
 from tests.tools.messages import MESSAGES
 
-# A message of each kind of literal: joined parts, a choice, formats, f-strings, help.
+# One message from each kind of literal: joined parts, a choice, formats, f-strings, help.
 KNOWN = {
     "Server": "extent: got shape [{}] of {}, want at most {} bytes in total",
     "Command-line tool": "--head: got {}, want an integer in [0, {})",

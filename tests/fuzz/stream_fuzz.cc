@@ -21,7 +21,7 @@
 namespace attnbias {
 namespace {
 
-// Two tensors of one size, by the fingerprints of their headers.
+// Two tensors of the same size, distinguished by the fingerprints of their headers.
 std::string PayloadOf(const std::string& fingerprint, size_t size) {
   return MakePayload(size, fingerprint == "a" ? 1 : 2);
 }
@@ -53,7 +53,7 @@ struct Steps {
   std::string_view rest = input;
 };
 
-// Answers each call with the next steps, until an end.
+// Answers each call with the next steps, up to an end.
 class Service final : public v1::AttentionBiasService::Service {
  public:
   void Play(std::shared_ptr<Steps> steps) {
@@ -88,7 +88,7 @@ class Service final : public v1::AttentionBiasService::Service {
           at = end;
           break;
         }
-        case 5:  // a later message, too early
+        case 5:  // a later message sent too early
           stream.SendChunk(payload, end, size);
           break;
         case 6: {
@@ -121,7 +121,7 @@ class Service final : public v1::AttentionBiasService::Service {
   std::shared_ptr<Steps> steps_;
 };
 
-// A server and its client, as long as the program runs.
+// A server and its client, for as long as the program runs.
 struct Connected {
   Service service;
   std::unique_ptr<grpc::Server> server;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start, readiness, drain and end of the process."""
+"""Start, readiness, drain and exit of the process."""
 
 import json
 import pathlib
@@ -43,7 +43,7 @@ def test_health_watches_see_drain_without_delaying_it(start_server: Any) -> None
     # The grace period is longer than this test waits.
     server = start_server("--drain-grace=1h")
     with server.connect() as stub:
-        # The server listens shortly before it is ready.
+        # The server starts listening shortly before it is ready.
         eventually(lambda: stub.check("readiness") == "SERVING", "readiness")
         watches = [stub.health.Watch(health_pb2.HealthCheckRequest(service=n)) for n in NAMES]
         serving, not_serving = 1, 2
@@ -63,7 +63,7 @@ def test_calls_are_served_during_shutdown_delay(start_server: Any) -> None:
         eventually(lambda: stub.check("readiness") == "NOT_SERVING", "NOT_SERVING")
         assert stub.check("liveness") == "SERVING"
         assert stub.payload(alibi(8, 4, **DENSE)) == dense_alibi(8, 4, 4).tobytes()
-    # Connecting still works, too; the second signal ends the delay immediately.
+    # Connecting also still works; the second signal ends the delay immediately.
     with server.connect() as stub:
         assert stub.check("liveness") == "SERVING"
     server.terminate()
@@ -81,7 +81,7 @@ def test_stream_beyond_drain_grace_is_closed(start_server: Any) -> None:
 
 
 def slow(key_length: int) -> Any:
-    """Minutes of one core: of a band, or of the first chunk without one."""
+    """Takes minutes of one core, for a band, or for the first chunk without one."""
     pair = {"query_length": 1, "key_length": key_length, "alignment": "ALIGNMENT_START"}
     return spec(sandwich={"num_heads": 1, "dim": 65536}, pair=pair)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' schemas, and its own judgement of pods, for the tests of manifests."""
+"""Kubernetes' schemas, and its own verdict on pods, for the tests of manifests."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Properties of the server's wheel that need no build of the server.
 
-Two programs that every machine has stand for those of the package.
+Two programs that exist on every machine replace those of the package.
 """
 
 import json
@@ -128,7 +128,7 @@ def ignored_signals(status: str) -> str:
 
 
 def test_script_execs_the_program(site: pathlib.Path) -> None:
-    """The script's process is the program, and ignores no signal that others do not."""
+    """The script's process becomes the program and ignores no additional signals."""
     said = run(site, "attnbias", "/proc/self/comm", "/proc/self/status").stdout
     assert said.startswith("attnbias\n")
     # The parent process may ignore some, as a shell's background jobs do.

@@ -24,7 +24,7 @@ ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", 
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Returns the words to put before the path of a program."""
+    """Returns the words to prepend to a program's path."""
     machine = tmp_path_factory.mktemp("machine")
     (machine / "lib").mkdir()
     for name in PROMISED:

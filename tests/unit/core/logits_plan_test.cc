@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests for positional logits that are refused.
+// Requests for positional logits that are rejected.
 #include <functional>
 #include <utility>
 
@@ -20,7 +20,7 @@ Change To(const char* fields) {
   };
 }
 
-// Returns a change to tokens of grids, and then of more fields.
+// Returns a change to tokens of grids, followed by changes of more fields.
 Change ToGrids(const char* fields) {
   return [fields](v1::LogitsSpec& spec) {
     spec = Grids({1, 3}, {1, 5}, {1, 9});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TUPE: published index and reset matrices, the relative term's borders through
-// the engine, and both terms against the stated products and MPFR's one
-// rounding.
+// TUPE: published index and reset matrices, the relative term's borders through the engine, and
+// both terms compared with the documented products and a single rounding by MPFR.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -59,7 +58,7 @@ TEST(Tupe, IndexMatrixMatchesPublishedValues) {
                           32, 3, 2, 1, 0));
 }
 
-// Products of rows i and j that are 6 i + j: the numbers 0 to 35 in a square.
+// Products of rows i and j equal to 6 i + j: the numbers 0 to 35 in a square.
 TEST(Tupe, AbsoluteResetMatchesPublishedValues) {
   std::vector<double> positions;
   for (int p = 0; p < 6; ++p) {
