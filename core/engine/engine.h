@@ -42,7 +42,7 @@ class Engine {
   // field's path inside TensorSpec and ": ".
   //
   // INVALID_ARGUMENT  a value that is not allowed
-  // OUT_OF_RANGE positions for which the encoding has no numbers
+  // OUT_OF_RANGE      positions for which the encoding has no numbers
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables) const;
 
   // Returns the payload if its band is cached, otherwise null.

@@ -127,7 +127,7 @@ inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 // INVALID_ARGUMENT   a reference without a source, numbers that are not a
 //                    table, a layout that the table cannot have
 // NOT_FOUND          a name or digest that is not mounted
-// PERMISSION_DENIED  a name that `mounted` may not have
+// PERMISSION_DENIED  a name outside the prefixes of `mounted`
 absl::StatusOr<Tables> TakeTables(const TableSet& mounted, google::protobuf::Message& request);
 
 // Adds the tables of the checkpoint in `folder`, which holds config.json and either

@@ -36,7 +36,7 @@ absl::Status Malformed(std::string_view text) {
   return Invalid("got '", std::string(text), "', want HOST:PORT with a port in [0, 65535]");
 }
 
-// unix:PATH or, as gRPC's clients may spell it, unix:///PATH.
+// unix:PATH or, in gRPC's alternative spelling, unix:///PATH.
 absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
   std::string_view path = text.substr(kUnix.size());
   const bool has_authority = path.starts_with("//");

@@ -17,12 +17,12 @@
 
 namespace attnbias {
 
-// Pops an item of the owner that has used the least time. An owner that returns starts level with
-// the others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng, 1996), except that
-// the time of an item is charged after it has run.
+// Pops an item of the owner that has used the least time. A returning owner starts level with the
+// others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng, 1996), except that an
+// item's time is charged after it has run.
 //
-// Pops an owner's short items before its long ones; while it has both, a long one after kShortRun
-// short ones. Keeps the order of items of a kind.
+// Pops an owner's short items before its long ones, but while it has both, pops a long one after
+// kShortRun short ones. Keeps the order of items of the same kind.
 //
 // Not safe for concurrent use.
 template <typename Item>

@@ -21,7 +21,7 @@ namespace attnbias {
 // Writes one message while the executor makes the next.
 //
 // Every event ends in ProceedAndUnlock, which starts the next steps. The call ends when no step is
-// under way, and one has failed or there will be no more.
+// in progress and one has failed or none remain.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that a server injects into answers with payloads. A fault receives the number of the call,
-counted from 0, and the messages that the real server would send: chunks from the requested offset,
-the first with the header. It yields the messages to send instead.
+"""Faults that a server injects into answers with payloads.
+
+A fault receives the number of the call, counted from 0, and the messages that the real server would
+send: chunks from the requested offset, the first with the header. It yields the messages to send
+instead.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fronts listen at the target of a client, before the faulty server or something else. A front
-receives its backend and yields the target while its block runs.
+"""Fronts listen at the target of a client, before the faulty server or something else.
+
+A front receives its backend and yields the target while its block runs.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that corrupts its answers: a proxy for a real server that forwards every call as bytes
-and injects one fault into the answers with payloads or tables. A front between it and its clients
-forwards TCP, so that a fault can reset connections.
+and injects one fault into the answers with payloads or tables.
+
+A front between it and its clients forwards TCP, so that a fault can reset connections.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every page names the peer that a family matches bit for bit in the same words. The tests in
-tests/conformance/peers verify the claims; documented_rows_test.py lists them.
+"""Every page names the peer that a family matches bit for bit in the same words.
+
+The tests in tests/conformance/peers verify the claims; documented_rows_test.py lists them.
 """
 
 from pathlib import Path

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as the C++ client joins them. Whatever they contain, and however they end: a tensor has
-// the bytes that its fingerprint promises, or there is none.
+// Streams as the C++ client joins them. Regardless of their content and end, the client returns the
+// bytes that the fingerprint promises, or an error.
 //
-// An input's first byte is the tensor's size. Two more are a step: what, and of
-// how much.
+// An input's first byte is the tensor's size. Each further pair of bytes is a step: kind and size.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 # debootstrap folder, with only bash, apt and root. Needs root, git and debootstrap, and takes as
 # long as building and testing everything from scratch.
 #
-#   tests/packaging/bare.sh [DIRECTORY] # where the folder is created and removed; default /var/tmp
+#   tests/packaging/bare.sh [DIRECTORY]    # where the folder is created; default /var/tmp
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ((EUID == 0)) || { echo "bare.sh: needs root" >&2 && exit 1; }

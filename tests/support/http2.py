@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gRPC client that implements HTTP/2 itself, so that it can do what gRPC's own clients would not:
+
 leave messages unfinished, never read, and flood, at little cost of its own. It does not decode
 header fields, so it knows only an answer's number of bytes and whether it ended.
 """

@@ -64,8 +64,9 @@ class Buildah:
 
 @contextlib.contextmanager
 def root_mount() -> Iterator[list[str]]:
-    """Yields the words to prepend to a command that needs "/" to be a mount, if it is not one. It
-    is not one in a plain chroot, but bind-mounted elsewhere it becomes one there.
+    """Yields the words to prepend to a command that needs "/" to be a mount, if it is not one.
+
+    It is not one in a plain chroot, but bind-mounted elsewhere it becomes one there.
     """
     mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     if any(line.split()[4] == "/" for line in mounts):

@@ -227,8 +227,8 @@ def listens(port: int) -> bool:
 
 
 def hold_memory(server: Server, stub: Stub) -> Any:
-    """A stream that is not read on, which holds 4 MiB or more."""
-    # Rows picked by a list are separate chunks of memory: one is being sent, one waits.
+    """A stream that is no longer read and holds at least 4 MiB."""
+    # Rows selected by a list are separate chunks of memory: one is being sent, one waits.
     ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
     holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
     next(holder)
@@ -250,7 +250,7 @@ def no_call_is_open(metrics: dict[str, float]) -> bool:
 
 
 def settled(server: Server) -> None:
-    """Waits until all memory held by calls is released, and each call has ended."""
+    """Waits until all memory held by calls is released, and all calls have ended."""
 
     def is_settled() -> bool:
         metrics = server.metrics()

@@ -15,10 +15,14 @@ PATIENCE = 60  # seconds, for events whose delay depends on the machine's speed
 
 
 class ServerProcess:
-    """Runs until the `with` block ends; call `stop` before that for its exit code. It listens on a
-    free port unless `flags` name one. Its log goes to a file, or to the descriptor `stderr`. Args:
-    prefix: a command that runs the command after it. program: program to run instead of
-    ATTNBIAS_SERVER_BINARY.
+    """Runs until the `with` block ends; call `stop` before that for its exit code.
+
+    It listens on a free port unless `flags` name one. Its log goes to a file, or to the descriptor
+    `stderr`.
+
+    Args:
+        prefix: a command that runs the command after it.
+        program: program to run instead of ATTNBIAS_SERVER_BINARY.
     """
 
     def __init__(

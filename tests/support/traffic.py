@@ -10,8 +10,10 @@ from tests.support.server import eventually
 
 
 class Traffic:
-    """A call repeated in threads until the `with` block ends. Args: call: makes one call and checks
-    it.
+    """A call repeated in threads until the `with` block ends.
+
+    Args:
+        call: makes one call and checks it.
         pause: seconds between two calls of a thread.
     """
 

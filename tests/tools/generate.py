@@ -1043,8 +1043,9 @@ def index_table() -> str:
 
 
 def sections() -> dict[str, tuple[Path, str]]:
-    """Maps encodings to their pages and to their headings' anchors. A paragraph there begins with
-    the name.
+    """Maps encodings to their pages and to their headings' anchors.
+
+    A paragraph there begins with the name.
     """
     found: dict[str, tuple[Path, str]] = {}
     for page in PAGES:

@@ -42,8 +42,8 @@ func (d *download) run(ctx context.Context) (*Tensor, error) {
 		}
 		if before > 0 && !restarted &&
 			(errors.Is(err, ErrFingerprintMismatch) || errors.Is(err, ErrNotFound)) {
-			// A table has changed or is gone, perhaps only on some replicas. The whole payload is fetched
-			// again, but only once.
+			// A table has changed or is gone, perhaps only on some replicas. The whole payload is
+			// fetched again, but only once.
 			restarted, d.at = true, 0
 			tries.progressed()
 			continue

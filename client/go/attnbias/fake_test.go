@@ -105,7 +105,7 @@ type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 // fake answers as an attnbias server does, or follows its script.
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
-	script []func(*pb.StreamTensorRequest, tensorStream) error // requests of StreamTensor that fail before the payload is sent
+	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor, in order
 	errors []error                                             // of GetServerInfo, in order
 	logits func(grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]) error
 

@@ -193,6 +193,7 @@ class Caller(NamedTuple):
 
 class FakeServer:
     """Answers the n-th StreamTensor with the n-th entry of its script, and repeats the last entry.
+
     By default it serves PAYLOAD and a description, and rejects logits.
 
     Args:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shards of each rank: by rank and layout, on torch meshes, and with JAX shardings. The oracles
-are numpy's indexing of the dense array, the owner of each token, torch's own ``distribute_tensor``,
-and JAX's own map of shards to devices.
+"""The shards of each rank: by rank and layout, on torch meshes, and with JAX shardings.
+
+The oracles are numpy's indexing of the dense array, the owner of each token, torch's own
+``distribute_tensor``, and JAX's own map of shards to devices.
 """
 
 from __future__ import annotations

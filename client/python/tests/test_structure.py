@@ -579,7 +579,7 @@ def test_mixing_torch_and_numpy_is_rejected() -> None:
 
 @every_kind
 @every_dtype
-@pytest.mark.filterwarnings("ignore:.*float64.*")  # JAX's own type, which has no f64 unless configured
+@pytest.mark.filterwarnings("ignore:.*float64.*")  # JAX has no f64 by default
 def test_to_jax_equals_dense(kind: str, dtype: Any) -> None:
     pytest.importorskip("jax")
     bias = make(kind, dtype=dtype)

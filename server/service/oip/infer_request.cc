@@ -91,7 +91,7 @@ class SpecField {
   // Returns the field of `spec`, which outlives it, at `path`. Creates the messages along the path.
   // A number in a path is an index into a list of messages, which grows to contain it.
   //
-  // INVALID_ARGUMENT `model` has no such field, or a field that excludes it is set
+  // INVALID_ARGUMENT  `model` has no such field, or a field that excludes it is set
   static absl::StatusOr<SpecField> Find(const Model& model, const std::string& path,
                                         v1::TensorSpec* spec) {
     const std::vector<std::string> names = absl::StrSplit(path, '.');

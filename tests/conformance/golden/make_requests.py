@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes requests/*.jsonl: random requests and the answers of a server. ./dev golden [NAME...]
+"""Writes requests/*.jsonl: random requests and the answers of a server.
+
+./dev golden [NAME...]
+
 Hyperparameters are those of tests/support/cases.py. Extents and outputs are drawn from the
 contract's descriptors; a combination that the server rejects is drawn again. Every field is then
 set to values at and beyond the contract's bounds. Rejected requests are stored as errors, the

@@ -34,8 +34,10 @@ UNRULED = {"TableRef", "PositionList", "DoubleList", "Range"}
 def owners_in(
     owner: Any, path: str = "", *, is_of_buckets: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """The messages of a request that have rules, with their paths, each followed by ".". A list of
-    messages is represented by its first message. Values BUCKETS leave a message for biases unread.
+    """The messages of a request that have rules, with their paths, each followed by ".".
+
+    A list of messages is represented by its first message. Values BUCKETS leave a message for
+    biases unread.
     """
     yield path, owner
     of_bias = {field.name for field in fields_of(owner) if rule_of(field).of_bias}

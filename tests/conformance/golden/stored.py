@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stored requests and answers, and the function that sends them to a server. A line of
-requests/NAME.jsonl contains a request for the encoding or term of that name in protobuf's JSON:
-`tensor`, a TensorSpec, or `logits`, the ComputeLogitsRequests of one call. Numbers that would take
-much space are recipes, strings from which `expanded` regenerates the numbers.
+"""The stored requests and answers, and the function that sends them to a server.
 
-The answer follows: `parts` (name, form, type and shape of each) and `sha256` of the payload;
-for logits `answer` (type, heads and width) and `sha256` of all rows' data; for an error `changed`,
-the field whose change made a served request invalid, and `code`.
+A line of requests/NAME.jsonl contains a request for the encoding or term of that name in protobuf's
+JSON: `tensor`, a TensorSpec, or `logits`, the ComputeLogitsRequests of one call. Numbers that would
+take much space are recipes, strings from which `expanded` regenerates the numbers.
+
+The answer follows: `parts` (name, form, type and shape of each) and `sha256` of the payload; for
+logits `answer` (type, heads and width) and `sha256` of all rows' data; for an error `changed`, the
+field whose change made a served request invalid, and `code`.
 """
 
 import base64

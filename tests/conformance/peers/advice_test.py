@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows docs/encodings.md to the letter for each model, with sizes of published checkpoints, and
-compares with the module of the installed transformers. Every row of the page's tables of exceptions
-has a case, and every case a row.
+compares with the module of the installed transformers.
+
+Every row of the page's tables of exceptions has a case, and every case a row.
 """
 
 import inspect

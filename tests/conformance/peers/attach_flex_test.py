@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention's masks and biases that no attached model of attach_test.py covers. torch.compile
-runs its graphs eagerly here; attach_test.py and client/python/tests/test_flex_attention.py cover
-compiled code.
+"""FlexAttention's masks and biases that no attached model of attach_test.py covers.
+
+torch.compile runs its graphs eagerly here; attach_test.py and
+client/python/tests/test_flex_attention.py cover compiled code.
 """
 
 import inspect

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attached models as projects handle them: saved completely, offloaded in parts, and under torch's
-modes. Also models with missing parts, which attach rejects with its own messages.
+modes.
+
+Also models with missing parts, which attach rejects with its own messages.
 """
 
 import io

@@ -192,7 +192,7 @@ def test_outputs_are_unchanged(
     with attnbias.attach(model, client_of_tables, max_length=ROWS, attention=attention):
         assert [*model.state_dict()] == keys
         tables = weights(model, name)
-        kept = [table.detach() for table in tables.values()]  # no other table is allocated in their memory
+        kept = [table.detach() for table in tables.values()]  # keeps their memory from being reused
         served = [table.data_ptr() for table in kept]
         assert not {*memory} & {*served}
         for table, its in zip(tables.values(), weights(own, name).values(), strict=True):

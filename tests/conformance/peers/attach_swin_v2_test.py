@@ -57,7 +57,7 @@ def test_outputs_are_unchanged(client: attnbias.Client, pretrained: list[int]) -
         assert_close(output(model, 50, **options), output(own, 50, **options))
         for attention in attentions(model):
             coordinates = torch.full_like(attention.relative_coords_table, torch.nan)
-            assert not getattr(attention, NETWORK)(coordinates).isnan().any()  # the model is not run
+            assert not getattr(attention, NETWORK)(coordinates).isnan().any()  # not run
     assert state(model) == before
     assert torch.equal(output(model), output(own))
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnbias.attach: an attached model returns the same outputs as the original. The expected outputs
-come from transformers' code. If the attached code is the same, they are equal bit for bit;
-FlexAttention sums in a different order.
+"""attnbias.attach: an attached model returns the same outputs as the original.
+
+The expected outputs come from transformers' code. If the attached code is the same, they are equal
+bit for bit; FlexAttention sums in a different order.
 """
 
 import copy
@@ -43,7 +44,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "umt5": ("UMT5ForConditionalGeneration", T5),
     "switch_transformers": (
         "SwitchTransformersForConditionalGeneration",
-        {**T5, "num_decoder_layers": 2},  # all of them dense, since the choice of an expert may be a close call
+        {**T5, "num_decoder_layers": 2},  # dense, since experts may tie
     ),
     "t5-encoder": ("T5EncoderModel", T5),
     "longt5-local": (

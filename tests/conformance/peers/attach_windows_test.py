@@ -96,7 +96,7 @@ def test_outputs_are_unchanged(
     want = output(own)
     by_sdpa.clear()
     with attnbias.attach(model, client, max_length=64, attention=attention):
-        assert len(calls) == 2 * len(biases(model))  # for the original model, and for the comparison
+        assert len(calls) == 2 * len(biases(model))  # original, and comparison
         calls.clear()
         assert [*model.state_dict()] == keys
         assert torch.equal(output(model), want)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as transformers saves them: the server's tensors equal what the model computes. The
-names of tensors and the meaning of configurations must agree between transformers and
+"""Checkpoints as transformers saves them: the server's tensors equal what the model computes.
+
+The names of tensors and the meaning of configurations must agree between transformers and
 core/mount/checkpoint_rules.cc; these tests fail if they diverge. Models are tiny and their position
 tensors random. If modules compute positions, their outputs are caught while the model runs.
 """

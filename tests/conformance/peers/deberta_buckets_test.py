@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeBERTa's buckets against transformers' own, and against integers, over small configurations. As
-for T5, if torch's logarithm is not correctly rounded, FLOAT32_LOG is compared with transformers on
-a correctly rounded one.
+"""DeBERTa's buckets against transformers' own, and against integers, over small configurations.
+
+As for T5, if torch's logarithm is not correctly rounded, FLOAT32_LOG is compared with transformers
+on a correctly rounded one.
 """
 
 import json

@@ -69,10 +69,11 @@ def ours(
 def bound(
     queries: torch.Tensor, tables: list[torch.Tensor], of_queries: Grid, of_keys: Grid
 ) -> Array:
-    """Maximum difference of two float32 sums. Each has a product of DIM numbers and an addition.
-    Ours also rounds the rows of a stretched table twice. Theirs have the error of the position
-    between two rows, which has three roundings and may be as large as the number of rows, and of
-    three further roundings.
+    """Maximum difference of two float32 sums.
+
+    Each has a product of DIM numbers and an addition. Ours also rounds the rows of a stretched
+    table twice. Theirs have the error of the position between two rows, which has three roundings
+    and may be as large as the number of rows, and of three further roundings.
     """
     magnitude = by_sam(queries.abs(), [table.abs() for table in tables], of_queries, of_keys)
     sums = (2 * (DIM + 1) + 2 + 1) * UNIT * magnitude.astype("f8")

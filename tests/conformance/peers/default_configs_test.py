@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rope_parameters of transformers' configurations, against the model's own module: the
-default parameters, and those of every rope_type with distinct axes. Each is served from its own
-parameters, with the axes, columns and parameters that docs/encodings.md states, or it is in the
-page's table of other configurations, whose rows advice_test.py runs.
+default parameters, and those of every rope_type with distinct axes.
+
+Each is served from its own parameters, with the axes, columns and parameters that docs/encodings.md
+states, or it is in the page's table of other configurations, whose rows advice_test.py runs.
 """
 
 import re

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client whose every answer, or error, is also fetched in the other ways and must be identical. A
-comparison with a peer therefore covers a unary call, a stream and the command-line tool.
+"""A client whose every answer, or error, is also fetched in the other ways and must be identical.
+
+A comparison with a peer therefore covers a unary call, a stream and the command-line tool.
 """
 
 import tempfile

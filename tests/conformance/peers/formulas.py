@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of every encoding at any index, computed by mpmath from the contract's definition. A
-formula is a function of an index: head, query, key and column for pairs; head, and row and column
+"""The number of every encoding at any index, computed by mpmath from the contract's definition.
+
+A formula is a function of an index: head, query, key and column for pairs; head, and row and column
 of key minus query, for windows of an image; part, positions and column for tables. Nothing here
 depends on how the service computes.
 """

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every module and function of transformers that computes or learns one vector per position of a
-sequence. Each is served or listed in the table of docs/encodings.md, every row of which is run.
+sequence.
+
+Each is served or listed in the table of docs/encodings.md, every row of which is run.
 sinusoidal_axes_test.py covers images, relative_sinusoid_test.py distances, and
 default_configs_test.py and advice_test.py rotary positions.
 """

@@ -99,13 +99,15 @@ def grid_of(resample: Any, target: Sequence[int], rows: int) -> Grid:
 
 
 def loss_of(table: Array, grid: Grid, how: Filter) -> float:
-    """Error of torch's numbers in units in the last place of 1, plus one rounding of ours. Along an
-    axis of n rows torch's sample position has three roundings, so its error is at most 3 n units. A
-    filter's slope is at most 1, or 1.5 if it is cubic. The error of a weight is then 3 n times the
-    slope, plus 8 units for its own roundings; antialias divides the former by the stretch. With
-    antialias, weights are divided by their sum, whose error may be as large as that of all weights
-    together, and which is at least 0.4 of the stretch, or 0.06 of it with align_corners. Magnitudes
-    of weights add up to less than 2, or 4 with both. The sum of K products has K + 1 roundings.
+    """Error of torch's numbers in units in the last place of 1, plus one rounding of ours.
+
+    Along an axis of n rows torch's sample position has three roundings, so its error is at most 3 n
+    units. A filter's slope is at most 1, or 1.5 if it is cubic. The error of a weight is then 3 n
+    times the slope, plus 8 units for its own roundings; antialias divides the former by the
+    stretch. With antialias, weights are divided by their sum, whose error may be as large as that
+    of all weights together, and which is at least 0.4 of the stretch, or 0.06 of it with
+    align_corners. Magnitudes of weights add up to less than 2, or 4 with both. The sum of K
+    products has K + 1 roundings.
     """
     factor, most, off = 1.0, 0.0, 0.0
     for n, m, given in zip(grid.source, grid.target, grid.step, strict=True):

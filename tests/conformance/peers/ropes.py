@@ -206,8 +206,12 @@ def assert_gives(
     angles: Array | None = None,
 ) -> None:
     """Compares within float32's error: an angle's error is its frequency's error times the
-    position. Args: bound: relative error bound of the frequencies. arranged: function applied to
-    the columns of the answer. angles: the largest angle of each row, if a frequency may exceed 1.
+    position.
+
+    Args:
+        bound: relative error bound of the frequencies.
+        arranged: function applied to the columns of the answer.
+        angles: the largest angle of each row, if a frequency may exceed 1.
     """
     ids: Any = axes if len(axes) > 1 else axes[0]
     kind = attnbias.Rotary if "axes" in words else attnbias.Mrope

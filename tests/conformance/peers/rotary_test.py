@@ -180,8 +180,10 @@ def test_float32_angles_match_framework(client: attnbias.Client, name: str, mode
 
 def test_unrounded_attention_factor_exceeds_1_ulp(client: attnbias.Client) -> None:
     """The float32 factor stays within 1 ulp of torch; the float64 factor from which it is rounded
-    does not. For the list, correctly rounded cosines and sines times the factor in float32 replace
-    torch's, so that the list does not depend on torch's vector library.
+    does not.
+
+    For the list, correctly rounded cosines and sines times the factor in float32 replace torch's,
+    so that the list does not depend on torch's vector library.
     """
     rows = []
     for factor in range(2, 65, 2):

@@ -98,9 +98,10 @@ def test_half_precision_is_not_rounded_twice(client: attnbias.Client) -> None:
 
 
 def near_crossings(pair: int, dim: int) -> Iterator[int]:
-    """Positions up to 2^40 whose angle is nearest to a multiple of a quarter turn. They are the
-    denominators of the continued fraction of quarter turns per position, at which a sine or cosine
-    comes closest to zero.
+    """Positions up to 2^40 whose angle is nearest to a multiple of a quarter turn.
+
+    They are the denominators of the continued fraction of quarter turns per position, at which a
+    sine or cosine comes closest to zero.
     """
     with mpmath.workprec(PRECISION):
         rest = mpmath.power(10000, mpmath.mpf(-2 * pair) / dim) * 2 / mpmath.pi

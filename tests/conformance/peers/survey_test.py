@@ -1063,8 +1063,9 @@ def of_rel_pos_mlp(
     sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])],
 )
 def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[int]) -> Peer:
-    """Sums of n terms have an error of n half epsilons of the sum of their magnitudes. A coordinate
-    adds a few more.
+    """Sums of n terms have an error of n half epsilons of the sum of their magnitudes.
+
+    A coordinate adds a few more.
     """
     if module is timm_layers.RelPosMlp:
         bias = module(lengths, num_heads, hidden_dim=512, mode="cr").eval()

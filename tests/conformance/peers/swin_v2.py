@@ -22,9 +22,10 @@ def coordinates(module: Swinv2SelfAttention, sides: tuple[int, int]) -> Array:
 
 
 def in_float64(module: Swinv2SelfAttention, sides: tuple[int, int]) -> tuple[Array, Array]:
-    """Returns the bias of every displacement, and its change per relative rounding of a term. The
-    error of a dot product of n terms is less than n + 1 units of the sum of its terms' magnitudes;
-    a sigmoid's slope is at most 1/4.
+    """Returns the bias of every displacement, and its change per relative rounding of a term.
+
+    The error of a dot product of n terms is less than n + 1 units of the sum of its terms'
+    magnitudes; a sigmoid's slope is at most 1/4.
     """
     hidden, _, output = module.continuous_position_bias_mlp
     weight, bias, out = (

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by an interpreter with transformers 4.45: writes the results of its models to an .npz file,
-and next to it a saved BERT model.
+"""Run by an interpreter with transformers 4.45: writes its models' results to an .npz file.
+
+Saves a BERT model next to it.
 """
 
 import sys

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An outage affects each client during a call, which succeeds without its caller's help. All
-outages run concurrently, since a client mostly waits.
+"""An outage affects each client during a call, which succeeds without its caller's help.
+
+All outages run concurrently, since a client mostly waits.
 """
 
 import contextlib

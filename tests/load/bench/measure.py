@@ -45,9 +45,10 @@ class Row:
 
 
 def timed(work: Callable[[], object]) -> Round:
-    """Times one round of a function; its result is released after the clock stops. No garbage is
-    collected during a round, as with timeit, nor just before it: with torch loaded that takes 0.2 s
-    and flushes the work from the processor's caches."""
+    """Times one round of a function; its result is released after the clock stops.
+
+    No garbage is collected during a round, as with timeit, nor just before it: with torch loaded
+    that takes 0.2 s and flushes the work from the processor's caches."""
 
     def run() -> float:
         gc.disable()

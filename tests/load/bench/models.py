@@ -39,10 +39,14 @@ Inputs = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A model with random weights, and its workload. Attributes: inputs: inputs of the first call,
-    for a length. attention: implementation of attention when attached. lengths: lengths to measure.
-    new_tokens: number of tokens that a decoder then receives, one per call; 0 repeats the first
-    call.
+    """A model with random weights, and its workload.
+
+    Attributes:
+        inputs: inputs of the first call, for a length.
+        attention: implementation of attention when attached.
+        lengths: lengths to measure.
+        new_tokens: number of tokens that a decoder then receives, one per call; 0 repeats the
+            first call.
     """
 
     make: Callable[[], PreTrainedModel]

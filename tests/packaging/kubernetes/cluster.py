@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kubernetes cluster of two nodes on this machine, started entirely by this process. run.sh has
-created namespaces for this process, which end with it, so nothing here is ever stopped. The network
-is isolated. Both nodes share its only address, on a bridge without ports; each has its own bridge
-for its pods.
+"""A Kubernetes cluster of two nodes on this machine, started entirely by this process.
+
+run.sh has created namespaces for this process, which end with it, so nothing here is ever stopped.
+The network is isolated. Both nodes share its only address, on a bridge without ports; each has its
+own bridge for its pods.
 """
 
 import contextlib

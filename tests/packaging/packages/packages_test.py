@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packages of build/packages, on machines of their release that run systemd and little else.
+
 Those for another architecture run under qemu, which need_arm64 of setup.sh enables.
 """
 

@@ -225,16 +225,20 @@ class BaseClient:
         Args:
             term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
             rows: queries ``[heads, queries, head_dim]``, or for ShawValues attention weights
-            ``[heads, queries, keys]``, as an array or torch tensor of f64, f32, f16 or bf16. None
-            omits the queries: term (d) of Transformer-XL. key_length: number of keys; not needed
-            for ShawValues. direction: the keys that a query sees. query_length: number of queries;
-            only if rows is None. out: an array to write into, with the answer's shape and dtype.
-            timeout: seconds for this call, instead of the client's. **options: alignment ("start",
-            "end") or query_offset, one of which is required if the numbers of queries and keys
-            differ; output_data_type, by default f32; fill_value
-                of logits of hidden keys, by default -inf, or fill_lowest; scale; query_bias
-                ``[heads, head_dim]``, added to every query (Transformer-XL's v). Returns: ``[heads,
-                queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.
+                ``[heads, queries, keys]``, as an array or torch tensor of f64, f32, f16 or bf16.
+                None omits the queries: term (d) of Transformer-XL.
+            key_length: number of keys; not needed for ShawValues.
+            direction: the keys that a query sees.
+            query_length: number of queries; only if rows is None.
+            out: an array to write into, with the answer's shape and dtype.
+            timeout: seconds for this call, instead of the client's.
+            **options: alignment ("start", "end") or query_offset, one of which is required if the
+                numbers of queries and keys differ; output_data_type, by default f32; fill_value of
+                logits of hidden keys, by default -inf, or fill_lowest; scale; query_bias ``[heads,
+                head_dim]``, added to every query (Transformer-XL's v).
+
+        Returns:
+            ``[heads, queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
@@ -404,42 +408,42 @@ class Client(BaseClient):
 
     Args:
         target: "host", "host:port" or any gRPC target; the default port is 50051. None selects the
-        environment variable ``ATTNBIAS_SERVER``, or else this machine. timeout: seconds that a call
-        may take, retries included; None means no limit. connect_timeout: seconds in which a call
-        has to connect if the client was never connected. Then a closed port, an unknown name,
-        another protocol or a wrong certificate raises UnavailableError with the reason. After the
-        first connection only the timeout applies. None means the timeout. tls: True means TLS with
-        the system's authorities, ``attnbias.Tls(ca=..., cert=..., key=...)`` TLS with others, False
-        plaintext. None means that the environment decides:
-            ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT``
-            and ``..._KEY`` name, else plaintext.
+            environment variable ``ATTNBIAS_SERVER``, or else this machine.
+        timeout: seconds that a call may take, retries included; None means no limit.
+        connect_timeout: seconds in which a call has to connect if the client was never connected.
+            Then a closed port, an unknown name, another protocol or a wrong certificate raises
+            UnavailableError with the reason. After the first connection only the timeout applies.
+            None means the timeout.
+        tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
+            key=...)`` TLS with others, False plaintext. None means that the environment decides:
+            ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and
+            ``..._KEY`` name, else plaintext.
         token: identifies the caller: the path of a file with a bearer token, such as
             ``pathlib.Path("/run/secrets/attnbias")``, read again when it changes; or the token
             itself as a str, "" for none. None selects the environment variables
             ``ATTNBIAS_CLIENT_TOKEN_FILE`` or ``ATTNBIAS_CLIENT_TOKEN``. A token leaves this machine
             only over TLS.
         credentials: gRPC credentials, such as ``grpc.ssl_channel_credentials()``, instead of
-        ``tls``. metadata: pairs sent with each call, such as ``[("tenant", "a")]``: lower-case
-        keys, ASCII
+            ``tls``.
+        metadata: pairs sent with each call, such as ``[("tenant", "a")]``: lower-case keys, ASCII
             values, or bytes under a key that ends in ``-bin``.
         channel_options: gRPC options that override this package's, such as
             ``{"grpc.lb_policy_name": "pick_first"}``. By default calls are distributed over all
             addresses of the target, names are looked up again when a connection ends, and a
             connection is closed if its peer is silent for 15 s during a call.
         max_attempts: maximum attempts of a call before its error is raised. Progress on a stream
-        resets the count. By default only the timeout applies. max_tensor_bytes: larger payloads are
-        rejected before memory is allocated for them. streams: number of connections, 1 to 64, over
-        which a payload of more than 16 MiB is
-            fetched in ranges. One stream receives at most a window of 16 MiB per round trip:
-            0.2 GB/s at 80 ms. More streams therefore pay off over long round trips, but not on one
-            machine.
+            resets the count. By default only the timeout applies.
+        max_tensor_bytes: larger payloads are rejected before memory is allocated for them.
+        streams: number of connections, 1 to 64, over which a payload of more than 16 MiB is fetched
+            in ranges. One stream receives at most a window of 16 MiB per round trip: 0.2 GB/s at 80
+            ms. More streams therefore pay off over long round trips, but not on one machine.
         cache: a folder that caches fetched tensors ("~/.cache/attnbias"). Processes that request
             a cached tensor map it from there, without a call; arrays are then read-only. None means
             the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
         cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors.
             None means no limit.
         offline: True never calls a server: a tensor that is not cached raises NotFoundError, and a
-        call that needs a server raises UnavailableError.
+            call that needs a server raises UnavailableError.
 
     Every call raises ``attnbias.Error`` (see its subclasses) with the server's status, and
     TypeError or ValueError for arguments that cannot be sent.
@@ -497,19 +501,21 @@ class Client(BaseClient):
 
         Args:
             encoding: the encoding to compute, such as ``attnbias.T5(...)``.
-            out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any
-                object with the buffer protocol. An array must have the answer's shape (for a
-                Toeplitz, that of its diagonals; for several tables of equal shape, their number as
-                a first axis) or one axis with all elements; raw bytes may have any shape. The
-                result is this object.
+            out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any object
+                with the buffer protocol. An array must have the answer's shape (for a Toeplitz,
+                that of its diagonals; for several tables of equal shape, their number as a first
+                axis) or one axis with all elements; raw bytes may have any shape. The result is
+                this object.
             device_mesh: a torch mesh, which makes the answer a ``DTensor``. This process fetches
                 only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
                 of the dense array, or of each table.
             sharding: a JAX sharding (``NamedSharding``), which makes the answer a ``jax.Array`` of
-            the dense array, or of each table. Boxes that several devices share are fetched only
-            once. progress: True shows a progress bar, False does not; None shows one on a terminal
-            if a large payload takes long. timeout: seconds for this call, instead of the client's.
+                the dense array, or of each table. Boxes that several devices share are fetched only
+                once.
+            progress: True shows a progress bar, False does not; None shows one on a terminal if a
+                large payload takes long.
+            timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
                 positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
                 query_offset, queries, keys, heads, query_stride, query_positions, key_positions;
@@ -540,7 +546,8 @@ class Client(BaseClient):
 
         Args:
             requests: requests such as ``attnbias.Request(attnbias.Sinusoidal(dim=8),
-            positions=4)``. timeout: seconds for each call, instead of the client's.
+                positions=4)``.
+            timeout: seconds for each call, instead of the client's.
 
         Returns:
             The results of ``get``, in the order of requests.

@@ -50,8 +50,8 @@ class Error(Exception):
     Attributes:
         code: the gRPC status code.
         message: text from the server (or, for local failures, from this package), with control
-        characters escaped. details: the status's ``google.rpc`` detail messages, decoded, with
-        control characters
+            characters escaped.
+        details: the status's ``google.rpc`` detail messages, decoded, with control characters
             escaped.
     """
 

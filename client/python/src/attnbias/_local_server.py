@@ -59,9 +59,11 @@ class LocalServer(forks.Forkable):
 
     The server ends with the block, with ``close()``, or with the process, even if that is killed.
     Until then other processes may also use the client, inherited or pickled, and a file holds the
-    server's log; ``--access-log=all`` logs each call. The program is the environment variable
-    ``ATTNBIAS_SERVER_BINARY`` if set, otherwise that of the package attnbias_server
-    (``attnbias[server]``, from wheels), otherwise ``attnbias-server`` on the PATH.
+    server's log; ``--access-log=all`` logs each call.
+
+    The program is the environment variable ``ATTNBIAS_SERVER_BINARY`` if set, otherwise that of the
+    package attnbias_server (``attnbias[server]``, from wheels), otherwise ``attnbias-server`` on
+    the PATH.
 
     Args:
         *flags: the server's flags, such as ``"--threads=2"`` or ``"--tables=FOLDER"``.

@@ -66,12 +66,13 @@ def plot(
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
-            ``[positions, columns]``, or a named tuple of these. kind: ``"heads"`` draws a heat map
-            for each head. ``"curves"`` draws a curve for each head over the relative position, or
-            for a ``KeyRow`` over the key position, without the class token.
-        heads: the first n, or (begin, end); None means at most the first 16. fill_value: an
-        additional value of masked elements. ax: axes to draw on: one for each heat map, or one for
-        curves. None creates a figure.
+            ``[positions, columns]``, or a named tuple of these.
+        kind: ``"heads"`` draws a heat map for each head. ``"curves"`` draws a curve for each head
+            over the relative position, or for a ``KeyRow`` over the key position, without the class
+            token.
+        heads: the first n, or (begin, end); None means at most the first 16.
+        fill_value: an additional value of masked elements.
+        ax: axes to draw on: one for each heat map, or one for curves. None creates a figure.
 
     Returns:
         The axes; ``axes[0].figure`` is their figure.
@@ -79,7 +80,8 @@ def plot(
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: the tensor has no such picture, its numbers are not real, or the number of axes
-        differs from that of the pictures. IndexError: heads are outside the tensor.
+            differs from that of the pictures.
+        IndexError: heads are outside the tensor.
     """
     if kind == "heads":
         return _plot_heat_maps(_heat_maps(tensor), heads, fill_value, ax)

@@ -31,9 +31,10 @@ def shard_indices(
     """Returns the tokens that a rank holds, in its order, as ``position_ids`` or indices.
 
     Args:
-        length: number of tokens in total. rank: rank in the group, in [0, world_size). world_size:
-        number of ranks in the group. layout: "contiguous" is the rank's chunk of ``torch.chunk``,
-        as in DTensor: the last chunks
+        length: number of tokens in total.
+        rank: rank in the group, in [0, world_size).
+        world_size: number of ranks in the group.
+        layout: "contiguous" is the rank's chunk of ``torch.chunk``, as in DTensor: the last chunks
             may be shorter, or empty. "zigzag" makes 2 world_size chunks, of which a rank holds
             chunks rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
             and of Megatron's context parallelism. "striped" is every world_size-th token, from rank
@@ -42,7 +43,7 @@ def shard_indices(
     Raises:
         TypeError: a number is not an integer.
         ValueError: rank is not in the group, the layout is unknown, or the length is not a multiple
-        of 2 world_size ("zigzag") or of world_size ("striped").
+            of 2 world_size ("zigzag") or of world_size ("striped").
     """
     length = _integer(length, "length")
     if length < 0:

@@ -92,7 +92,7 @@ _FORGOTTEN: Final = {"fingerprint", "resolved_spec", *OF_DEVICES}
 
 def register_with_jax(kind: type[Any]) -> None:
     """Registers a class as a pytree, once, and only if JAX is imported."""
-    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None while JAX is being imported
+    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None during JAX's import
     if tree_util is None or kind in _registered:
         return
     _registered.add(kind)

@@ -32,10 +32,11 @@ class BlockToeplitz(Structure):
     Attributes:
         block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
         border: None, or ``[H, 3]``: the numbers from the class token to every other token, from
-        every other token to it, and from it to itself. grid: sides of the grid, as (height, width).
+            every other token to it, and from it to itself.
+        grid: sides of the grid, as (height, width).
         query_stride: stride of the queries on each axis: with n, every n-th token is a query.
-        queries: the queries (begin, end) that are its rows; all unless this is a window. keys: the
-        tokens (begin, end) that are its columns.
+        queries: the queries (begin, end) that are its rows; all unless this is a window.
+        keys: the tokens (begin, end) that are its columns.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("block", "border")
@@ -53,8 +54,9 @@ class BlockToeplitz(Structure):
         """Wraps a block with as many axes as strides, without a copy.
 
         Raises:
-            IndexError: queries or keys are outside the grid. ValueError: the block's axes have even
-                lengths, the border does not fit it, or a stride is not positive.
+            IndexError: queries or keys are outside the grid.
+            ValueError: the block's axes have even lengths, the border does not fit it, or a stride
+                is not positive.
         """
         axes = len(query_stride)
         if min(query_stride, default=0) < 1:
@@ -167,8 +169,9 @@ class BorderedToeplitz(Structure):
     Attributes:
         toeplitz: the tensor as if it had no class token.
         border: ``[H, 3]``: the numbers from the class token to every other key, from every other
-        query to it, and from it to itself. class_query: the query that is the class token; None if
-        it is outside. class_key: the key that is the class token; None if it is outside.
+            query to it, and from it to itself.
+        class_query: the query that is the class token; None if it is outside.
+        class_key: the key that is the class token; None if it is outside.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("toeplitz", "border")

@@ -104,7 +104,7 @@ class OnMesh:
                 ranks = self._mesh.size(axis)
                 first, last = chunk(end - begin, coordinate[axis], ranks)
                 box[placement.dim] = (begin + first, begin + last)
-        return [] if coordinate is None else [tuple(box)]  # a process outside the mesh has no coordinates
+        return [] if coordinate is None else [tuple(box)]  # None outside the mesh
 
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]

@@ -69,7 +69,7 @@ MAX_IMPLICIT_BYTES: Final = 1 << 30
 
 _CPU: Final = (1, 0)  # DLPack's device type, and the device's index
 _PAIR_AXES: Final = 2  # queries and keys
-_SDPA_ALIGNMENT: Final = 8  # alignment of rows in elements, without which torch copies a mask on a GPU
+_SDPA_ALIGNMENT: Final = 8  # elements; torch copies masks with other alignments on a GPU
 _WHOLE: Final = slice(None, None, 1)
 
 
@@ -337,8 +337,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
         Args:
             device: device of the attention; None is the CPU.
             query_offset: index in this tensor of the attention's query 0. If it is a torch tensor,
-            its value may change between calls, so that one function decodes token after token; the
-            value is not checked, and queries out of range read wrong numbers or fail on the device.
+                its value may change between calls, so that one function decodes token after token;
+                the value is not checked, and queries out of range read wrong numbers or fail on the
+                device.
 
         Raises:
             IndexError: query_offset is an int outside this tensor.
@@ -722,8 +723,8 @@ class RingShard(Structure):
 
     Attributes:
         whole: the structure that was sharded.
-        query_indices: for each row, its query of the whole. key_indices: for each column, its key
-        of the whole.
+        query_indices: for each row, its query of the whole.
+        key_indices: for each column, its key of the whole.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("whole", "query_indices", "key_indices")
@@ -740,8 +741,8 @@ class RingShard(Structure):
         For a RingShard, uses its whole and composes the indices.
 
         Raises:
-            IndexError: there are no indices, or some are outside the structure. TypeError: whole is
-            not a structure, or indices are not integers.
+            IndexError: there are no indices, or some are outside the structure.
+            TypeError: whole is not a structure, or indices are not integers.
         """
         require_instance(whole, Structure, "whole", "a Toeplitz or another structure")
         queries, keys = whole._indices()

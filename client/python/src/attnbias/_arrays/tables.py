@@ -25,11 +25,13 @@ class GridTable(Structure):
 
     Attributes:
         numbers: all numbers in one axis: the tables of the grid's axes one after another, each
-        ``[length, its columns]`` in row-major order. lengths: lengths of the grid. column_axes: the
-        axis of each column of the whole table. queries: the tokens (begin, end) that are its rows;
-        all unless this is a window. keys: the columns (begin, end) of the whole table that it has;
-        all unless this is a window. fingerprint: 64 hex digits that name these bytes; "" for one of
-        several tables. resolved_spec: the resolved request; None for one of several tables.
+            ``[length, its columns]`` in row-major order.
+        lengths: lengths of the grid.
+        column_axes: the axis of each column of the whole table.
+        queries: the tokens (begin, end) that are its rows; all unless this is a window.
+        keys: the columns (begin, end) of the whole table that it has; all unless this is a window.
+        fingerprint: 64 hex digits that name these bytes; "" for one of several tables.
+        resolved_spec: the resolved request; None for one of several tables.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("numbers",)
@@ -47,8 +49,9 @@ class GridTable(Structure):
         """Wraps the numbers without a copy.
 
         Raises:
-            IndexError: queries are not tokens of the grid, or keys are not columns. ValueError: an
-                axis is empty or has no columns, or the numbers do not match the tables of the axes.
+            IndexError: queries are not tokens of the grid, or keys are not columns.
+            ValueError: an axis is empty or has no columns, or the numbers do not match the tables
+                of the axes.
         """
         self.lengths = tuple(map(operator.index, lengths))
         self.column_axes = tuple(map(operator.index, column_axes))

@@ -33,8 +33,8 @@ class Toeplitz(Structure):
         query_length: rows of the dense tensor.
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
-        vectors: whether the last axis of the diagonals holds the columns of vectors. mask: the
-        mask, already applied to the diagonals; None if none was requested.
+        vectors: whether the last axis of the diagonals holds the columns of vectors.
+        mask: the mask, already applied to the diagonals; None if none was requested.
     """
 
     _is_strided: ClassVar[bool] = True
@@ -57,9 +57,11 @@ class Toeplitz(Structure):
         vectors: bool = False,
         mask: Mask | None = None,
     ) -> None:
-        """Wraps diagonals without a copy. Raises: ValueError: the axis of diagonals, which is the
-        last, or with vectors the second to last, does not have query_length + key_length - 1
-        elements.
+        """Wraps diagonals without a copy.
+
+        Raises:
+            ValueError: the axis of diagonals, which is the last, or with vectors the second to
+                last, does not have query_length + key_length - 1 elements.
         """
         wanted = query_length + key_length - 1
         axis = diagonals.ndim - 1 - vectors

@@ -58,9 +58,10 @@ class CacheEntry:
     """A tensor in a cache.
 
     Attributes:
-        path: its file, which ``attnbias.load`` can read. nbytes: the size of the file. last_used:
-        time of the last request for it. info: its description, with ``fingerprint`` and
-        ``resolved_spec``.
+        path: its file, which ``attnbias.load`` can read.
+        nbytes: the size of the file.
+        last_used: time of the last request for it.
+        info: its description, with ``fingerprint`` and ``resolved_spec``.
     """
 
     path: Path
@@ -75,8 +76,8 @@ class Cache:
     Only files that no other user can have written are used.
 
     Args:
-        folder: path, which need not exist; "~" is the home folder. max_bytes: maximum bytes of its
-        tensors; None means no limit.
+        folder: path, which need not exist; "~" is the home folder.
+        max_bytes: maximum bytes of its tensors; None means no limit.
 
     Raises:
         ValueError: folder is a file, or a folder that belongs to another user or that other users
@@ -143,13 +144,14 @@ class Cache:
         self._sweep(older_than=-math.inf)
         with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
             for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
-                with contextlib.suppress(OSError):  # the folder is in use, or contains files of other programs
+                with contextlib.suppress(OSError):  # in use, or not empty
                     root.remove_folder(kind)
 
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
         """Returns the payload of a request, mapped read-only; None if it has to be fetched. If
+
         ``fingerprint`` is None, the request's last payload is used. ``accept`` receives the
         description before the payload is read, and may raise.
         """
@@ -382,8 +384,9 @@ def require_bytes(value: int | None, name: str) -> None:
 
 
 class Draft(forks.Forkable):
-    """An unfinished file and the lock on writing it; closes both. The kernel releases the lock when
-    the process dies. The lock's file is never written.
+    """An unfinished file and the lock on writing it; closes both.
+
+    The kernel releases the lock when the process dies. The lock's file is never written.
     """
 
     def __init__(self, key: str, drafts: Folder, lock: int) -> None:
@@ -549,8 +552,9 @@ def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
 
 
 def _head_of(payload: Payload, metadata: dict[str, str]) -> bytes:
-    """Returns the bytes that precede the payload in its file. safetensors' own writer would sort
-    the tensors, but the payload must stay as received.
+    """Returns the bytes that precede the payload in its file.
+
+    safetensors' own writer would sort the tensors, but the payload must stay as received.
     """
     header = payload.header.SerializeToString()
     kind = tensor_pb2.DataType.DESCRIPTOR

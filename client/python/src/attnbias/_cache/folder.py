@@ -32,8 +32,9 @@ class UnsafeError(OSError):
 
 
 class Folder:
-    """An open folder; a context manager that closes it. ``opened`` creates it. Its methods raise
-    OSError, including UnsafeError.
+    """An open folder; a context manager that closes it. ``opened`` creates it.
+
+    Its methods raise OSError, including UnsafeError.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:

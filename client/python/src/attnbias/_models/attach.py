@@ -33,9 +33,9 @@ class Replacement:
         path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
         fetched_bytes: bytes of the answer; 0 if another replacement fetched it.
-        spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one. left:
-        whether it is unchanged. reason: why it was not replaced, or why its numbers could not be
-        compared with the server's;
+        spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one.
+        left: whether it is unchanged.
+        reason: why it was not replaced, or why its numbers could not be compared with the server's;
             empty if they were.
     """
 
@@ -97,12 +97,12 @@ def attach(
 
     Args:
         model: a model of a family in docs/models.md, which lists what is replaced: T5, BLOOM,
-        Llama, Swin and others. client: used during this call; not needed afterwards, except for a
-        rope_type "dynamic". max_length: maximum tokens that the model will process, including
-        cached ones. attention: implementation to use from now on: "eager", "sdpa" or "flex"; None
-        keeps the
-            model's. "flex" is torch's FlexAttention, which reads a bias in its compact form:
-            it needs no memory that grows with the square of the length. It supports neither dropout
+            Llama, Swin and others.
+        client: used during this call; not needed afterwards, except for a rope_type "dynamic".
+        max_length: maximum tokens that the model will process, including cached ones.
+        attention: implementation to use from now on: "eager", "sdpa" or "flex"; None keeps the
+            model's. "flex" is torch's FlexAttention, which reads a bias in its compact form: it
+            needs no memory that grows with the square of the length. It supports neither dropout
             nor attention weights, nor gradients on a CPU. Not every family supports it.
 
     Returns:
@@ -110,10 +110,11 @@ def attach(
 
     Raises:
         ImportError: transformers or torch is not installed, or has a version that
-        ``attnbias[transformers]`` excludes. The model is unchanged. ValueError: the model is
-        unknown or already attached, cannot run with this attention, has a table of positions that
-        the server does not have, or has a module whose numbers differ from the server's. The model
-        is unchanged. Error: a call to the server failed.
+            ``attnbias[transformers]`` excludes. The model is unchanged.
+        ValueError: the model is unknown or already attached, cannot run with this attention, has a
+            table of positions that the server does not have, or has a module whose numbers differ
+            from the server's. The model is unchanged.
+        Error: a call to the server failed.
     """
     try:
         import torch  # noqa: PLC0415

@@ -58,8 +58,9 @@ class Changes:
         self._undo.append(lambda: delattr(module, name))
 
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
-        """Moves a parameter's numbers to other memory and frees its former memory. On undo, the
-        parameter gets new memory with its trained values.
+        """Moves a parameter's numbers to other memory and frees its former memory.
+
+        On undo, the parameter gets new memory with its trained values.
         """
 
         def release() -> None:

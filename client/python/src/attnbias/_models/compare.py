@@ -14,7 +14,7 @@ from torch import nn
 
 ULP: Final = 2.0**-23  # of float32, relative to a power of two
 _HALF_ULP: Final = ULP / 2
-_ANGLE_ROUNDINGS: Final = 16  # roundings of a frequency, of its scaling, and of its product with a position
+_ANGLE_ROUNDINGS: Final = 16  # of a frequency, its scaling, and its product
 
 
 class IncomparableError(Exception):
@@ -27,10 +27,11 @@ class Pair:
 
     Attributes:
         quantity: name of the numbers.
-        own: the module's numbers, on any device. served: the server's numbers, of the same shape.
-        axes: name of each axis, which tells the meaning of its indices. bound: maximum difference,
-        which broadcasts to the shape; 0 for equal numbers. cause: probable cause of a difference,
-        for the error.
+        own: the module's numbers, on any device.
+        served: the server's numbers, of the same shape.
+        axes: name of each axis, which tells the meaning of its indices.
+        bound: maximum difference, which broadcasts to the shape; 0 for equal numbers.
+        cause: probable cause of a difference, for the error.
     """
 
     quantity: str

@@ -39,9 +39,9 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
         print(place, encoding)
 
     Places are those under which a server mounts the tables of a checkpoint (docs/encodings/
-    checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``.
-    Other places are ``rotary``, or ``rotary.full_attention`` if layers differ, and ``decoder`` for
-    ALiBi. A model with both text and vision adds the prefix ``text.`` or ``vision.``.
+    checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``. Other
+    places are ``rotary``, or ``rotary.full_attention`` if layers differ, and ``decoder`` for ALiBi.
+    A model with both text and vision adds the prefix ``text.`` or ``vision.``.
 
     Encodings contain everything that a configuration states. Add what it does not state by
     ``dataclasses.replace``, or create a new ``DetrSinusoidal``:
@@ -56,15 +56,15 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
 
     Args:
         config: a dict, an object with ``to_dict()``, or the path of config.json or of its folder.
-        Missing fields have the defaults of transformers' class. checkpoint: the NAME under which a
-        server has mounted the model (``--checkpoint``
+            Missing fields have the defaults of transformers' class.
+        checkpoint: the NAME under which a server has mounted the model (``--checkpoint``
             NAME=FOLDER): tables are then named.
 
     Raises:
         TypeError: config is none of these.
         ValueError: a field affects positions and is not understood, a model_type is not known,
-        servers mount no checkpoints of it, or the file is not a regular file. OSError: the file
-        does not exist; the error lists what is in the folder.
+            servers mount no checkpoints of it, or the file is not a regular file.
+        OSError: the file does not exist; the error lists what is in the folder.
     """
     require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
     if checkpoint == "":

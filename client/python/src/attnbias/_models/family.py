@@ -53,12 +53,16 @@ class Site:
     """A computation to replace.
 
     Attributes:
-        path: path of the module. method: the method that is replaced, or the parameter. module:
-        that module. request: the numbers that it needs, shared by sites with the same Request; None
-        if it needs none. replace: installs the fetched numbers through ``Changes`` to the module;
-        None leaves the module unchanged. spared_bytes: see ``Replacement``. compare: the module's
-        numbers and those fetched; None if it has no numbers. reason: why the module is not
-        replaced.
+        path: path of the module.
+        method: the method that is replaced, or the parameter.
+        module: that module.
+        request: the numbers that it needs, shared by sites with the same Request; None if it needs
+            none.
+        replace: installs the fetched numbers through ``Changes`` to the module; None leaves the
+            module unchanged.
+        spared_bytes: see ``Replacement``.
+        compare: the module's numbers and those fetched; None if it has no numbers.
+        reason: why the module is not replaced.
     """
 
     path: str
@@ -85,9 +89,11 @@ def class_of(module: nn.Module) -> type:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of some types get positions from a server. Attributes: sites: returns the
-    computations to replace; raises ValueError for an unknown model. takes_any: whether positions
-    are independent of attention, so that any implementation works.
+    """How models of some types get positions from a server.
+
+    Attributes:
+        sites: returns the computations to replace; raises ValueError for an unknown model.
+        takes_any: whether positions are independent of attention, so that any implementation works.
         flex: the model types that can run with "flex".
     """
 

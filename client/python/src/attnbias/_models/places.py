@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodings of transformers' models and their places, by family. Facts follow the code of
-transformers 5.23. Places have the names under which servers mount the tables of a checkpoint.
+"""Encodings of transformers' models and their places, by family.
+
+Facts follow the code of transformers 5.23. Places have the names under which servers mount the
+tables of a checkpoint.
 """
 
 from __future__ import annotations

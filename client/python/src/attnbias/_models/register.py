@@ -38,13 +38,17 @@ class Model:
         arguments: those of that function after the configuration.
         defaults: values of fields that the code reads and a configuration omits.
         only: fields that its code does not read, with the value that it uses; any other value is
-        rejected, since the weights depend on it. ignored: the same, but no weights depend on the
-        value, so another value is accepted with a warning. unused: fields whose names suggest
-        positions but that have no effect. parts: the model types of its parts by name; the part's
-        configuration is ``NAME_config``. flat: the part whose fields are next to the parts if it
-        has no configuration, as in older files. note: for readers of docs/models.md. tables: names
-        the tensors that servers mount; None if they mount no checkpoints of this type. attach: the
-        module of ``families`` that replaces its positions; None if ``attach`` does
+            rejected, since the weights depend on it.
+        ignored: the same, but no weights depend on the value, so another value is accepted with a
+            warning.
+        unused: fields whose names suggest positions but that have no effect.
+        parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
+        flat: the part whose fields are next to the parts if it has no configuration, as in older
+            files.
+        note: for readers of docs/models.md.
+        tables: names the tensors that servers mount; None if they mount no checkpoints of this
+            type.
+        attach: the module of ``families`` that replaces its positions; None if ``attach`` does
             not support it.
         unattached: why ``attach`` does not support it.
     """

@@ -39,19 +39,23 @@ def Mrope(  # noqa: N802
     **words: Any,
 ) -> Rotary:
     """Returns a Rotary with ``axes`` and ``pair_axis``, for one or several axes, from
-    rope_parameters. Requests take a list of ``position_ids`` per axis.
+    rope_parameters.
+
+    Requests take a list of ``position_ids`` per axis.
 
     Args:
         head_dim: Dimension of a head.
         mrope_section: Pairs of each axis, n in total. Default: one axis, or with ``rope_type``
-        "axial" two axes, each with half of the pairs. mrope_interleaved: Assigns pairs to the axes
-        in turn while an axis has pairs left, and the rest to axis 0 (Qwen3-VL). False: one axis
-        after the other (Qwen2-VL). rope_type: Name of a length extension of Rotary, or "default"
-        for none; or "axial": every
+            "axial" two axes, each with half of the pairs.
+        mrope_interleaved: Assigns pairs to the axes in turn while an axis has pairs left, and the
+            rest to axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
+        rope_type: Name of a length extension of Rotary, or "default" for none; or "axial": every
             axis has the whole progression, over its own pairs (vision transformers).
         rope_theta: Base of the progression. Default: 10000.
-        words: Parameters of the length extension, and other fields of Rotary. Raises: ValueError:
-        pairs cannot be assigned in turn to these sections, or the rope_type is unknown.
+        words: Parameters of the length extension, and other fields of Rotary.
+
+    Raises:
+        ValueError: pairs cannot be assigned in turn to these sections, or the rope_type is unknown.
     """
     axis, count, renamed = Axis(), 0, {}
     if rope_type is not None and rope_type.lower() == "axial":
@@ -117,15 +121,19 @@ class RotaryModel:
     Attributes:
         head_dim: the field with the number of columns of a head for positions.
         hidden_size: the field with the columns of all heads, if it has no head_dim.
-        rope_theta: the field that holds it if the rope parameters do not. partial_rotary_factor:
-        likewise a field. is_partial: whether its default rope_type has a partial_rotary_factor.
-        layout: layout of its columns. default_type: its rope_type instead of "default".
-        renamed_types: rope_types that its code calls by other names. layer_types: if layers differ
-        by type, the former field of each type's rope_theta, or the rope_theta if no field changes
-        it. scales_all_types: whether the former rope_scaling applies to all of these types instead
-        of only the first. reads: additional words that no encoding has. mrope_interleaved: whether
-        pairs are assigned to the axes in turn, if there are several. mrope_section: pairs of each
-        axis if the rope parameters lack them.
+        rope_theta: the field that holds it if the rope parameters do not.
+        partial_rotary_factor: likewise a field.
+        is_partial: whether its default rope_type has a partial_rotary_factor.
+        layout: layout of its columns.
+        default_type: its rope_type instead of "default".
+        renamed_types: rope_types that its code calls by other names.
+        layer_types: if layers differ by type, the former field of each type's rope_theta, or the
+            rope_theta if no field changes it.
+        scales_all_types: whether the former rope_scaling applies to all of these types instead of
+            only the first.
+        reads: additional words that no encoding has.
+        mrope_interleaved: whether pairs are assigned to the axes in turn, if there are several.
+        mrope_section: pairs of each axis if the rope parameters lack them.
     """
 
     head_dim: str = "head_dim"
@@ -204,7 +212,7 @@ def _rotary(
         "layout": model.layout,
     }
     if model.layer_types and "truncate" in takes:
-        takes.remove("truncate")  # its code looks for it next to the layers' fields and does not find it
+        takes.remove("truncate")  # read elsewhere, where it is missing
     for word in (*needs, *filter(rope.is_set, takes)):
         words[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
     if any(each.name == "original_max_position_embeddings" for each in own):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the contract as dataclasses: base classes of the generated classes. A field that is
-None is not sent and has the contract's default. An attribute sets the field of its name; a learned
-table, given as an array or by the name under which it is mounted, becomes a TableRef.
+"""Messages of the contract as dataclasses: base classes of the generated classes.
+
+A field that is None is not sent and has the contract's default. An attribute sets the field of its
+name; a learned table, given as an array or by the name under which it is mounted, becomes a
+TableRef.
 """
 
 from __future__ import annotations
@@ -66,10 +68,11 @@ class TableInfo:
 
     Attributes:
         name: a value for an encoding's ``table``; the TableInfo itself is also accepted, and
-        selects the table by its digest. sha256: selects the same numbers on any server:
-        ``table="sha256:" + sha256``. source: the file and tensor that the numbers came from.
+            selects the table by its digest.
+        sha256: selects the same numbers on any server: ``table="sha256:" + sha256``.
+        source: the file and tensor that the numbers came from.
         encoding: for a table from a checkpoint whose use is known, the encoding that uses it, by
-        name, as the checkpoint was trained.
+            name, as the checkpoint was trained.
     """
 
     name: str
@@ -131,10 +134,11 @@ def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def set_fields(message: Any, arguments: object, path: str = "") -> None:
-    """Sets the fields that are attributes of ``arguments`` and not None. A table's order of axes is
-    the attribute ``NAME_layout``. False is not set if it is the default. Errors prefix the field
-    with ``path``: TypeError for a value of the wrong type, ValueError for an invalid one, or for
-    two mutually exclusive fields.
+    """Sets the fields that are attributes of ``arguments`` and not None.
+
+    A table's order of axes is the attribute ``NAME_layout``. False is not set if it is the default.
+    Errors prefix the field with ``path``: TypeError for a value of the wrong type, ValueError for
+    an invalid one, or for two mutually exclusive fields.
     """
     fields = message.DESCRIPTOR.fields_by_name
     given = vars(arguments)

@@ -35,8 +35,9 @@ class TensorPart:
         name: "positions", "diagonals", "row", "block", "border" or "dense"; over a grid
             "positions.axis0" and so on.
         form: "table", "toeplitz", "key_row", "block_toeplitz" or "dense".
-        offset: its first byte inside the payload. first_relative_position: for a Toeplitz only: key
-        position minus query position of diagonal 0.
+        offset: its first byte inside the payload.
+        first_relative_position: for a Toeplitz only: key position minus query position of diagonal
+            0.
     """
 
     name: str
@@ -56,11 +57,12 @@ class TensorInfo:
         nbytes: bytes of all parts together.
         fingerprint: 64 hex digits; equal fingerprints mean equal bytes, on any replica at any time.
         encoding_fingerprint: the same, but ignoring extent, dtype, form and mask: equal for all
-        requests for one encoding. resolved_spec: the request as the server resolved it: defaults
-        filled in, tables as digests. fully_masked_rows: half-open ranges of queries, counted inside
-        the window, with every key masked. derived: the encoding's own intermediate results, such as
-        Rotary's "inverse_frequencies". column_axes: the axis of each column of a table over a grid
-        whose axes are parts.
+            requests for one encoding.
+        resolved_spec: the request as the server resolved it: defaults filled in, tables as digests.
+        fully_masked_rows: half-open ranges of queries, counted inside the window, with every key
+            masked.
+        derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
+        column_axes: the axis of each column of a table over a grid whose axes are parts.
     """
 
     parts: tuple[TensorPart, ...]
@@ -90,7 +92,8 @@ class ServerInfo:
     """Description of a server.
 
     Attributes:
-        backends: the backend in use comes first. instruction_sets: the set in use comes first.
+        backends: the backend in use comes first.
+        instruction_sets: the set in use comes first.
     """
 
     version: str

@@ -92,27 +92,33 @@ class Request(RequestFields):
         encoding: the encoding to compute, such as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, for an encoding of absolute positions.
         position_ids: explicit positions instead; one sequence per axis for an encoding of several
-        axes. For sinusoidal and rotary tables they may be fractions. grid: lengths of a grid
-        instead, one per axis for an encoding of several axes; selects all its tokens, row-major.
-        The result is a ``GridTable``, or with form "dense" an array. grid_offset: position of the
-        grid's first token on each axis; None means 0. query_length: total number of queries.
-        key_length: total number of keys, the first at position 0. alignment: "start" aligns the
-        first query with the first key, "end" the last query with the last key. Not needed if the
-        numbers of queries and keys are equal. query_offset: position of query 0, instead of
-        alignment. queries: a window of the queries, or of a grid's tokens; None means all. keys: a
-        window of the keys. heads: a window of the heads. query_positions: explicit positions
-        instead of query_length, alignment and queries. key_positions: explicit positions instead of
-        key_length and keys; queries then need a
+            axes. For sinusoidal and rotary tables they may be fractions.
+        grid: lengths of a grid instead, one per axis for an encoding of several axes; selects all
+            its tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+        grid_offset: position of the grid's first token on each axis; None means 0.
+        query_length: total number of queries.
+        key_length: total number of keys, the first at position 0.
+        alignment: "start" aligns the first query with the first key, "end" the last query with the
+            last key. Not needed if the numbers of queries and keys are equal.
+        query_offset: position of query 0, instead of alignment.
+        queries: a window of the queries, or of a grid's tokens; None means all.
+        keys: a window of the keys.
+        heads: a window of the heads.
+        query_positions: explicit positions instead of query_length, alignment and queries.
+        key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
         query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
-        query; None means 1. data_type: "f64", "f32", "f16", "bf16", or a dtype of numpy or torch.
-        None means f32 (i32 for buckets). form: "dense"; None means the encoding's compact form.
-        values: "bias" (also None), or "buckets", the indices into its learned table. scale: factor
-        applied before the single rounding. causal: masks keys after the query. window_left: masks
-        keys more than this many positions before the query. window_right: masks keys more than this
-        many positions after the query. fill_value: value of masked elements; None means -inf. Only
-        with a mask: causal, window_left or
-            window_right.
+            query; None means 1.
+        data_type: "f64", "f32", "f16", "bf16", or a dtype of numpy or torch. None means f32 (i32
+            for buckets).
+        form: "dense"; None means the encoding's compact form.
+        values: "bias" (also None), or "buckets", the indices into its learned table.
+        scale: factor applied before the single rounding.
+        causal: masks keys after the query.
+        window_left: masks keys more than this many positions before the query.
+        window_right: masks keys more than this many positions after the query.
+        fill_value: value of masked elements; None means -inf. Only with a mask: causal, window_left
+            or window_right.
         fill_lowest: fills masked elements with the data type's lowest number instead.
     """
 

@@ -95,8 +95,9 @@ _LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "key
 
 
 class Piece(Request):
-    """A part of a request that is fetched separately. ``spans`` holds its bounds in the whole,
-    keyed by axis; axes without an entry are complete.
+    """A part of a request that is fetched separately.
+
+    ``spans`` holds its bounds in the whole, keyed by axis; axes without an entry are complete.
     """
 
     spans: Mapping[str, tuple[int, int]]
@@ -128,9 +129,11 @@ class Piece(Request):
 
 
 class ShardedRequest:
-    """The pieces of a sharded tensor that a process fetches, and their assembly. Attributes:
-    pieces: the pieces to request, without duplicates. The server slices heads, queries, keys and
-    positions; the columns of a table or of vectors are sliced here.
+    """The pieces of a sharded tensor that a process fetches, and their assembly.
+
+    Attributes:
+        pieces: the pieces to request, without duplicates. The server slices heads, queries, keys
+            and positions; the columns of a table or of vectors are sliced here.
     """
 
     def __init__(self, request: Request, info: TensorInfo, sharding: Sharding) -> None:

@@ -29,8 +29,9 @@ _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # mis
 
 
 class AsyncConnection(forks.Forkable):
-    """Channels of one event loop: the first, and spare ones for parts of a payload. Another loop
-    gets its own channels.
+    """Channels of one event loop: the first, and spare ones for parts of a payload.
+
+    Another loop gets its own channels.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -185,7 +185,7 @@ class Endpoint:
         if self.connect_timeout is not None:
             milliseconds = math.ceil(min(self.connect_timeout * 1000, _MOST_MILLISECONDS))
             options |= dict.fromkeys(_PATIENCE_OPTIONS, milliseconds)
-        if is_on_this_machine(self.target):  # a proxy named in the environment cannot reach this machine
+        if is_on_this_machine(self.target):  # no proxy can reach this machine
             options["grpc.enable_http_proxy"] = 0
         security = self.security
         if isinstance(security, Certificates):

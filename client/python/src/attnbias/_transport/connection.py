@@ -29,8 +29,9 @@ _Result = TypeVar("_Result")
 
 
 class Connection(forks.Forkable):
-    """Channels opened on demand: the first, and spare ones for parts of a payload. Shared by
-    threads.
+    """Channels opened on demand: the first, and spare ones for parts of a payload.
+
+    Shared by threads.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -87,9 +87,11 @@ class Tls:
     """TLS with a server: ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
 
     Files are PEM. A changed file is read again, and its new content is used from the next call on
-    if it is complete and the certificate matches the key. Args: ca: certificates of the authorities
-    trusted to sign the server's certificate. None selects those that
-            the system trusts.
+    if it is complete and the certificate matches the key.
+
+    Args:
+        ca: certificates of the authorities trusted to sign the server's certificate. None selects
+            those that the system trusts.
         cert: the client's own certificate, for a server that asks for one, followed by its
             intermediate certificates.
         key: the private key of ``cert``, not encrypted.
@@ -161,8 +163,9 @@ class Certificates:
 
 
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
-    """Returns the certificates of a client's ``tls``; None for plaintext. ``tls`` None reads the
-    environment.
+    """Returns the certificates of a client's ``tls``; None for plaintext. ``tls``
+
+    None reads the environment.
     """
     names = _ARGUMENTS
     if tls is None:
@@ -239,8 +242,9 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """Returns the token for a client's ``token``; None for no token. ``token`` None reads the
-    environment, unless the metadata identifies the caller; "" means no token.
+    """Returns the token for a client's ``token``; None for no token. ``token``
+
+    None reads the environment, unless the metadata identifies the caller; "" means no token.
     """
     want = "the token as a str, or its file as a pathlib.Path"
     require_instance(token, (str, os.PathLike, type(None)), "token", want)

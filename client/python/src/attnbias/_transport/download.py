@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Downloads one payload by StreamTensor, over one stream or in ranges over several. A broken stream
-resumes at the byte where it broke. Also fetches the description of a request's payload.
+"""Downloads one payload by StreamTensor, over one stream or in ranges over several.
+
+A broken stream resumes at the byte where it broke. Also fetches the description of a request's
+payload.
 """
 
 from __future__ import annotations
@@ -131,8 +133,9 @@ class Download:
         )
 
     async def _fetch(self, calls: Calls, at: int = 0, limit: int | None = None) -> None:
-        """Fetches the bytes from ``at`` to ``limit``, or to the end, over one connection. Raises
-        _PayloadChangedError if a resumed stream or that of a later range reveals a change.
+        """Fetches the bytes from ``at`` to ``limit``, or to the end, over one connection.
+
+        Raises _PayloadChangedError if a resumed stream or that of a later range reveals a change.
         """
         retry = Retry(replace(self._options, calls=calls), self._deadline)
         assembler = Assembler(at, limit)

@@ -71,7 +71,9 @@ class Deadline:
 
     def remaining(self, patience: float | None = None) -> float | None:
         """Returns the seconds left, or None without a limit; raises DeadlineExceededError if none
-        are left. ``patience`` limits the time to that many seconds after the start.
+        are left.
+
+        ``patience`` limits the time to that many seconds after the start.
         """
         end = self._end
         if patience is not None:
@@ -102,7 +104,7 @@ class Retry:
                 continue
             except CallFailed as failed:
                 failure = failed.error
-            await self.wait_after(failure)  # outside of except, since gRPC's traceback adds no information
+            await self.wait_after(failure)  # not inside except, whose traceback is useless
 
     async def wait_after(self, error: Error) -> None:
         """Waits for the next attempt; raises ``error`` if another would be useless."""

@@ -95,8 +95,10 @@ def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
 
 
 def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> UnavailableError:
-    """Returns the error for an endpoint without a connection. ``reasons`` are gRPC's, keyed by
-    address, which is "" if there is only one. The most informative reason determines the advice.
+    """Returns the error for an endpoint without a connection.
+
+    ``reasons`` are gRPC's, keyed by address, which is "" if there is only one. The most informative
+    reason determines the advice.
     """
     advice = next(
         why

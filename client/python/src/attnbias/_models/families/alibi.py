@@ -85,7 +85,7 @@ def _encoding_of(model: Any) -> Any:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings about fields without effect, as the comparison proves
+            warnings.simplefilter("ignore")  # ineffective fields; numbers are compared
             return from_config(model.config)["decoder"]
     except (KeyError, ValueError):
         slopes = _own_row(model, 2).double().abs().amax(-1).tolist()

@@ -153,8 +153,10 @@ def _flex(
 
 
 def _all_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
-    """Returns a mask that hides nothing. A CPU thread holds the scores of one block; without a
-    mask, a single block covers all queries and keys.
+    """Returns a mask that hides nothing.
+
+    A CPU thread holds the scores of one block. Without a mask, a single block covers all queries
+    and keys.
     """
     rows, columns = (-(-length // _BLOCK) for length in (queries, keys))
     return BlockMask.from_kv_blocks(

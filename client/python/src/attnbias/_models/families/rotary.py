@@ -113,15 +113,16 @@ def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
 
 
 def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
-    """Yields the layer type, encoding and scale of each table. The encodings are those of the
-    configuration. If ``from_config`` rejects it, for example because of a field with an unknown
-    effect, the encodings have the module's frequencies and scale.
+    """Yields the layer type, encoding and scale of each table.
+
+    The encodings are those of the configuration. If ``from_config`` rejects it, for example because
+    of a field with an unknown effect, the encodings have the module's frequencies and scale.
     """
     # A model whose layers differ has a table for each layer type.
     layer_types = getattr(module, "layer_types", [""])
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings about fields without effect, as the comparison proves
+            warnings.simplefilter("ignore")  # ineffective fields; numbers are compared
             places = from_config(module.config)
     except ValueError:
         frequencies = {each: getattr(module, _own(each, "inv_freq")) for each in layer_types}
@@ -333,11 +334,12 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 
 
 def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
-    """Returns the row of each position p, or of |p| if positions are ``signed``. A fraction or a
-    position beyond the table gets the nonexistent row ``rows``: torch's indexing rejects it in all
-    modes, without waiting for a device.
+    """Returns the row of each position p, or of |p| if positions are ``signed``.
+
+    A fraction or a position beyond the table gets the nonexistent row ``rows``: torch's indexing
+    rejects it in all modes, without waiting for a device.
     """
-    whole = position_ids.long().clamp(-rows, rows).abs()  # the minimum integer has no absolute value
+    whole = position_ids.long().clamp(-rows, rows).abs()  # abs() of the minimum overflows
     if position_ids.is_floating_point():
         whole = torch.where(position_ids == position_ids.trunc(), whole, rows)
     return whole if signed else torch.where(position_ids < 0, rows, whole)

@@ -137,8 +137,10 @@ def _table_of(module: Any, answer: Any) -> torch.Tensor:
 def _pairs(
     module: Any, rows: Callable[[Any, torch.Tensor], torch.Tensor], unit: float, answer: Any
 ) -> Iterator[Pair]:
-    """Compares rows of the module's table with those fetched, as far as both exist. Angles are
-    float32, except in Marian and Pegasus, where they are float64; ``unit`` scales the tolerance.
+    """Compares rows of the module's table with those fetched, as far as both exist.
+
+    Angles are float32, except in Marian and Pegasus, where they are float64; ``unit`` scales the
+    tolerance.
     """
     weight, first = _weight_of(module), _first_row(module)
     require_readable(weight)

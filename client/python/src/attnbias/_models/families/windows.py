@@ -144,8 +144,9 @@ def _with_numbers(
     module: Any,
     answer: BlockToeplitz,
 ) -> None:
-    """Adds numbers computed from a module's parameters; they move with the module. Rejects
-    parameters whose changes cannot be detected.
+    """Adds numbers computed from a module's parameters; they move with the module.
+
+    Rejects parameters whose changes cannot be detected.
     """
     if any(weight.is_inference() for weight in module.parameters()):
         raise ValueError(
