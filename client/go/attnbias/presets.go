@@ -146,7 +146,7 @@ type XLNet struct {
 	ClampLen *int64
 	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
 	Causal bool
-	// Sign of the position whose row is a pair's vector.
+	// Sign of the position whose row is the vector of a pair.
 	Sign attnbiaspb.RelativeSign
 }
 

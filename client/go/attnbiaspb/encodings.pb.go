@@ -13,10 +13,9 @@
 // options.proto defines the terms. With values BUCKETS, num_heads is not needed.
 // The zero of an enum means its default.
 //
-// `./dev generate` copies these comments into the Python client and docs/. The
-// first paragraph of a message is its title, on one line there. A sentence "Found
-// in MODELS." is for docs/encodings.md. Backquotes mark fields, formulas and enum
-// values, which Python writes in lower case.
+// `./dev generate` copies these comments into the Python client and docs/. The first paragraph of a
+// message is its title, on one line. A sentence "Found in MODELS." is for docs/encodings.md.
+// Backquotes mark fields, formulas and enum values, which Python writes in lower case.
 
 package attnbiaspb
 
@@ -850,8 +849,7 @@ func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
-// A request for a tensor: one encoding, the extent that suits it, and the
-// output.
+// A request for a tensor: one encoding, its kind of extent, and the output.
 type TensorSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Extent:
@@ -1204,9 +1202,8 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 // A column pair is the sine and the cosine of `x w`, where w is the frequency of
 // the pair and x the position on its axis. With several axes, each axis has its
 // own list of position_ids. Positions are in [-2^40, 2^40]; in position_ids they
-// may be fractions. Correctly rounded, and therefore not the framework's bits.
-// Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
-// SAM 2, RT-DETR, MAE and DiT.
+// may be fractions. Correctly rounded, and therefore not the framework's bits. Found in the first
+// Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
@@ -1215,8 +1212,8 @@ type Sinusoidal struct {
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	// Axes of position. Unset: one axis, with x equal to the position.
 	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Columns of each axis, `dim` in all. Unset: an equal number for each; with
-	// `odd` `ZERO`, the largest even one.
+	// Columns of each axis, `dim` in total. Unset: an equal number for each; with `odd` `ZERO`, the
+	// largest even number.
 	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
@@ -1572,8 +1569,8 @@ func (x *Timescales) GetMax() float64 {
 // T5's bucketed relative position bias (Raffel et al. 2020).
 //
 // `bias[h, i, j] = table[bucket(j - i), h]`, where i and j are the absolute
-// positions of query and key. The framework's bits. Found in T5, mT5, UMT5,
-// LongT5, MPNet, WavLM, UniLM, LayoutLMv3 and UDOP.
+// positions of query and key. The framework's bits. Found in T5, mT5, UMT5, LongT5, MPNet, WavLM,
+// UniLM, LayoutLMv3 and UDOP.
 type T5 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the table.
@@ -1672,9 +1669,9 @@ func (x *T5) GetBucketRule() BucketRule {
 // Attention with linear biases (Press et al. 2022).
 //
 // If the number of heads H is a power of two, slope h is
-// `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the power of
-// two below, followed by every other slope of the power of two above. With the
-// framework's slopes, the framework's bits. Found in BLOOM, MPT and Falcon.
+// `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the next lower power of two,
+// followed by every other slope of the next higher one. With the framework's slopes, the
+// framework's bits. Found in BLOOM, MPT and Falcon.
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of slopes.
@@ -1957,13 +1954,12 @@ func (x *Resample) GetStep() []float64 {
 // of `head_dim` that rotates. Cosines and sines are multiplied by the attention
 // factor. Correctly rounded, and therefore not the framework's bits.
 //
-// With `axes`, p is the x of the pair's axis: its own position, shifted and
-// scaled. In position_ids it may be a fraction, if `angle` is `EXACT` and there
-// is no `decay`.
+// With `axes`, p is the coordinate x of the pair's axis: the position on that axis, shifted and
+// scaled. In position_ids it may be a fraction if `angle` is `EXACT` and `decay` is unset.
 //
 // The header's `derived` holds `inverse_frequencies`, in radians per position,
-// `attention_factor` and, if it is used, `rope_theta`. Found in Llama, GPT-NeoX,
-// GPT-J, Qwen, Gemma, Phi-3 and torchscale.
+// `attention_factor` and, if used, `rope_theta`. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma,
+// Phi-3 and torchscale.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
@@ -2293,9 +2289,9 @@ type Dynamic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
-	// Length that the model was trained for.
+	// Length for which the model was trained.
 	MaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3" json:"max_position_embeddings,omitempty"`
-	// Length that the table is for. A window of positions does not change it.
+	// Length for which the table is computed. A window of positions does not change it.
 	SequenceLength int64 `protobuf:"varint,3,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2412,9 +2408,9 @@ type Yarn struct {
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Rotations from which a pair is unchanged; at least `beta_slow`.
+	// Number of rotations from which on a pair is unchanged; at least `beta_slow`.
 	BetaFast *float64 `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
-	// Rotations up to which a pair is stretched by the full factor.
+	// Number of rotations up to which a pair is stretched by the full factor.
 	BetaSlow *float64 `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
 	// Coefficient in the numerator of the attention factor. Set with
 	// `mscale_all_dim`.
@@ -2528,8 +2524,8 @@ type Longrope struct {
 	LongFactor []float64 `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Length that the table is for, which selects the divisors. A window of
-	// positions does not change it.
+	// Length for which the table is computed, which selects the divisors. A window of positions does
+	// not change it.
 	SequenceLength int64 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	// Types that are valid to be assigned to Attention:
 	//
@@ -2669,9 +2665,9 @@ type Llama3 struct {
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Rotations over that length below which a pair is stretched.
+	// Number of rotations over that length below which a pair is stretched.
 	LowFreqFactor float64 `protobuf:"fixed64,3,opt,name=low_freq_factor,json=lowFreqFactor,proto3" json:"low_freq_factor,omitempty"`
-	// Rotations above which a pair is unchanged. Larger than `low_freq_factor`.
+	// Number of rotations above which a pair is unchanged. Larger than `low_freq_factor`.
 	HighFreqFactor float64 `protobuf:"fixed64,4,opt,name=high_freq_factor,json=highFreqFactor,proto3" json:"high_freq_factor,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -3284,8 +3280,8 @@ type MlpBias struct {
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function of each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
-	// Sides of the window that the model was trained with. A side is 1 only if the
-	// window's is. Only with `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
+	// Sides of the window used in training. A side is 1 only if the window's is. Only with
+	// `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
 	// Function of the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
@@ -3544,9 +3540,8 @@ func (x *Deberta) GetBucketRule() BucketRule {
 // Sinusoids of relative positions (Dai et al. 2019).
 //
 // The vector of query i and key j is the row of Sinusoidal at position i - j, or
-// at j - i or |i - j|, depending on `sign` and `symmetric`. Correctly rounded, and
-// therefore not the framework's bits. Found in Transformer-XL, XLNet, ESPnet,
-// wav2vec2-Conformer and Parakeet.
+// at j - i or |i - j|, depending on `sign` and `symmetric`. Correctly rounded, and therefore not
+// the framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
 type RelativeSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of a vector: the model's d_model.
@@ -3557,7 +3552,7 @@ type RelativeSinusoidal struct {
 	Columns Columns `protobuf:"varint,3,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
 	// Last column of an odd `dim`.
 	Odd OddColumn `protobuf:"varint,4,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	// Sign of the position whose row is a pair's vector.
+	// Sign of the position whose row is the vector of a pair.
 	Sign RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Uses |i - j| (SpeechBrain's RelPosEncXL).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
@@ -3675,9 +3670,8 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 //
 // In a window of Wt by Wh by Ww with frames, the index is larger by
-// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)`. The framework's bits. Found
-// in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer, TinyViT and Video
-// Swin.
+// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)`. The framework's bits. Found in Swin, BEiT, EVA,
+// MaxViT, CoAtNet, LeViT, EfficientFormer, TinyViT and Video Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh,

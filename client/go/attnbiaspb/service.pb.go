@@ -918,7 +918,7 @@ func (x *GetServerInfoResponse) GetLimits() *ServerLimits {
 	return nil
 }
 
-// Limits beyond which requests are refused.
+// Limits beyond which requests are rejected.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Maximum payload of GetTensor.

@@ -26,7 +26,7 @@ Out = TypeVar("Out")
 
 
 class AsyncGet(BaseClient):
-    """Provides ``get`` with the types of ``attnbias.Client.get``."""
+    """Has ``get`` with the types of ``attnbias.Client.get``."""
 
     @overload
     async def get(self, encoding: Encoding[Compact], **options: Unpack[CompactCall]) -> Compact: ...

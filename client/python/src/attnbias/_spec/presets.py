@@ -224,7 +224,7 @@ def XLNet(  # noqa: N802
         clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
             2^40].
         causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
-        sign: Sign of the position whose row is a pair's vector.
+        sign: Sign of the position whose row is the vector of a pair.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
