@@ -88,8 +88,7 @@ def _generate(protos: Path, target: Path) -> None:
 
 
 def _clear_json_names(file: Any) -> None:
-    """Makes a descriptor identical to protoc's in its Python code, because both may end up in one
-    pool."""
+    """Makes a descriptor identical to protoc's in its Python code: both may be in one pool."""
 
     def clear(messages: Any) -> None:
         for message in messages:

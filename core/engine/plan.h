@@ -185,7 +185,7 @@ inline constexpr int64_t kMaxGridTokens = 65536;
 //                   TensorSpec and ": "
 absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Window& window);
 
-// Rejects positions that the contract allows but for which the encoding has no numbers. `spec` is
+// Rejects positions that the contract allows and for which the encoding has no numbers. `spec` is
 // the request.
 //
 // OUT_OF_RANGE  the message begins as above

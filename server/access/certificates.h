@@ -40,7 +40,7 @@ struct Certificates {
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents);
 
-// Whether clients need a certificate if a CA for them is set.
+// States whether clients need a certificate if a CA for them is set.
 enum class ClientCertificate { kRequired, kOptional };
 
 // Makes a server's credentials of TLS 1.2 and 1.3. Each new connection calls `current`.

@@ -334,8 +334,7 @@ class BaseClient:
         )
 
     async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Returns True if the server, or one of its services, reports SERVING. Makes one call,
-        without retries.
+        """Returns True if the server, or one of its services, reports SERVING; never retries.
 
         Args:
             service: "" for the server; also "liveness", "readiness".

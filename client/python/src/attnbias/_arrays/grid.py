@@ -261,8 +261,7 @@ def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> No
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
-    """Returns the index of a pair's number if the border's three numbers follow ``first``
-    others."""
+    """Returns the index of a pair's number, with the border's three after ``first`` others."""
     return where(is_query | is_key, first + _border_place(is_query, is_key), place)
 
 

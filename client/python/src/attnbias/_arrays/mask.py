@@ -48,8 +48,7 @@ class Mask:
         return cls(causal=message.causal, **windows) if message.causal or windows else None
 
     def visible(self, relative_position: Any) -> Any:
-        """Reports whether a key at a relative position is visible; accepts arrays of any
-        library."""
+        """Reports whether a key at a relative position is visible; accepts any library's arrays."""
         return self.meets(relative_position, relative_position)
 
     def meets(self, least: Any, greatest: Any) -> Any:

@@ -124,8 +124,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return {name: array for name, array in held.items() if array is not None}
 
     def view(self) -> npt.NDArray[Any]:
-        """Returns the dense tensor ``[H, queries, keys]``, read-only; a copy unless strides
-        suffice."""
+        """Returns ``[H, queries, keys]``, read-only; a copy unless strides suffice."""
         dense = self.dense()
         dense.flags.writeable = False
         return dense
@@ -250,8 +249,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
-        """Returns the dense tensor in torch: copies the compact numbers to the device and expands
-        them there.
+        """Returns the dense tensor in torch, expanded on the device from the compact numbers.
 
         Args:
             device: the tensor's device; None is the CPU.
@@ -266,8 +264,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
-        """Returns the dense tensor in JAX: copies the compact numbers to the device and expands
-        them there.
+        """Returns the dense tensor in JAX, expanded on the device from the compact numbers.
 
         JAX has no f64 unless ``jax_enable_x64`` is set.
 

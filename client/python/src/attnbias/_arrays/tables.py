@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of positions: tables over a grid, held as rows of each axis, and named tuples of
-tables."""
+"""Tables of positions: those over a grid, held as rows per axis, and named tuples of tables."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ class GridTable(Structure):
         return self.numbers
 
     def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Returns the tokens, and for each column the index of its first number plus axis times
-        size."""
+        """Returns the tokens, and per column its first number's index plus axis times size."""
         columns = np.asarray(self.column_axes)
         firsts, begin = np.empty_like(columns), 0
         for axis, (length, count) in enumerate(zip(self.lengths, self._counts(), strict=True)):

@@ -150,9 +150,9 @@ class Cache:
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
-        """Returns the payload of a request, mapped read-only; None if it has to be fetched. If
+        """Returns the payload of a request, mapped read-only; None if it has to be fetched.
 
-        ``fingerprint`` is None, the request's last payload is used. ``accept`` receives the
+        If ``fingerprint`` is None, the request's last payload is used. ``accept`` receives the
         description before the payload is read, and may raise.
         """
         try:
@@ -510,8 +510,7 @@ def _require(name: str, what: str, got: object, want: object) -> None:
 
 
 def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
-    """Maps a tensor without reading its payload; raises _DamagedError if the file is damaged or
-    unsafe."""
+    """Maps a tensor without reading its payload; rejects a damaged or unsafe file."""
     try:
         with tensors.open(name) as file:
             stamp = _Stamp.of(os.fstat(file.fileno()))

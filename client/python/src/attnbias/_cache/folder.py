@@ -27,8 +27,7 @@ _FOLDER: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
 
 
 class UnsafeError(OSError):
-    """A file or folder that another user could have written; the message names it and the
-    reason."""
+    """A file or folder that another user could have written; the message states the reason."""
 
 
 class Folder:

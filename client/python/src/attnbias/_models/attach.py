@@ -224,8 +224,7 @@ def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
 def _attention_of(
     model: PreTrainedModel, attention: str | None, family: Family
 ) -> Attention | None:
-    """Returns the attention to run with; None if the model keeps an implementation that is not
-    listed."""
+    """Returns the attention to run with; None if the model keeps an unlisted implementation."""
     name = model.config._attn_implementation if attention is None else attention
     known: list[Attention] = ["eager"]
     if model._supports_sdpa:

@@ -144,8 +144,7 @@ def angle_bound(
 
 
 def held_in(numbers: torch.Tensor) -> torch.dtype:
-    """Returns the narrowest type that holds all numbers, which is the checkpoint's if the model was
-    cast."""
+    """Returns the narrowest type that holds all numbers: the checkpoint's, after a cast."""
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
             return dtype

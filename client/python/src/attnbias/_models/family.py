@@ -129,16 +129,14 @@ _BY_HAND: Final = "Leave it unattached, or use what Client.get returns: docs/enc
 
 
 def _module_of(module: nn.Module) -> str | None:
-    """Returns the family's module of a model, or of a part that is itself a model; None for
-    others."""
+    """Returns the family's module of a model, or of a part that is a model; None for others."""
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None
 
 
 def _require_versions() -> None:
-    """Rejects versions that were not tested, since families replace private parts of
-    transformers."""
+    """Rejects untested versions, since families replace private parts of transformers."""
     from packaging.requirements import Requirement  # noqa: PLC0415  # a dependency of transformers
 
     for requirement in map(Requirement, importlib.metadata.requires("attnbias") or ()):

@@ -38,8 +38,7 @@ def Mrope(  # noqa: N802
     rope_theta: float | None = None,
     **words: Any,
 ) -> Rotary:
-    """Returns a Rotary with ``axes`` and ``pair_axis``, for one or several axes, from
-    rope_parameters.
+    """Returns a Rotary with ``axes`` and ``pair_axis``, from rope_parameters.
 
     Requests take a list of ``position_ids`` per axis.
 
@@ -76,8 +75,7 @@ def Mrope(  # noqa: N802
 
 
 def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
-    """Returns the words as arguments of Rotary, with those of a length extension in its message, or
-    None.
+    """Returns the words as arguments of Rotary: those of a length extension in its message.
 
     Raises ValueError for an unknown rope_type.
     """
@@ -122,7 +120,7 @@ class RotaryModel:
         head_dim: the field with the number of columns of a head for positions.
         hidden_size: the field with the columns of all heads, if it has no head_dim.
         rope_theta: the field that holds it if the rope parameters do not.
-        partial_rotary_factor: likewise a field.
+        partial_rotary_factor: the same for that parameter.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: layout of its columns.
         default_type: its rope_type instead of "default".

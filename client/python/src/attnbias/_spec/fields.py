@@ -84,8 +84,7 @@ class TableInfo:
 
 
 def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableRef:
-    """Makes a TableRef from an array, or from a mounted table given as its name, ``"sha256:..."``
-    or a TableInfo.
+    """Makes a TableRef from an array, or a mounted table: its name, digest or TableInfo.
 
     Errors name the field ``name``.
     """
@@ -296,8 +295,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def has_vectors(self) -> bool:
-        """True if pairs have vectors, whose columns are the last axis, unless
-        ``values="buckets"``."""
+        """True if pairs have vectors, with columns last, unless ``values="buckets"``."""
         given = (getattr(self, name) is not None for name in self._columns)
         return self.extent == "pair" and any(given)
 

@@ -38,8 +38,7 @@ CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz
 
 
 class AnyCall(RequestOptions, total=False):
-    """All keyword arguments of ``Client.get`` except those that determine where the result is
-    stored."""
+    """All keyword arguments of ``Client.get`` except those for where to store the result."""
 
     progress: bool | None
     timeout: float | None
@@ -209,8 +208,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for the bias
-        alone."""
+        """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for bias alone."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
                 raise TypeError("rows: got None, want query_bias and query_length with it")
@@ -247,8 +245,7 @@ class LogitsRequest:
 
 
 def _length(table: Any, axis: int, name: str) -> int:
-    """Returns one length of a table; None for a table given by name, whose shape is unknown
-    here."""
+    """Returns one length of a table; rejects a name, whose shape is unknown here."""
     shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
     if not shape:
         raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")

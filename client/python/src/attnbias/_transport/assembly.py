@@ -105,8 +105,7 @@ def parse_first(message: bytes | None) -> Chunk:
 
 
 def read_header(message: bytes | None, kind: type[_Header], request: bytes) -> _Header:
-    """Returns the header of a message that holds only a header; None means that the stream ended
-    before it."""
+    """Returns the header that a message consists of; None if the stream ended before it."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
@@ -139,8 +138,7 @@ def _written(checksum: int | None) -> str:
 
 
 class Assembler:
-    """A range [at, limit) of a payload that is being received; limit None means the payload's
-    end."""
+    """A range [at, limit) of a payload being received; limit None means the payload's end."""
 
     def __init__(self, at: int = 0, limit: int | None = None) -> None:
         self.at = at
@@ -159,8 +157,7 @@ class Assembler:
         return self.at == self.end
 
     def add(self, message: bytes) -> int:
-        """Copies a message's chunk to its place and returns its size; rejects any but the next
-        chunk."""
+        """Copies a message's chunk to its place and returns its size; rejects all but the next."""
         chunk = parse_chunk(message)
         if chunk.header is not None:
             raise DataLossError("stream: a second header")

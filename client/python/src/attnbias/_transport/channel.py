@@ -35,8 +35,7 @@ _MOST_PORT: Final = 65535
 
 
 def target_from(target: str | None) -> str:
-    """Returns the target to open; None selects that of ``ATTNBIAS_SERVER``, or else this
-    machine."""
+    """Returns the target to open; None selects ``ATTNBIAS_SERVER``, or else this machine."""
     name = "target"
     if target is None:
         target, name = os.environ.get(_VARIABLE) or "localhost", _VARIABLE

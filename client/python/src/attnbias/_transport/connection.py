@@ -80,8 +80,7 @@ class Connection(forks.Forkable):
             return self._methods[index, method], channel
 
     def was_interrupted(self, channel: grpc.Channel) -> bool:
-        """Reports whether a fork, rather than the user, closed a channel. Returns after the
-        fork."""
+        """Reports, after any fork, whether a fork rather than the user closed a channel."""
         with forks.lock:
             return channel not in self._channels.values() and not self._closed
 

@@ -163,9 +163,9 @@ class Certificates:
 
 
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
-    """Returns the certificates of a client's ``tls``; None for plaintext. ``tls``
+    """Returns the certificates of a client's ``tls``; None for plaintext.
 
-    None reads the environment.
+    ``tls`` None reads the environment.
     """
     names = _ARGUMENTS
     if tls is None:
@@ -242,9 +242,10 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """Returns the token for a client's ``token``; None for no token. ``token``
+    """Returns the token for a client's ``token``; None for no token.
 
-    None reads the environment, unless the metadata identifies the caller; "" means no token.
+    ``token`` None reads the environment, unless the metadata identifies the caller; "" means no
+    token.
     """
     want = "the token as a str, or its file as a pathlib.Path"
     require_instance(token, (str, os.PathLike, type(None)), "token", want)

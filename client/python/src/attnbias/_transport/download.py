@@ -68,8 +68,7 @@ class Progress:
             )
 
     def advance(self, count: int) -> None:
-        """Reports that ``count`` more bytes were received; called by ranges from several
-        threads."""
+        """Reports that ``count`` more bytes were received; ranges call it from their threads."""
         with self._lock:
             if self._bar is not None:
                 self._bar.update(count)
@@ -84,8 +83,7 @@ _CHANGED: Final = (FailedPreconditionError, NotFoundError)
 
 
 class _PayloadChangedError(Exception):
-    """The rest of a payload cannot be fetched, because it has changed or this replica lacks its
-    table."""
+    """The rest of a payload cannot be fetched: it has changed, or this replica lacks its table."""
 
 
 class Download:
@@ -102,8 +100,7 @@ class Download:
         self._has_restarted = False
 
     async def run(self) -> Payload:
-        """Fetches everything, retrying and resuming within the timeout; see ``borrow`` for
-        ``out``."""
+        """Fetches everything, with retries, within the timeout; ``borrow`` describes ``out``."""
         with self._progress:
             with contextlib.suppress(_PayloadChangedError):
                 await self._fetch_all()
@@ -177,8 +174,7 @@ class Download:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
 
     def _accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """Returns the payload's memory; rejects the header of a payload other than the one in
-        progress."""
+        """Returns the payload's memory; rejects the header of a different payload."""
         info = to_tensor_info(header)
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)

@@ -70,8 +70,7 @@ class Deadline:
         """Whether a log line has stated that a call waits."""
 
     def remaining(self, patience: float | None = None) -> float | None:
-        """Returns the seconds left, or None without a limit; raises DeadlineExceededError if none
-        are left.
+        """Returns the seconds left, None without a limit; raises DeadlineExceededError at 0.
 
         ``patience`` limits the time to that many seconds after the start.
         """

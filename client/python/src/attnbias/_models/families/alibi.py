@@ -120,8 +120,7 @@ def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[
 
 
 def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyRow) -> None:
-    """Adds the numbers on the model's device, as bits, which a cast of the model does not
-    change."""
+    """Adds the numbers on the model's device, as bits, which casts of the model do not change."""
     row = to_torch(answer.row)
     changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
     changes.set(model, _MAX_LENGTH, context.max_length)

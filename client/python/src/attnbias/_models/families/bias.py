@@ -57,8 +57,7 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
 
 
 def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
-    """Pads a tensor that FlexAttention indexes by batch and key on a CPU; other tensors stay
-    unchanged.
+    """Pads a tensor that FlexAttention indexes by batch and key on a CPU; returns others as is.
 
     In a program for tensors of any shape, torch 2.15 confuses the names of their sizes with its own
     (cpp_flex_attention_template.py), and the C++ compiler rejects the program. Each program is

@@ -49,8 +49,7 @@ def mask(
     device: torch.device,
     **options: Any,
 ) -> torch.Tensor | BlockMask | None:
-    """Makes the mask that ``attend`` accepts; see ``transformers.masking_utils`` for the
-    arguments."""
+    """Makes the mask that ``attend`` accepts; ``transformers.masking_utils`` has the arguments."""
     lengths = {"q_length": q_length, "kv_length": kv_length, "device": device}
     if q_length < LEAST_QUERIES:
         options |= {"mask_function": mask_function, "attention_mask": attention_mask}

@@ -57,8 +57,7 @@ def _table(module: nn.Module, name: str) -> torch.Tensor:
 def site(
     context: AttachContext, path: str, module: nn.Module, name: str = "weight", *, required: bool
 ) -> Site:
-    """Returns the site of a parameter that is a table of positions, possibly with a batch axis of
-    1.
+    """Returns the site of a parameter that is a table of positions, perhaps with a batch axis.
 
     Raises ValueError if the table is required and the server does not have it.
     """

@@ -73,8 +73,7 @@ def _pairs(module: Any, answer: BlockToeplitz) -> Iterator[Pair]:
 
 
 def _bound(module: Any) -> float:
-    """Bounds the error of torch's bilinear interpolation, whose sample positions have rounding
-    errors."""
+    """Bounds the error of torch's bilinear interpolation, which rounds sample positions."""
     height, width = module.window_size
     if height == width:
         return 0.0
