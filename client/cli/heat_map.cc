@@ -276,7 +276,7 @@ absl::Status WritePng(const HeatMap& map, const std::string& path) {
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string bytes(size, '\0');
   if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(), 0, nullptr) == 0) {
-    return absl::InternalError(absl::StrCat(path, ": cannot be made: ", image.message));
+    return absl::InternalError(absl::StrCat(path, ": cannot be created: ", image.message));
   }
   bytes.resize(size);
   return WriteFileAtomically(path, {bytes});

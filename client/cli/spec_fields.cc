@@ -347,8 +347,10 @@ absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
   int number = 0;
   if (!absl::SimpleAtoi(path.index, &number) || number < 0 || number > size) {
     return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", path.index, ": want ",
-                                                   field.name(), " numbered from 0 without gaps, ",
-                                                   size, " being next"));
+                                                   field.name(),
+                                                   " numbered from 0 without gaps; the "
+                                                   "next is ",
+                                                   size));
   }
   return number == size ? reflection->AddMessage(message, &field)
                         : reflection->MutableRepeatedMessage(message, &field, number);

@@ -63,8 +63,8 @@ absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
   const auto first = std::ranges::find_if_not(list.doubles(), IsIntegerPosition);
   return Invalid(field, ".doubles[", first - list.doubles().begin(), "]: got ", *first,
                  ", want an integer in [-2^40, 2^40]: ", std::string(encoding.name),
-                 " has no numbers between positions here; only tables of sinusoidal, and of rotary "
-                 "with angle EXACT and without decay, have them");
+                 " has no numbers at fractional positions here; only tables of sinusoidal, and of "
+                 "rotary with angle EXACT and without decay, do");
 }
 
 absl::Status ReadList(absl::string_view field, const Encoding& encoding, v1::PositionList& list,
@@ -371,8 +371,8 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Windo
   if (spec.has_table()) got = "got table";
   if (spec.has_pair()) got = "got pair";
   if (spec.has_grid()) got = "got grid";
-  return Invalid("extent: ", got, ", want ", wanted, ", which is what ", std::string(encoding.name),
-                 " takes");
+  return Invalid("extent: ", got, ", want ", wanted, ", the extent of ",
+                 std::string(encoding.name));
 }
 
 Range AllTokens(const Encoding& encoding, const std::vector<int64_t>& query_stride) {
@@ -386,8 +386,8 @@ absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec) {
   const bool pairs = plan.encoding().structure == Structure::kToeplitz;
   return absl::OutOfRangeError(
       absl::StrCat(FieldBeyond(domain, plan, spec), ": got ", pairs ? "relative " : "",
-                   "positions in ", ToString(hull), ", want them in ", ToString(domain),
-                   ", which is all that ", std::string(plan.encoding().name), " has"));
+                   "positions in ", ToString(hull), ", want positions in ", ToString(domain),
+                   ", the domain of ", std::string(plan.encoding().name)));
 }
 
 }  // namespace attnbias

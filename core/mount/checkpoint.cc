@@ -78,8 +78,8 @@ class Reader {
                                               kModelFile, ", or ", kIndexFile, " with its shards"));
     }
     if (users_.empty()) {
-      return Invalid(folder_.string(), ": none of the tensors that a ", rules_.front().model_type,
-                     " has: ", absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
+      return Invalid(folder_.string(), ": got none of the tensors of a ", rules_.front().model_type,
+                     ": ", absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
                        out->append(rule.tensor);
                      }));
     }

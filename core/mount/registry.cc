@@ -93,7 +93,7 @@ absl::StatusOr<TableSetPtr> TableSetBuilder::Build() && {
   auto set = std::make_shared<TableSet>();
   for (const MountedTable& mounted : tables_) {
     if (!set->tables_.empty() && set->tables_.back().name == mounted.name) {
-      return Invalid("two tables have the name '", mounted.name, "', out of ",
+      return Invalid("two tables have the name '", mounted.name, "', from ",
                      set->tables_.back().source, " and ", mounted.source);
     }
     set->Append(mounted);

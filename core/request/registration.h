@@ -39,7 +39,7 @@ class Registration {
     const auto found = All().find(field_number);
     if (found != All().end()) return found->second(message, tables, context...);
     return absl::UnimplementedError(
-        absl::StrCat(message.GetDescriptor()->name(), ": not built in"));
+        absl::StrCat(message.GetDescriptor()->name(), ": not part of this build"));
   }
 
  private:

@@ -81,20 +81,20 @@ class HeaderReader final : public json::json_sax_t {
 
   bool string(std::string& value) override {
     if (depth_ == 2 && in_metadata_) return true;
-    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("a string out of place");
+    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("a misplaced string");
     entries.back().dtype = value;
     return true;
   }
 
   bool start_array(size_t /*size*/) override {
-    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("an array out of place");
+    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("a misplaced array");
     in_array_ = true;
     offsets_.clear();
     return true;
   }
 
   bool number_unsigned(uint64_t value) override {
-    if (!in_array_) return Refuse("a number out of place");
+    if (!in_array_) return Refuse("a misplaced number");
     const auto number = static_cast<int64_t>(value);
     if (number < 0) return Refuse("a number beyond 63 bits");
     (field_ == "shape" ? entries.back().shape : offsets_).push_back(number);
@@ -169,12 +169,12 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries, int64_t data_si
     if (entry.begin != end || entry.end < end || entry.end - end != size) {
       return NotSafetensors(Quoted(entry.name), ": data_offsets [", entry.begin, ", ", entry.end,
                             "], want ", size, " bytes from ", end,
-                            ", where the tensor before it ends");
+                            ", where the previous tensor ends");
     }
     end = entry.end;
   }
   if (end == data_size) return absl::OkStatus();
-  return NotSafetensors("its tensors take ", end, " bytes, its data ", data_size);
+  return NotSafetensors("its tensors need ", end, " bytes, its data has ", data_size);
 }
 
 }  // namespace

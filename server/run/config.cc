@@ -173,7 +173,7 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--shutdown-delay", config.shutdown_delay, absl::ZeroDuration(),
               "Time between reporting NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
-              "Time that running calls then have to finish");
+              "Time for running calls to finish once new calls are refused");
   AddDuration(app, "--write-stall-timeout", config.write_stall_timeout, absl::Milliseconds(100),
               "Time without read progress before a client's stream is closed");
   AddDuration(

@@ -110,8 +110,8 @@ void TableMounts::Refresh() {
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
-    LogError(absl::StrCat("tables: reload failed, the ", mounted,
-                          " mounted before stay in use: ", message));
+    LogError(absl::StrCat("tables: reload failed, keeping the previous ones (", mounted,
+                          " mounted): ", message));
     last_error_ = std::move(message);
   }
 }

@@ -72,7 +72,7 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
                      ": was not cached. The cache holds no tensor of structure "
-                     "DENSE, none above an eighth of the memory budget of ",
+                     "DENSE, no tensor above an eighth of the memory budget of ",
                      engine->budget().limit(), " bytes, and no more than the budget in total"));
   }
   return absl::OkStatus();

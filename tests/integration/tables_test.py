@@ -172,7 +172,7 @@ def test_changed_files_are_remounted(start_server: Any, tmp_path: pathlib.Path, 
         # The file is overwritten in place and incomplete, so the mounted table stays.
         (model / "model.safetensors").write_bytes(b"not a table")
         notice()
-        eventually(lambda: "mounted before stay in use" in server.log(), "a line about the failure")
+        eventually(lambda: "keeping the previous ones" in server.log(), "a line about the failure")
         assert stub.tensor(request).data == new.data
         assert server.metrics()["attnbias_tables_reload_failed"] == 1
 
@@ -213,7 +213,7 @@ def test_mounted_tables_count_against_budget(start_server: Any, tmp_path: pathli
             "the old one's memory given back",
         )
     write_large_table(tmp_path, 33)
-    eventually(lambda: "the 1 mounted before stay in use" in server.log(), "refused")
+    eventually(lambda: "keeping the previous ones (1 mounted)" in server.log(), "refused")
     assert server.metrics()[budget] == 56 * MIB
     ended = run_server("--check-config", f"--tables={tmp_path}", "--memory-budget=64MiB")
     assert ended.returncode == 2
@@ -240,7 +240,7 @@ def test_empty_table_file_keeps_the_old_table(start_server: Any, tmp_path: pathl
     server = start_server(f"--table=x={file}:w", "--tables-poll=100ms")
     save_file({"w": np.zeros((0, 4), "f4")}, tmp_path / "new")
     (tmp_path / "new").rename(file)
-    eventually(lambda: "the 1 mounted before stay in use" in server.log(), "refused")
+    eventually(lambda: "keeping the previous ones (1 mounted)" in server.log(), "refused")
     assert server.metrics()["attnbias_mounted_tables"] == 1
     assert server.stop() == 0
 

@@ -1125,7 +1125,7 @@ def test_wait_for_held_lock_is_bounded(
         assert len(server.requests) == calls
         (record,) = caplog.records
         assert record.message == (
-            f"the cache {folder} has been locked for 0.2 s: drafts/{KEY}; calls go on without it"
+            f"the cache {folder} has been locked for 0.2 s: drafts/{KEY}; calls continue without it"
         )
         lock.close()
         get(client)

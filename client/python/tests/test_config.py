@@ -468,7 +468,7 @@ def test_bert_relative_position_types() -> None:
         ),
         (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},
-            "image_size: got 8, want one from which stage 2 still has pixels",
+            "image_size: got 8, want one that leaves pixels for stage 2",
         ),
         ({"model_type": "gptj", "rotary_dim": None}, "rotary_dim: got None, want an integer"),
         ({"model_type": "gemma3", "vision_config": 3}, "vision_config: got 3, want a dict"),

@@ -272,9 +272,9 @@ def test_environment_does_not_enable_tls(monkeypatch: pytest.MonkeyPatch) -> Non
     ("flags", "options", "says"),
     [
         ((1,), {}, "flags: got an object of int"),
-        ((), {"credentials": object()}, "credentials: got some, want none"),
-        ((), {"tls": True}, "tls: got some, want none: the socket is in plaintext"),
-        ((), {"token": "abc"}, "token: got some, want none"),
+        ((), {"credentials": object()}, "credentials: got a value, want none"),
+        ((), {"tls": True}, "tls: got a value, want none: the socket is in plaintext"),
+        ((), {"token": "abc"}, "token: got a value, want none"),
         ((), {"time_out": 1}, "unexpected keyword argument 'time_out'"),
     ],
 )

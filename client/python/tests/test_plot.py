@@ -156,7 +156,7 @@ def test_head_selection_and_limit() -> None:
     with pytest.raises(IndexError, match=r"heads: got \[0, 21\), want a non-empty range in"):
         many.plot(heads=21)
     indices = np.arange(12, dtype=np.int32).reshape(3, 4)
-    with pytest.raises(ValueError, match="heads: got some, want none"):
+    with pytest.raises(ValueError, match="heads: got a value, want none"):
         attnbias.plot(indices, heads=1)
     (axis,) = attnbias.plot(indices)
     assert (axis.get_title(), axis.get_ylabel()) == ("", "query position")

@@ -105,8 +105,8 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   }
   for (int axis = 0; axis < axes; ++axis) {
     if (std::ranges::count(spec.pair_axis(), axis) > 0) continue;
-    return Invalid("rotary.pair_axis: got no pair of axis ", axis,
-                   ", want at least one of each of the ", axes, " axes");
+    return Invalid("rotary.pair_axis: got no pair for axis ", axis,
+                   ", want at least one for each of the ", axes, " axes");
   }
   return absl::OkStatus();
 }

@@ -150,7 +150,7 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
   }
   if (!spec.pretrained_window().empty() && spec.pretrained_window_size() != spec.window_size()) {
     return Invalid("mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
-                   " sides, want ", spec.window_size(), ", as many as window has");
+                   " sides, want ", spec.window_size(), ", one for each side of window");
   }
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;
@@ -192,8 +192,9 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
   for (size_t i = 0; i < layers.size(); ++i) {
     numbers += layers[i].weight.size();
     if (numbers > kMaxNetworkNumbers) {
-      return Invalid("mlp_bias.layers[", i, "].weight: got, with the layers before, ", numbers,
-                     " numbers, want at most ", kMaxNetworkNumbers);
+      return Invalid("mlp_bias.layers[", i, "].weight: got ", numbers,
+                     " numbers in total with the previous layers, want at most ",
+                     kMaxNetworkNumbers);
     }
   }
   int64_t inputs = std::max(spec.window_size(), 1);

@@ -69,9 +69,9 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   const int64_t dim = table.columns();
   const int64_t least = spec.reset_class_token() ? 2 : 1;
   if (dim > kMaxTupeDim || table.rows() < least || table.size() > kMaxNetworkNumbers) {
-    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim, ", want at least ",
-                   least, ", of at most ", kMaxTupeDim, " and ", kMaxNetworkNumbers,
-                   " numbers in total");
+    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
+                   " columns, want at least ", least, " rows, at most ", kMaxTupeDim,
+                   " columns and at most ", kMaxNetworkNumbers, " numbers in total");
   }
   if (spec.num_heads() < 1 || dim % spec.num_heads() != 0) {
     return Invalid("tupe.num_heads: got ", spec.num_heads(),

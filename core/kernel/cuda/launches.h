@@ -28,7 +28,7 @@ class DeviceArray {
   ATTNBIAS_HOST_DEVICE T& operator[](int64_t index) const {
 #ifndef __CUDA_ARCH__
     if (index < 0 || index >= size_) {
-      std::fprintf(stderr, "index %lld of an array of %lld\n", static_cast<long long>(index),
+      std::fprintf(stderr, "index %lld in an array of length %lld\n", static_cast<long long>(index),
                    static_cast<long long>(size_));
       std::abort();
     }

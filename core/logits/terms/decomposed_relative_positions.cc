@@ -83,9 +83,9 @@ absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t
       check("key_length", request.key_length(), term.key_height(), term.key_width()));
   if (query_offset != 0) {
     return request.has_alignment()
-               ? Invalid("alignment: got END, want START: both grids are whole")
+               ? Invalid("alignment: got END, want START: both grids start at token 0")
                : Invalid("query_offset: got ", query_offset,
-                         ", want 0, that of alignment START: both grids are whole");
+                         ", want 0, that of alignment START: both grids start at token 0");
   }
   if (request.direction() == v1::DIRECTION_BIDIRECTIONAL) return absl::OkStatus();
   return Invalid("direction: got ", ShortName(request.direction()),

@@ -301,7 +301,7 @@ def test_modified_model_is_rejected(
         assert "with custom code or attributes, which fail when they are compared: " in refused
         return
     assert "; the largest difference is " in refused
-    assert ", where the bound is " in refused
+    assert ", above the bound of " in refused
     assert refused.endswith("; or leave it unattached")
 
 
@@ -313,7 +313,7 @@ def test_error_locates_largest_difference(client: attnbias.Client) -> None:
     refused = refusal(model, client)
     assert refused.startswith("model: got model.decoder.embed_positions.forward with sinusoid ")
     assert " at position 9, column 5, want the server's " in refused
-    assert "; the largest difference is 0.5, where the bound is " in refused
+    assert "; the largest difference is 0.5, above the bound of " in refused
 
 
 def test_error_for_cast_model_names_the_cast(client: attnbias.Client) -> None:
@@ -360,7 +360,7 @@ def test_overridden_forward_is_rejected(
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")
-    assert refused.endswith(f" with its own forward, want that of {kind}, which is to be replaced")
+    assert refused.endswith(f" with its own forward, want that of {kind}, which attach replaces")
 
 
 def test_server_with_other_values_is_rejected(

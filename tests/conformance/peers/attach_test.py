@@ -578,7 +578,7 @@ def test_replaced_layers_are_rejected(
 
 def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     roformer = transformers.RoFormerModel(transformers.RoFormerConfig(num_hidden_layers=1))
-    want = "want one that attach takes, see docs/models.md"
+    want = "want one that attach supports, see docs/models.md"
     by_hand = "Leave it unattached, or use what Client.get returns: docs/encodings.md"
     why = MODELS["roformer"].unattached
     assert (

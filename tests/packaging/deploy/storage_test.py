@@ -250,7 +250,7 @@ def test_ignores_partial_files_of_an_interrupted_copy(
                 lambda: "large:weight" in {table.name for table in client.list_tables()}, "the rest"
             )
             eventually(lambda: not partial(), "what was left is deleted")
-        assert "mounted before stay" not in server.log()
+        assert "keeping the previous ones" not in server.log()
 
 
 def test_failed_remote_keeps_its_copy_and_others_update(

@@ -718,7 +718,7 @@ TEST_F(Checkpoint, ErrorsNameFileAndField) {
   EXPECT_THAT(Load(), IsInvalidWith("x: got \"../x.safetensors\", want a file name"));
   WriteModel({Tensor("shared.weight", {1})});
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               AllOf(HasSubstr("none of the tensors that a t5"),
+                               AllOf(HasSubstr("none of the tensors of a t5"),
                                      HasSubstr("encoder.block.0.layer.0"))));
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
   ASSERT_THAT(Load(), IsOk());

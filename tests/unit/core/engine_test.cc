@@ -329,9 +329,9 @@ TEST_F(EngineTest, RejectsInvalidDoubles) {
               HasSubstr("table.position_ids[1]: got 2 positions, want 1"));
   EXPECT_EQ(refusal("rotary {head_dim: 4 decay {}}", {{3, 0.5}}),
             "table.position_ids[0].doubles[1]: got 0.5, want an integer in "
-            "[-2^40, 2^40]: rotary has no numbers between positions here; "
+            "[-2^40, 2^40]: rotary has no numbers at fractional positions here; "
             "only tables of sinusoidal, and of rotary with angle EXACT and "
-            "without decay, have them");
+            "without decay, do");
   v1::TensorSpec both = AtReals(Parse<v1::TensorSpec>(plain), {{0.5}});
   both.mutable_table()->mutable_position_ids(0)->add_positions(1);
   EXPECT_THAT(MakePlan(both).status().message(),

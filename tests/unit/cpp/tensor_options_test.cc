@@ -258,10 +258,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "heads_buckets"},
         Mistake{"PartOutOfOrder", "dynamic_position_bias layers.1.weight=name:a",
                 "dynamic_position_bias.layers.1: want layers numbered from 0 without "
-                "gaps, 0 being next"},
+                "gaps; the next is 0"},
         Mistake{"PartWithoutNumber", "dynamic_position_bias layers.first.weight=name:a",
                 "dynamic_position_bias.layers.first: want layers numbered from "
-                "0 without gaps, 0 being next"},
+                "0 without gaps; the next is 0"},
         Mistake{"FieldOfAPart", "dynamic_position_bias layers.0.width=name:a",
                 "dynamic_position_bias.layers.0.width: no such field, want one "
                 "of weight, weight_layout, bias, bias_layout, norm_weight, "

@@ -188,8 +188,8 @@ TEST(LearnedRelative, BeyondRefuseLimitsDistancesToTheTable) {
                                        AtPairs(SpecOf(spec), {0, 100}, {101, 1})}) {
       EXPECT_THAT(engine.MakePlan(wide),
                   StatusIs(absl::StatusCode::kOutOfRange,
-                           HasSubstr("want them in [-3, 2), which is all that "
-                                     "learned_relative has")));
+                           HasSubstr("want positions in [-3, 2), the domain of "
+                                     "learned_relative")));
     }
     // A window within reach is served although the whole is not.
     EXPECT_EQ(engine.Numbers(With(OverPairs(SpecOf(spec), 9, 9),

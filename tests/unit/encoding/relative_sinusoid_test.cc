@@ -206,8 +206,8 @@ TEST(RelativeSinusoidal, DistancesBeyondPositionsAreOutOfRange) {
     return OverPairs(Spec(absl::StrCat("relative_sinusoidal {dim: 2 ", fields, "}")), queries, keys,
                      offset);
   };
-  const auto ends = StatusIs(absl::StatusCode::kOutOfRange,
-                             HasSubstr("which is all that relative_sinusoidal has"));
+  const auto ends =
+      StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("the domain of relative_sinusoidal"));
   EXPECT_THAT(engine.MakePlan(over("", 1, 1, kMost)), IsOk());
   EXPECT_THAT(
       engine.MakePlan(over("", 2, 1, kMost)),

@@ -705,7 +705,7 @@ TEST(BadRotary, IsRejectedByName) {
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [0, 2]"),
        "rotary.pair_axis[1]: got 2, want an integer in [0, 1], one of the "},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [1, 1]"),
-       "rotary.pair_axis: got no pair of axis 0, want at least one of each of the 2 "
+       "rotary.pair_axis: got no pair for axis 0, want at least one for each of the 2 "
        "axes"},
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
        "rotary.pair_axis: got 2 numbers, want none without axes"},

@@ -269,7 +269,7 @@ TEST(Tupe, RejectsMismatchedTerms) {
               IsInvalid("tupe.key_weight: got shape [12, 11], want [12 "
                         "d_model, 12 d_model]"));
   EXPECT_THAT(refusal("", T("position_table", {1, 12})),
-              IsInvalid("tupe.position_table: got 1 rows of 12, want at least "
+              IsInvalid("tupe.position_table: got 1 rows of 12 columns, want at least "
                         "2"));
   EXPECT_THAT(refusal("position_scale: nan"), IsInvalid("tupe.position_scale: got nan"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3")),

@@ -75,11 +75,11 @@ class LocalServer(forks.Forkable):
             require_instance(flag, str, "flags", "str, such as '--threads=2'")
         for name in ("credentials", "tls", "token"):
             if options.get(name):
-                raise TypeError(f"{name}: got some, want none: the socket is in plaintext")
+                raise TypeError(f"{name}: got a value, want none: the socket is in plaintext")
         options |= {"tls": False, "token": ""}  # regardless of the environment
         if options.get("offline"):
             raise ValueError(
-                "offline: got True, want False: the server is asked whether it is ready"
+                "offline: got True, want False: the start waits for the server to be ready"
             )
         Client("localhost", **options)  # rejects unknown arguments
         self._flags = flags

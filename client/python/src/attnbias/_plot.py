@@ -118,7 +118,7 @@ class HeatMap:
         """Returns the heads to draw; [0] for a tensor without heads."""
         if self.num_heads is None:
             if wanted is not None:
-                raise ValueError("heads: got some, want none: the tensor has no head axis")
+                raise ValueError("heads: got a value, want none: the tensor has no head axis")
             return [0]
         begin, end = 0, min(self.num_heads, _MOST_HEADS)
         if wanted is not None:

@@ -59,8 +59,8 @@ class GridTable(Structure):
         is_whole = min((*self.lengths, *counts), default=0) > 0
         if not is_whole or sum(counts) != len(column_axes) or numbers.shape != (wanted,):
             raise ValueError(
-                f"numbers: got shape {numbers.shape}, want ({wanted},): for each axis of lengths "
-                f"{self.lengths} the rows of its columns, {counts} of {len(column_axes)}"
+                f"numbers: got shape {numbers.shape}, want ({wanted},): for axes of lengths "
+                f"{self.lengths}, the rows of {counts} of the {len(column_axes)} columns"
             )
         self.numbers = numbers
         self.queries = inside(queries, math.prod(self.lengths), "queries")

@@ -68,8 +68,8 @@ class Toeplitz(Structure):
         fits = axis in (0, 1) and diagonals.shape[axis] == wanted
         if query_length < 1 or key_length < 1 or not fits:
             raise ValueError(
-                f"diagonals: got shape {diagonals.shape}, want {wanted} as the last axis"
-                f"{' but one' if vectors else ''}, and at most heads before it, for "
+                f"diagonals: got shape {diagonals.shape}, want {wanted} as the "
+                f"{'second to ' if vectors else ''}last axis, and at most heads before it, for "
                 f"{query_length} queries and {key_length} keys, at least one of each"
             )
         self.diagonals = diagonals

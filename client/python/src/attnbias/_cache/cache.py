@@ -247,7 +247,7 @@ class Cache:
         """Warns once that the cache is unusable."""
         if not self._has_warned:
             self._has_warned = True
-            _log.warning("the cache %s %s; calls go on without it", self.folder, escaped(why))
+            _log.warning("the cache %s %s; calls continue without it", self.folder, escaped(why))
 
     @contextlib.contextmanager
     def _inside(self, kind: str, *, create: bool = False) -> Iterator[Folder]:

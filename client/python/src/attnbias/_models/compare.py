@@ -68,7 +68,7 @@ def require_same(path: str, pair: Pair) -> None:
     )
     _refuse(
         f"{path} with {pair.quantity} {got:.9g} at {at}, want the server's {want:.9g}; the "
-        f"largest difference is {difference:.3g}, where the bound is {most:.3g}",
+        f"largest difference is {difference:.3g}, above the bound of {most:.3g}",
         pair.cause,
     )
 
@@ -156,5 +156,5 @@ def require_class_method(path: str, module: nn.Module, name: str) -> None:
     if name in vars(module):
         raise ValueError(
             f"model: got {path} with its own {name}, want that of {type(module).__name__}, "
-            "which is to be replaced"
+            "which attach replaces"
         )

@@ -161,7 +161,7 @@ class Request(RequestFields):
 
 
 _WANTED_ENCODING = (
-    "an encoding, such as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
+    "an encoding, such as attnbias.ALiBi(num_heads=8) (pass terms of logits to Client.logits)"
 )
 _EXTENTS = {
     "table": list(tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name),

@@ -250,7 +250,7 @@ def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
     weight = _weight_of(module)
     if weight.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            "model: got gradients for a table of sinusoids, which attach has replaced; want "
+            "model: got gradients for a table of sinusoids that attach replaced; want "
             "embed_positions.requires_grad_(False), as for frozen modules, or torch.no_grad(); to "
             "train the table, detach() the model"
         )
