@@ -326,10 +326,10 @@ def test_encodings_compare_and_hash_by_value() -> None:
     [
         ("alibi", "encoding: got 'alibi'; want an encoding, such as attnbias.ALiBi"),
         (attnbias.ALiBi, "encoding: got the class ALiBi, not an instance; want"),
-        (attnbias.ShawKeys, "encoding: got the class ShawKeys.*Client.logits takes"),
+        (attnbias.ShawKeys, "encoding: got the class ShawKeys.*to Client.logits"),
         (
             attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1),
-            "encoding: got an object of ShawKeys; want .*Client.logits takes",
+            "encoding: got an object of ShawKeys; want .*to Client.logits",
         ),
         (attnbias.Request(ALIBI, **SIZE), "encoding: got an object of Request"),
     ],

@@ -117,8 +117,8 @@ def family_of(model: PreTrainedModel) -> Family:
         parts = [path for path, part in model.named_modules() if path and _module_of(part)]
         attached = " or ".join(f"attach(model.{path}, ...)" for path in parts)
         raise ValueError(
-            f"model: got model_type {model_type!r}, want one that attach supports, see docs/models"
-            f".md{why and f': {why}'}. "
+            f"model: got model_type {model_type!r}, want one that attach supports, see "
+            f"docs/models.md{why and f': {why}'}. "
             + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
         )
     _require_versions()
