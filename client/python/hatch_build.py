@@ -17,8 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _HERE: Final = Path(__file__).parent
 _OURS: Final = "attnbias/v1"
-# Uses a package and a descriptor pool of its own, since other packages of a program may contain
-# theirs.
+# Uses its own package and descriptor pool, since other packages of a program may contain theirs.
 _PUBLIC: Final = ("google/rpc", "grpc/health/v1")
 _PUBLIC_PACKAGE: Final = "attnbias/_public"
 

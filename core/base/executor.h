@@ -24,8 +24,8 @@ class Executor {
   // A task takes milliseconds; longer work continues in another task, so that clients take turns.
   virtual void Schedule(CallerPtr caller, Task task) = 0;
 
-  // The same for longer, non-preemptible work. It runs on separate threads and so does not delay
-  // other tasks.
+  // The same for longer, non-preemptible work. It runs on separate threads and therefore does not
+  // delay other tasks.
   virtual void ScheduleBlocking(CallerPtr caller, Task task) = 0;
 
   // Called periodically, without a lock, by tasks of ScheduleBlocking. May wait while other such

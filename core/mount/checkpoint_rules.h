@@ -111,7 +111,7 @@ std::vector<std::string> MountedModelTypes();
 // type's. Returns INVALID_ARGUMENT for an unknown type, the message listing those that are known.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
-// Returns the shape that transformers gives the tensor of `rule` whose name has these numbers.
+// Returns transformers' shape of the tensor of `rule` whose name has these numbers.
 std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
                              const std::vector<int64_t>& numbers);
 

@@ -127,7 +127,7 @@ void RoundReal(const Real& value, DataType type, std::byte* out);
 
 // Writes the number to which a real rounds. `evaluate` sets the real's value and a bound of the
 // error, at 192 bits and then at twice as many until the rounding is decided. A real that 4096 bits
-// do not distinguish from a tie counts as one, so that this terminates.
+// do not distinguish from a tie counts as one, so that evaluation terminates.
 void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate, DataType type,
                      std::byte* out);
 

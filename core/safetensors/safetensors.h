@@ -48,7 +48,7 @@ SafetensorsPlace SplitSafetensorsPlace(const std::string& text);
 // Numbers are copied, since a mapped file could change or shrink while it is read.
 class SafetensorsFile {
  public:
-  // Opens a file with RegularFile::Open. Returns INVALID_ARGUMENT if the file is of another format;
+  // Opens a file with RegularFile::Open. Returns INVALID_ARGUMENT if the file has another format;
   // messages begin with the path.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path,
                                               const std::string& folder = "");

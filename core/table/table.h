@@ -96,9 +96,9 @@ class Table {
 // Returns whether `entry` has a type and axes that a Table supports.
 bool IsTable(const SafetensorsEntry& entry);
 
-// Reads `entry`, one of the file's, but with axes that may differ if the count of numbers agrees.
-// The table keeps `held` as long as its numbers. Returns INVALID_ARGUMENT, its message beginning
-// with path and name, unless the entry is a table.
+// Reads `entry` of the file; the axes may differ if the count of numbers agrees. The table keeps
+// `held` as long as its numbers. Returns INVALID_ARGUMENT, its message beginning with path and
+// name, unless the entry is a table.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
 

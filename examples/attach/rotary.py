@@ -45,7 +45,7 @@ with attached:
     cos, _ = model.model.rotary_emb(like, last)
     assert torch.equal(model.generate(prompt, **options), own_tokens)
 
-# %% How far apart they are
+# %% Difference between the two
 exact = np.float32(np.cos(float(LENGTH - 1)))  # of the first pair, which rotates by 1 per position
 print(f"cosine of position {LENGTH - 1}: {cos[0, 0, 0]:.9f}, exactly {exact:.9f}")
 print(f"transformers' own are off by up to {(own_cos - cos).abs().max():.1e} there")

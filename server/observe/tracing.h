@@ -12,8 +12,8 @@
 
 namespace attnbias {
 
-// Reads the variables, before any calls. Warns, and exports no spans, if this build cannot do what
-// they request.
+// Reads the variables, before any calls. Warns, and exports no spans, if this build does not
+// support them.
 void StartTracing();
 
 // Returns whether calls have spans.

@@ -99,7 +99,7 @@ int Connect(const std::string& path) {
   return error;
 }
 
-// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC gives
+// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC states
 // no reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;

@@ -11,7 +11,7 @@
 namespace attnbias {
 namespace {
 
-// Maximum used time up to which a caller's tasks count as short.
+// Used time up to which a caller's tasks count as short.
 constexpr std::chrono::milliseconds kShort{10};
 
 // Worker threads per running non-preemptible task. They have a higher priority.

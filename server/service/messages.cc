@@ -126,7 +126,7 @@ class Walker {
     return true;
   }
 
-  // Returns the least number of bytes of a packed number.
+  // Returns the minimum number of bytes of a packed number.
   static int64_t ShortestOf(const FieldDescriptor& field) {
     switch (WireTypeOf(field)) {
       case WireFormatLite::WIRETYPE_FIXED64:

@@ -460,7 +460,7 @@ RANGES = {
         HUGE,
     ),
     "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=2),
-    # A reset may discard all bytes that its call was sent, so the resets have to end at some point.
+    # A reset may discard all bytes that its call was sent, so the resets must end at some point.
     "connection reset beyond 16 MiB": Trial(
         HUGE, for_calls(10, at(PLACE, lambda _: [CUT])), calls=None
     ),

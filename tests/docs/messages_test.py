@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/tools/messages.txt lists what the programs print; the step contract keeps it current."""
+"""tests/tools/messages.txt lists the programs' messages; the step contract keeps it current."""
 
 import re
 

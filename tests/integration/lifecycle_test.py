@@ -136,7 +136,7 @@ def test_other_signals_do_not_end_the_server(start_server: Any, number: int) -> 
     assert server.stop() == 0
 
 
-def test_health_by_name(shared_server: Server) -> None:
+def test_health_is_reported_by_name(shared_server: Server) -> None:
     with shared_server.connect() as stub:
         eventually(lambda: stub.check() == "SERVING", "readiness")
         assert [stub.check(name) for name in NAMES] == ["SERVING"] * 4
@@ -172,7 +172,7 @@ def test_precompute_finishes_before_readiness(start_server: Any, tmp_path: pathl
         assert server.metrics()["attnbias_cache_misses_total"] == 2
 
 
-def test_sigterm_while_precomputing(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_sigterm_stops_precomputation(start_server: Any, tmp_path: pathlib.Path) -> None:
     huge = {"sinusoidal": {"dim": 4096}, "table": {"positions": {"end": 200000}}}
     server = start_server(
         write_specs(tmp_path / "specs.json", huge), "--threads=1", "--memory-budget=64GiB"

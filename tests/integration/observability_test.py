@@ -221,7 +221,7 @@ def test_unusable_span_exporter_is_warned_about(
     assert server.metrics()["attnbias_spans_dropped"] == 0
 
 
-def test_server_information(shared_server: Server) -> None:
+def test_server_information_lists_limits(shared_server: Server) -> None:
     with shared_server.connect() as stub:
         info = stub.info(message("GetServerInfoRequest")())
     assert info.version.count(".") == 2

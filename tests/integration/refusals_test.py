@@ -192,7 +192,7 @@ def test_response_above_default_grpc_limit_is_rejected(shared_server: Server) ->
 
 
 def test_header_above_default_grpc_limit_is_rejected(stub: Stub) -> None:
-    # Negative positions take ten bytes each in a message.
+    # Negative positions need ten bytes each in a message.
     ids = {"positions": list(range(-2 * 262144, 0, 2))}
     lists = {"query_positions": ids, "key_positions": ids}
     far = spec(alibi={"num_heads": 1}, pair=lists)

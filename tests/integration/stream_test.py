@@ -71,7 +71,7 @@ def test_repeated_answer_is_identical(stub: Stub) -> None:
     assert again.header_crc32c == header_checksum(again)
 
 
-def test_an_answer_has_the_checksum_of_its_request(stub: Stub) -> None:
+def test_answer_contains_request_checksum(stub: Stub) -> None:
     same = alibi(2, 16), alibi(2, 16, form="FORM_TOEPLITZ")
     for spec in (*same, *same):  # the second time from the memo of plans
         request = message("DescribeTensorRequest")(spec=spec)

@@ -117,7 +117,7 @@ class Case:
         return self.fields.get("variant") == "KEY_FROM_END"
 
     def spec(self, **extent_and_output: Any) -> Any:
-        """Returns a TensorSpec, of the contract compiled by the test."""
+        """Returns a TensorSpec, in the contract's classes compiled by the test."""
         spec = message("TensorSpec")(**extent_and_output)
         owner = getattr(spec, self.encoding)
         owner.SetInParent()

@@ -39,7 +39,7 @@ def limited(controller: str, version: int, files: Files) -> Iterator[pathlib.Pat
 
 @contextlib.contextmanager
 def limited_memory(size: int) -> Iterator[pathlib.Path]:
-    """Creates a group with a memory limit, of the available version."""
+    """Creates a group of the available version with a memory limit."""
     version = 2 if has("memory", 2) else 1
     with limited("memory", version, memory_files(version, size)) as group:
         yield group

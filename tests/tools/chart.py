@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what is generated from the chart, for ./dev chart: its README, and deploy/kubernetes.
+"""Writes the files generated from the chart, for ./dev chart: its README, and deploy/kubernetes.
 
 Usage: python -m tests.tools.chart [--check]
 

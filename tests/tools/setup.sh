@@ -14,7 +14,7 @@ export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
 # Asks the compiler for a file's includes instead of running the preprocessor first.
 export CCACHE_DEPEND=1
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
-# Needed to take precompiled headers from the cache.
+# Needed to use precompiled headers from the cache.
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 export GOPATH=$cache/go GOCACHE=$cache/go-build GOTOOLCHAIN=local
 export GOFLAGS="${GOFLAGS:-} -modcacherw -buildvcs=false"

@@ -31,7 +31,7 @@ need_go_tools() {
   need_go_tool "$PROTOC_GEN_GO_GRPC"
 }
 
-# Sets up what the given steps need, and what any test may need.
+# Sets up the dependencies of the given steps, and those that any test may need.
 set_up_tests() {
   need_test_packages "$@"
   # Gigabytes fetched while other steps compile; the step itself waits for them.
@@ -110,8 +110,8 @@ step_contract() {
   python -m tests.tools.messages --check
 }
 
-# Writes what buf and protoc generate from proto/: Go's stubs, and the contract with which later
-# changes are compared. tests/tools/generate.py writes the rest, for Python and the pages.
+# Writes the files that buf and protoc generate from proto/: Go's stubs, and the contract with which
+# later changes are compared. tests/tools/generate.py writes the rest, for Python and the pages.
 generate_into() {
   local module=github.com/attnbias/attnbias/client/go
   (cd proto && protoc -I . --go_out="$1" --go_opt=module="$module" \

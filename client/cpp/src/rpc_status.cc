@@ -70,7 +70,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
          "Set tls.cert_file and tls.key_file";
 }
 
-// Explains a report. Returns nothing if no server answers at all.
+// Explains a report. Returns nothing if no server answers.
 std::optional<std::string> Meaning(absl::string_view report, const ClientOptions& options) {
   for (const auto& [sign, why] : kReasons) {
     if (absl::StrContains(report, sign)) {

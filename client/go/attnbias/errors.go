@@ -40,7 +40,7 @@ var (
 	// ErrAborted: the server ended the call, for example because the client stopped reading or
 	// sending.
 	ErrAborted = sentinel(codes.Aborted, "aborted")
-	// ErrUnavailable: no server could be reached, or it went away.
+	// ErrUnavailable: no server could be reached, or it became unavailable.
 	ErrUnavailable = sentinel(codes.Unavailable, "unavailable")
 	// ErrCorrupt: the answer contradicts a checksum, an offset, a length or the request.
 	ErrCorrupt = sentinel(codes.DataLoss, "corrupt")
@@ -120,7 +120,7 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf converts gRPC's error into an Error with escaped texts, and returns an Error as it is.
+// errorOf converts gRPC's error into an Error with escaped texts, and returns an Error unchanged.
 // The trailer is the call's; nil if there was no call.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error

@@ -24,7 +24,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// The request whose answer a script gives.
+// The request that a script answers.
 var alibi = &pb.TensorSpec{
 	Encoding: &pb.TensorSpec_Alibi{Alibi: &pb.Alibi{NumHeads: 1}},
 	Extent:   &pb.TensorSpec_Pair{Pair: &pb.PairExtent{QueryLength: 2, KeyLength: 2}},

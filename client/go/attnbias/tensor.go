@@ -68,7 +68,7 @@ type Array[T Element] struct {
 }
 
 // AsArray views the numbers of the named part, such as "dense", "positions", "cos" or "sin". The
-// error is ErrInvalidArgument if the tensor has no such part, or its numbers are of another type.
+// error is ErrInvalidArgument if the tensor has no such part, or if its numbers have another type.
 func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
 	var names []string
 	for _, part := range tensor.header.Parts {

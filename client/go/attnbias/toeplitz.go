@@ -96,7 +96,7 @@ type Toeplitz[T Element] struct {
 }
 
 // AsToeplitz views a tensor of form TOEPLITZ without a border. The error is ErrInvalidArgument if
-// the tensor has another form, or its numbers are of another type, and ErrCorrupt if its shape
+// the tensor has another form, or if its numbers have another type, and ErrCorrupt if its shape
 // contradicts its resolved request.
 func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return toeplitzOf[T](tensor, 1)

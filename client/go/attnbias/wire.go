@@ -65,7 +65,7 @@ const (
 	dataField          protowire.Number = 16
 )
 
-// chunk is the content of a message. Its data lies in the message.
+// chunk is the content of a message. Its data points into the message.
 type chunk struct {
 	header        []byte // serialized; nil without one
 	headerCRC32C  *uint32

@@ -2874,8 +2874,7 @@ type LearnedRelative struct {
 	Right *int64 `protobuf:"varint,5,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Ignores the sign of j - i (Huang et al. 2020).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Direction in which the table counts: its first row is j - i = -left, or
-	// i - j = -right.
+	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
 	Sign RelativeSign `protobuf:"varint,7,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Result beyond left and right.
 	Beyond        BeyondReach `protobuf:"varint,8,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`

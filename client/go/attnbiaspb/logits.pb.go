@@ -435,8 +435,8 @@ type RelativeTable struct {
 	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
 	// Farthest relative position to the right with its own vector.
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Direction in which the table counts. With `QUERY_MINUS_KEY` the vector is
-	// `table[right - clip(j - i, -left, right)]`.
+	// Direction in which the table is indexed. With `QUERY_MINUS_KEY` the vector is `table[right -
+	// clip(j - i, -left, right)]`.
 	Sign          RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

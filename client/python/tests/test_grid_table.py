@@ -192,7 +192,7 @@ def test_mismatched_column_axes_are_data_loss(
         client.get(ENCODING, grid=LENGTHS)
 
 
-def test_a_dense_grid_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
+def test_dense_grid_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
     dense = Payload(("positions", tensor_pb2.FORM_DENSE, by_definition()))
     server.script = [dense.serve]
     got = client.get(ENCODING, grid=LENGTHS, form="dense")

@@ -66,7 +66,7 @@ def test_every_bit_flip_in_header_is_detected(kind: Any, header: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "header"), CARRIERS)
 @pytest.mark.parametrize("request_crc32c", [None, 0, 7])
-def test_the_answer_to_another_request_is_refused(
+def test_answer_to_another_request_is_rejected(
     kind: Any, header: Any, request_crc32c: int | None
 ) -> None:
     message = signed(kind, header)

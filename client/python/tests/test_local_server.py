@@ -225,7 +225,9 @@ def test_child_forked_during_start_does_not_keep_it_alive() -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_program_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_is_found_in_documented_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.environ["ATTNBIAS_SERVER_BINARY"]
     monkeypatch.setenv("ATTNBIAS_SERVER_BINARY", "/nowhere/at-all")
     with pytest.raises(FileNotFoundError, match="ATTNBIAS_SERVER_BINARY: got '/nowhere/at-all'"):

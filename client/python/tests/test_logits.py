@@ -143,7 +143,7 @@ def test_shaw_with_query_minus_key_sign(real_client: attnbias.Client) -> None:
 )
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("whole", EXTENTS)
-def test_transformer_xl(
+def test_matches_transformer_xl(
     real_client: attnbias.Client, whole: Any, direction: Any, clamp: int | None, symmetric: bool
 ) -> None:
     queries, keys, extent = whole
@@ -407,7 +407,7 @@ class Scripted:
 
 
 class Counting:
-    """Rows that count conversions to an array, each of which would copy a GPU's memory."""
+    """Rows that count their conversions to an array, each of which would copy a GPU's memory."""
 
     def __init__(self, array: Array) -> None:
         self.array = array

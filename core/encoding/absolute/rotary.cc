@@ -243,7 +243,7 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type, const std::byte* pai
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-// Returns the maximum bytes that PrepareRotary's result takes in addition to its rows. A piece
+// Returns the maximum bytes that PrepareRotary's result needs in addition to its rows. A piece
 // holds at least one row.
 int64_t RotaryBytes(int64_t pairs) { return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)}; }
 
@@ -311,7 +311,7 @@ void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t ste
       format.type, out);
 }
 
-// Returns the maximum bytes that AddDecay's result takes in addition to its rotary table.
+// Returns the maximum bytes that AddDecay's result needs in addition to its rotary table.
 int64_t DecayBytes(int64_t pairs) { return pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)}; }
 
 // Adds xPos's third part (Sun et al. 2022) to a rotary table: the decay, which multiplies queries

@@ -23,9 +23,9 @@ namespace attnbias {
 // Members of a batch. Each feature is a row of this many numbers.
 inline constexpr int64_t kBatch = 64;
 
-// A learned linear layer over a batch of inputs, computed to the same bits everywhere: the products
-// of an output are added to its bias in the order of the inputs, and each product and sum is
-// rounded together, once, to F64. SIMD vectors run across the batch, never along a sum.
+// A learned linear layer over a batch of inputs, computed bit-identically on all machines: the
+// products of an output are added to its bias in the order of the inputs, and each product and sum
+// is rounded together, once, to F64. SIMD vectors run across the batch, never along a sum.
 class Linear {
  public:
   // Computes some outputs of `weight` [outputs, inputs], as torch's Linear stores it, and `bias`

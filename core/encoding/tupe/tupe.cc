@@ -189,11 +189,11 @@ void Normalise(absl::Span<const double> weight, absl::Span<const double> bias, d
   }
 }
 
-// TUPE's absolute term: dot products of projected positions, to the same bits everywhere.
+// TUPE's absolute term: dot products of projected positions, bit-identical on all machines.
 //
-// In F64 and in this order: LayerNorm with sums over a row's columns one after the other, both
-// projections as Linear computes them, queries times the scale, and products of query and key added
-// to 0 over a head's columns. Each step is rounded once, a product and its sum together.
+// In F64 and in this order: LayerNorm with sequential sums over a row's columns, both projections
+// as Linear computes them, queries times the scale, and products of query and key added to 0 over a
+// head's columns. Each step is rounded once, a product and its sum together.
 class TupePositions {
  public:
   // Maximum bytes of an AbsoluteTerm, including those needed to construct it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that computes large pieces of work, to the same bits as the CPU.
+// A device that computes large pieces of work, bit-identical to the CPU.
 //
 // Every function may decline, because a device is missing, broken or full or the work is too small;
 // the caller then uses the CPU.

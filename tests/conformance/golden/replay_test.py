@@ -104,7 +104,7 @@ def test_every_encoding_and_term_has_50_served_requests() -> None:
     assert len(store()) >= 2000
 
 
-def test_refusals_cover_every_code() -> None:
+def test_errors_cover_every_code() -> None:
     codes = Counter(line.content["code"] for line in store() if line.is_refused)
     assert codes.total() >= 200
     assert set(codes) == {
@@ -150,7 +150,7 @@ def test_every_enum_field_has_every_value() -> None:
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_every_field_has_a_refusal(name: str) -> None:
+def test_every_field_has_a_rejected_value(name: str) -> None:
     """Excludes bools, for which every value may be valid."""
     refused = (line.content["changed"] for line in stored.lines(name) if line.is_refused)
     changed = {part for path in refused for part in path.split(".")}

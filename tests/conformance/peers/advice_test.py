@@ -183,7 +183,7 @@ def hunyuan(client: attnbias.Client) -> None:
 
 
 def columns_of_the_page() -> Callable[[Array, list[int]], Array]:
-    """Returns the function that the page gives for HunYuan-VL."""
+    """Returns the function on the page for HunYuan-VL."""
     text = (DOCS / PAGE).read_text().split("#### Columns of HunYuan-VL\n")[1]
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert code is not None

@@ -77,7 +77,7 @@ def test_products_of_rounded_slopes_differ(client: attnbias.Client) -> None:
     assert np.array_equal(given[:, :512], -np.float32(rounded_slopes)[:, None] * distances)
 
 
-def test_bloom(client: attnbias.Client) -> None:
+def test_matches_bloom(client: attnbias.Client) -> None:
     for length in LENGTHS:
         wanted, requests = [], []
         for num_heads in HEADS:
@@ -154,7 +154,7 @@ def test_double_rounding_explains_peer_differences(client: attnbias.Client) -> N
     assert differences == json.loads(DIFFERENCES.read_text())
 
 
-def test_mpt(client: attnbias.Client) -> None:
+def test_matches_mpt(client: attnbias.Client) -> None:
     for length in LENGTHS:
         wanted, requests = [], []
         for num_heads in HEADS:

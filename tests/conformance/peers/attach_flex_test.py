@@ -79,7 +79,7 @@ def in_parts(model: Any, cache_name: str) -> Tensor:
 
 @pytest.mark.parametrize("cache_name", CACHE_NAMES)
 @pytest.mark.parametrize("name", ["t5", "umt5", "bloom", "mpt", "falcon"])
-def test_prompt_in_parts(
+def test_chunked_prompt_outputs_match(
     client: attnbias.Client, name: str, cache_name: str, shapes: list[tuple[int, int]]
 ) -> None:
     model = make(name, "flex")
@@ -91,7 +91,9 @@ def test_prompt_in_parts(
 
 
 @pytest.mark.parametrize("name", ["t5", "bloom", "mpt"])
-def test_static_cache(client: attnbias.Client, name: str, shapes: list[tuple[int, int]]) -> None:
+def test_static_cache_outputs_match(
+    client: attnbias.Client, name: str, shapes: list[tuple[int, int]]
+) -> None:
     """The number of keys is the maximum, and the number of past tokens is a tensor."""
     model = make(name, "flex")
     before = decoded(model, cache_implementation="static")

@@ -227,7 +227,7 @@ def test_compiled(client_of_tables: attnbias.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_report(client_of_tables: attnbias.Client, name: str) -> None:
+def test_report_has_table_digests(client_of_tables: attnbias.Client, name: str) -> None:
     """The report has from_config's encodings, with the digests of the mounted tables."""
     model = new_model(name)
     (offset,) = {encoding.offset for encoding in attnbias.from_config(model.config).values()}
@@ -259,7 +259,7 @@ def test_encoding_matches_rows_read_by_model(client_of_tables: attnbias.Client, 
     assert torch.equal(read[0].reshape(-1, LENGTH, 32)[-1], torch.tensor(want))
 
 
-def test_other_data_types(client_of_tables: attnbias.Client) -> None:
+def test_cast_model_needs_table_of_its_type(client_of_tables: attnbias.Client) -> None:
     """The digest depends on the type; a cast while attached uses the model's own weights."""
     model = new_model("opt").bfloat16()
     own = copy.deepcopy(model)
@@ -416,7 +416,7 @@ def test_whisper_decoder_table_falls_back_to_model(
         (lambda: new_model("gpt2").transformer, "wpe.weight"),
     ],
 )
-def test_part_of_a_model(
+def test_part_of_model_can_be_attached(
     client: attnbias.Client, client_of_tables: attnbias.Client, part: Callable[[], Any], path: str
 ) -> None:
     model = part()

@@ -188,7 +188,7 @@ def test_outputs_are_unchanged(client: attnbias.Client, model_type: str) -> None
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "falcon"])
-def test_static_cache(client: attnbias.Client, model_type: str) -> None:
+def test_static_cache_outputs_match(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     before = decoded(model, padded(), cache_implementation="static")
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -252,7 +252,7 @@ def gemma_3_that_sees() -> Any:
     return transformers.Gemma3ForConditionalGeneration(config).eval().requires_grad_(False)
 
 
-def test_multimodal_gemma_3(client: attnbias.Client) -> None:
+def test_multimodal_gemma_3_outputs_match(client: attnbias.Client) -> None:
     model = gemma_3_that_sees()
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH) as attached:
@@ -261,12 +261,12 @@ def test_multimodal_gemma_3(client: attnbias.Client) -> None:
     assert paths == {"model.language_model.rotary_emb.forward"}
 
 
-def test_multimodal_qwen2_vl(client: attnbias.Client) -> None:
+def test_multimodal_qwen2_vl_outputs_match(client: attnbias.Client) -> None:
     """Positions of an image differ between the axes, and its patches have two separate axes."""
     model = new_model("qwen2_vl")
     own = copy.deepcopy(model)
     ids = tokens(1, 40)
-    ids[0, 3], ids[0, 4:13] = 58, IMAGE_TOKEN  # 6 by 6 patches, 4 of which are one token
+    ids[0, 3], ids[0, 4:13] = 58, IMAGE_TOKEN  # 6 by 6 patches, 4 per token
     made = torch.Generator().manual_seed(1)
     given = {
         "input_ids": ids,
@@ -339,7 +339,7 @@ def test_cast_model_keeps_table_precision(client: attnbias.Client) -> None:
     assert all(torch.equal(a.bfloat16(), b) for a, b in zip(before, half, strict=True))
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     table_bytes = 2 * LENGTH * 8 * 4  # half of the columns, since both halves are the same
     with attnbias.attach(new_model("llama"), client, max_length=LENGTH) as attached:
         (only,) = attached.report()

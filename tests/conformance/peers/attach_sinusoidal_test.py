@@ -229,7 +229,7 @@ def test_padding_and_lengths(client: attnbias.Client, model_type: str) -> None:
     assert torch.equal(positions(asked), want)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     with attnbias.attach(new_model("marian"), client, max_length=LENGTH) as attached:
         encoder, decoder = attached.report()
     assert encoder.path == "model.encoder.embed_positions.forward"

@@ -140,7 +140,7 @@ def test_replaced_module_is_rejected(client: attnbias.Client) -> None:
         attnbias.attach(model, client, max_length=64)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     with attnbias.attach(new_model(), client, max_length=64) as attached:
         report = attached.report()
     blocks, heads, sides = ((0, 0), (0, 1), (1, 0), (2, 0)), (2, 2, 4, 4), (6, 6, 6, 4)

@@ -207,7 +207,7 @@ def test_greedy_decoding_is_unchanged(client: attnbias.Client, name: str, attent
 @pytest.mark.parametrize(
     ("name", "attention"), [("t5", "eager"), ("t5", "sdpa"), ("bloom", "eager"), ("mpt", "eager")]
 )
-def test_static_cache(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_static_cache_outputs_match(client: attnbias.Client, name: str, attention: Any) -> None:
     """The number of keys is the maximum, and the number of past tokens is a tensor."""
     model = make(name, attention)
     before = decoded(model, cache_implementation="static")
@@ -377,7 +377,7 @@ def test_compiled(client: attnbias.Client, name: str, attention: Any) -> None:
     assert_near([got], [before], attention)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     model = make("t5")
     with attnbias.attach(model, client, max_length=100, attention="flex") as attached:
         report = attached.report()

@@ -230,7 +230,7 @@ def test_inference_mode_weights_are_rejected(client: attnbias.Client) -> None:
         attnbias.attach(model, client, max_length=64)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     with attnbias.attach(new_model("swin"), client, max_length=64) as attached:
         report = attached.report()
     assert [one.path for one in report] == [

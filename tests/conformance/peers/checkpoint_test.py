@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as transformers saves them: the server's tensors equal what the model computes.
+"""Checkpoints as transformers saves them: the server's tensors equal the model's results.
 
 The names of tensors and the meaning of configurations must agree between transformers and
 core/mount/checkpoint_rules.cc; these tests fail if they diverge. Models are tiny and their position
@@ -453,7 +453,7 @@ def test_omitted_config_fields_use_transformers_defaults(tmp_path: Path, model_t
 
 @pytest.mark.parametrize("pretrained", [[0, 0], [3, 12]])
 @pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
-def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
+def test_swin_v2_matches_model(tmp_path: Path, pretrained: list[int], shards: str) -> None:
     """Its second stage has only 4 tokens per side for a window of 6."""
     config = hf.Swinv2Config(**WINDOWED, window_size=6, pretrained_window_sizes=pretrained)
     model = make_model(config)

@@ -63,7 +63,7 @@ def test_indices_without_buckets(client: attnbias.Client) -> None:
 
 
 def test_attention_from_served_indices_matches(client: attnbias.Client) -> None:
-    """Computes from the served indices what transformers adds to the scores.
+    """Computes transformers' addition to the scores from the served indices.
 
     Its p2c term gathers along rows that are keys, so that a pair has c2p's index.
     """

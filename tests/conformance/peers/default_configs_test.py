@@ -118,7 +118,7 @@ def test_every_default_is_served_or_documented(client: attnbias.Client) -> None:
     ropes, without_default = default_ropes()
     assert len(ropes) >= 250
     problems = {rope.name: problem_with(client, rope) for rope in ropes}
-    # The page describes the types of the register, and so of the oldest version in the bounds.
+    # The page describes the types of the register, and therefore of the oldest supported version.
     newer = {
         hf.CONFIG_MAPPING[name].__name__
         for name in set(hf.CONFIG_MAPPING) - MODELS.keys() - UNSERVED.keys()

@@ -130,8 +130,8 @@ def assert_rotary(
 
 @pytest.mark.parametrize("name", ROPES)
 @pytest.mark.parametrize("model_type", ROTARY)
-def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
-    """Fields and transformers' own object, old and new, all give the same encoding."""
+def test_rotary_matches_module(plain: attnbias.Client, model_type: str, name: str) -> None:
+    """Fields and transformers' own object, old and new, all yield the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
     if model_type in LENGTHS and rope["rope_type"] not in ("default", "longrope"):
         pytest.skip("transformers refuses it")
@@ -155,7 +155,7 @@ def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
 @pytest.mark.parametrize("factor", [0.5, 0.75])
 @pytest.mark.parametrize("rope_type", ["default", "linear"])
 @pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in LENGTHS])
-def test_partial_rotary_factor(
+def test_partial_rotary_factor_matches_module(
     plain: attnbias.Client, model_type: str, rope_type: str, factor: float
 ) -> None:
     rope = {"rope_type": rope_type, "rope_theta": 1e4, "partial_rotary_factor": factor}
@@ -248,7 +248,7 @@ def powers_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("powers_rounded_once")
 @pytest.mark.parametrize("num_heads", [1, 2, 7, 8, 12, 16, 25, 71, 112, 127])
-def test_alibi(client: attnbias.Client, num_heads: int) -> None:
+def test_alibi_matches_model(client: attnbias.Client, num_heads: int) -> None:
     length = 257  # as long as bf16 represents every position
 
     def row(config: Any, dtype: str = "f32") -> Array:

@@ -93,7 +93,7 @@ def test_rotary_layouts_are_permutations(client: attnbias.Client) -> None:
         assert np.ptp(products) <= 1e-11
 
 
-def test_table_by_digest(tmp_path: Path) -> None:
+def test_table_can_be_named_by_digest(tmp_path: Path) -> None:
     """OPT's rows start at 2, and no row follows the last."""
     table = np.random.default_rng(9).standard_normal((12, 5)).astype(np.float32)
     save_file({"weight": table}, tmp_path / "opt.safetensors")

@@ -53,7 +53,7 @@ def test_swin_bias_in_every_form(
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_swin_index(client: attnbias.Client, window: tuple[int, int]) -> None:
+def test_index_matches_swin(client: attnbias.Client, window: tuple[int, int]) -> None:
     encoding = attnbias.Swin(window)
     index = client.get(encoding, values="buckets", form="dense")
     want = swin_module(1, window).relative_position_index.numpy().astype(np.int32)

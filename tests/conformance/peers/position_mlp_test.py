@@ -144,7 +144,7 @@ class FirePaper(nn.Module):
 
 
 @pytest.mark.parametrize(("queries", "keys", "offset"), [(90, 150, 0), (5, 1000, 995), (3, 3, 0)])
-def test_fire(client: attnbias.Client, queries: int, keys: int, offset: int) -> None:
+def test_fire_matches_paper(client: attnbias.Client, queries: int, keys: int, offset: int) -> None:
     torch.manual_seed(queries)
     paper = FirePaper(heads=4, width=32, c=0.1, threshold=40)
     encoding = attnbias.Fire(

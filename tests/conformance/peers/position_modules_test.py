@@ -107,7 +107,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("name", SINUSOIDAL)
-def test_sinusoidal(client: attnbias.Client, name: str) -> None:
+def test_sinusoidal_matches_modules(client: attnbias.Client, name: str) -> None:
     _, ask = ADVICE.get(MODULES[name].__name__, ("", ""))
     columns = "COSINES_SINES" if "COSINES_SINES" in ask else "SINES_COSINES"
     want = rows_of(make(MODULES[name]))

@@ -162,7 +162,7 @@ def test_learned_patch_positions_match_table_rows(client: attnbias.Client, model
     model = make_model(config)
     with torch.no_grad():
         (answer,) = of_patches(model).values()
-    # Registers stand after the class token, and have no rows.
+    # Registers follow the class token and have no rows.
     registers = getattr(config, "num_register_tokens", 0)
     want = np.delete(answer.want, range(1, 1 + registers), axis=0)
     table = model.embeddings.position_embeddings[0]

@@ -135,7 +135,7 @@ def module_of(rope: Rope) -> Any:
             module = kind(config).eval()
         except (AttributeError, KeyError, ValueError):  # needs another part's configuration
             continue
-        if rope.layer and not hasattr(module, f"{rope.layer}_inv_freq"):  # no layer is of this type
+        if rope.layer and not hasattr(module, f"{rope.layer}_inv_freq"):  # no layer has this type
             layers = [rope.layer] * config.num_hidden_layers
             window = config.sliding_window or 64
             other = type(config)(layer_types=layers, sliding_window=window)

@@ -263,7 +263,7 @@ def test_dynamic_lengths(client: attnbias.Client, length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [4096, 4097])
-def test_longrope_switch(client: attnbias.Client, length: int) -> None:
+def test_longrope_switches_beyond_original_length(client: attnbias.Client, length: int) -> None:
     rope = ROPES["longrope"]
     module = module_of(rope)
     positions = [*range(50), length - 1]
@@ -286,7 +286,7 @@ def test_partial_rotary_in_gpt_neox(client: attnbias.Client) -> None:
     assert_within_1_ulp(got, want)
 
 
-def test_deepseek_v3(client: attnbias.Client) -> None:
+def test_matches_deepseek_v3(client: attnbias.Client) -> None:
     rope = {**ROPES["yarn, mscales"], "mscale": 1.0}
     config = DeepseekV3Config(rope_parameters=dict(rope), qk_rope_head_dim=64)
     module = DeepseekV3RotaryEmbedding(config)
@@ -299,7 +299,7 @@ def test_deepseek_v3(client: attnbias.Client) -> None:
     assert np.all(np.abs(ours - to_array(module.inv_freq)) <= 25 * 2.0**-23 * ours)
 
 
-def test_gpt_j(client: attnbias.Client) -> None:
+def test_matches_gpt_j(client: attnbias.Client) -> None:
     """The table is compact; its attention repeats each column in pairs."""
     table = to_array(create_sinusoidal_positions(2048, 64))
     sin, cos = table[:, :32], table[:, 32:]

@@ -146,7 +146,7 @@ def test_vit_mae_positions(client: attnbias.Client) -> None:
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
 
 
-def test_aimv2(client: attnbias.Client) -> None:
+def test_matches_aimv2(client: attnbias.Client) -> None:
     """Compares the positions that the model adds to patches of zeros; columns come before rows."""
     config = hf.Aimv2VisionConfig(hidden_size=64, patch_size=2, is_native=True)
     embeddings = Aimv2VisionEmbeddings(config)
@@ -158,7 +158,7 @@ def test_aimv2(client: attnbias.Client) -> None:
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
 
 
-def test_granite_docling(client: attnbias.Client) -> None:
+def test_matches_granite_docling(client: attnbias.Client) -> None:
     """Columns come before rows."""
     want = to_array(GraniteDoclingPositionEmbedding(64, 20).pos_embed)
     rows, columns = grid(20, 20, 0)
@@ -183,7 +183,7 @@ def test_every_image_position_module_is_compared() -> None:
     assert builders == {*COUNTS, "aimv2", "granite_docling", "vit_mae"}
 
 
-def test_omdet_turbo(client: attnbias.Client) -> None:
+def test_matches_omdet_turbo(client: attnbias.Client) -> None:
     """Compares in float64; columns come before rows, and pixels are in column order."""
     build = OmDetTurboHybridEncoder.build_2d_sincos_position_embedding
     want = to_array(build(WIDTH, HEIGHT, 256, dtype=torch.float64)[0])

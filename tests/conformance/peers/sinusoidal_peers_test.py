@@ -77,7 +77,7 @@ def test_close_to_float32_peers(
     assert_near(got, want, np.arange(length))
 
 
-def test_fairseq_padding(client: attnbias.Client) -> None:
+def test_fairseq_padding_is_left_to_model(client: attnbias.Client) -> None:
     """Padding is at padding_idx, tokens start after it. Clearing the padding rows is left to the
     model, which knows its tokens."""
     tokens = torch.tensor([[1, 1, 5, 6, 7]])
@@ -102,7 +102,7 @@ def test_x_transformers(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("dim", [2, 3])
-def test_one_timescale(client: attnbias.Client, dim: int) -> None:
+def test_one_timescale_matches_tensor2tensor(client: attnbias.Client, dim: int) -> None:
     """The peers divide by zero; tensor2tensor, where this code originates, does not."""
     with pytest.raises(ZeroDivisionError):
         m2m_100(10, dim)
@@ -114,7 +114,7 @@ def test_one_timescale(client: attnbias.Client, dim: int) -> None:
     assert_near(got, want, np.arange(10))
 
 
-def test_tensor2tensor_layer_signal(client: attnbias.Client) -> None:
+def test_layer_signal_matches_tensor2tensor(client: attnbias.Client) -> None:
     """get_layer_timing_signal_sinusoid_1d: a signal with one position per layer, whose row n layer
     n adds everywhere."""
     layers, dim = 6, 16

@@ -58,7 +58,9 @@ def test_large_table_samples(client: attnbias.Client, length: int, dim: int, lay
         {"dim": 33, "min_timescale": 1.25, "max_timescale": 777.7},
     ],
 )
-def test_tensor2tensor(client: attnbias.Client, fields: dict[str, Any]) -> None:
+def test_tensor2tensor_is_correctly_rounded(
+    client: attnbias.Client, fields: dict[str, Any]
+) -> None:
     length = 20000
     cells = sampled_cells(length, fields["dim"])
     reals = [timing_signal(p, c, **fields) for p, c in cells]

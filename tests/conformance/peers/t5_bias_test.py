@@ -126,7 +126,7 @@ def test_cached_generation(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_model(client: attnbias.Client, dtype: torch.dtype) -> None:
+def test_half_precision_model_matches(client: attnbias.Client, dtype: torch.dtype) -> None:
     attention = t5_attention(12, is_decoder=False).to(dtype)
     encoding = encoding_of(attention)
     name = "f16" if dtype == torch.float16 else "bf16"

@@ -33,7 +33,7 @@ def oracle(folder: Path) -> Oracle:
 
 
 @pytest.mark.parametrize(("name", "clamp_len"), [("r", None), ("r_clamped", 120)])
-def test_transformer_xl(
+def test_matches_transformer_xl(
     client: attnbias.Client, oracle: Oracle, name: str, clamp_len: int | None
 ) -> None:
     rows = oracle[name].astype(np.float64)

@@ -133,7 +133,7 @@ class Cell:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that only a server configured with it uses repeatedly."""
+    """A port to which only servers configured with it bind repeatedly."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))

@@ -90,7 +90,7 @@ def logits_row(repetitions: int) -> Row:
 
 
 def listed(client: attnbias.Client, length: int, seed: int) -> Callable[[], Any]:
-    """Requests a dense answer that the CPU has to copy number by number."""
+    """Requests a dense answer that the CPU must copy number by number."""
     positions = np.random.default_rng(seed).integers(0, 1 << 16, length)
     ids = {"query_positions": positions, "key_positions": positions}
     return partial(client.get, attnbias.ALiBi(num_heads=HEADS), **ids, form="dense")

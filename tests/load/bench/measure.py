@@ -34,7 +34,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Returns how many times better this project is."""
+        """Returns the factor by which this project is better."""
         if self.more_is_better:
             return self.ours / self.theirs
         return self.theirs / self.ours if self.ours > 0 else math.inf

@@ -61,7 +61,7 @@ def tokens(length: int) -> Inputs:
 
 
 def image(length: int) -> Inputs:
-    side = 4 * round(length**0.5)  # patches are of 4 x 4 pixels
+    side = 4 * round(length**0.5)  # patches have 4 x 4 pixels
     return {"pixel_values": torch.randn(1, 3, side, side)}
 
 

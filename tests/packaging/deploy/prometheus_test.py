@@ -176,7 +176,7 @@ def test_server_exports_series_of_alert_tests(samples: list[Sample]) -> None:
 
 
 def series_of_tests(*, edge: bool = False) -> list[Sample]:
-    """Returns the labels of the series in alert tests, of the server or of Envoy."""
+    """Returns the labels of the series in alert tests, from the server or Envoy."""
     tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
     given = {series["series"] for test in tests for series in test["input_series"]}
     return [

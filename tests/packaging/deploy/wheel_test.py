@@ -137,7 +137,7 @@ def test_script_execs_the_program(site: pathlib.Path) -> None:
 
 
 def test_client_commands_run_the_python_client(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """If it is not installed, the program names what is missing."""
+    """If it is not installed, the program names the missing package."""
     without = run(site, "attnbias", "cache", "/etc/hostname")
     assert without.stdout == pathlib.Path("/etc/hostname").read_text()
     both = pathlib.Path(shutil.copytree(site, tmp_path / "site"))

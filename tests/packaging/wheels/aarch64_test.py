@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aarch64 wheel under emulation, on a machine with only what manylinux guarantees."""
+"""The aarch64 wheel under emulation, on a machine with only the libraries that manylinux
+guarantees."""
 
 import os
 import pathlib

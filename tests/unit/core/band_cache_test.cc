@@ -275,7 +275,7 @@ TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
   EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
 }
 
-TEST_F(BandCacheTest, OwnerAtItsShareStartsNoSharedComputation) {
+TEST_F(BandCacheTest, OwnerAtShareDoesNotStartSharedComputation) {
   const auto large = std::make_shared<Caller>("large");
   const auto most = *cache_.Reserve(4000, *large);
   EXPECT_THAT(cache_.Reserve(2500, Caller("small")), Not(IsOk()));

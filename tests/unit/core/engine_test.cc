@@ -160,7 +160,7 @@ std::vector<v1::TensorSpec> GridSpecs() {
   return specs;
 }
 
-// One list for each axis, of all tokens.
+// One list per axis, with all tokens.
 std::vector<std::vector<int64_t>> TokensOf(const std::vector<int64_t>& lengths,
                                            const std::vector<int64_t>& offset) {
   std::vector<std::vector<int64_t>> lists(3);

@@ -588,7 +588,7 @@ TEST_F(LogitsTest, LargeTilesOnAllThreads) {
   ExpectTheDefinition(spec);
 }
 
-// One head, vectors (10, distance) and queries (i, 1) give 10 i + distance, which shows the shift
+// One head, vectors (10, distance) and queries (i, 1) yield 10 i + distance, which shows the shift
 // (encodings.md, cases 33 to 35).
 
 class ShiftTest : public LogitsTest {

@@ -158,7 +158,7 @@ TEST(ReadChunk, MergesSplitHeader) {
   EXPECT_EQ(chunk->header->total_bytes(), 24);
 }
 
-TEST(ReadHeader, RefusesTheAnswerToAnotherRequest) {
+TEST(ReadHeader, RejectsAnswerToAnotherRequest) {
   v1::StreamTensorResponse message;
   const auto read = [&message](uint32_t request_crc32c) {
     message.mutable_header();

@@ -176,7 +176,7 @@ TEST_F(ClientTest, DescriptionWithoutHeaderIsDataLoss) {
             absl::DataLossError("stream: the first message has no header"));
 }
 
-TEST_F(ClientTest, RefusesTheAnswerToAnotherRequest) {
+TEST_F(ClientTest, RejectsAnswerToAnotherRequest) {
   v1::DescribeTensorRequest request;
   *request.mutable_spec() = spec_;
   const uint32_t want = Crc32cOf(request);

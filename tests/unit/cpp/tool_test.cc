@@ -216,7 +216,7 @@ TEST_F(ToolTest, TablesListsUsableOptions) {
 }
 
 // Scripts that read standard output get no table.
-TEST_F(ToolTest, TablesReportsThatThereAreNone) {
+TEST_F(ToolTest, TablesReportsAbsenceOfTables) {
   server_.set_has_tables(false);
   EXPECT_EQ(Run("tables"), 0);
   EXPECT_EQ(out_.str(), "");

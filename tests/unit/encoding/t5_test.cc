@@ -69,7 +69,7 @@ TEST(T5Buckets, TenByTenMatrixOfTheEncoder) {
   EXPECT_THAT(last, ElementsAre(8, 8, 7, 6, 5, 4, 3, 2, 1, 0));
 }
 
-TEST(T5Buckets, ExactRuleAtExactBorders) {
+TEST(T5Buckets, ExactRuleDecidesExactBorders) {
   struct Case {
     int64_t per_side, max_distance, distance, bucket;
   };

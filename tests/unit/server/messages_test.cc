@@ -77,7 +77,7 @@ TEST(DecodedSize, StopsAtInvalidBytes) {
     EXPECT_LT(SizeOfBytes(bytes.substr(0, size)), 4096);
   }
   EXPECT_LT(SizeOfBytes(std::string(1000, '\xff')), 4096);
-  // A length beyond the end, of a message and of an unknown field.
+  // A length beyond the end, in a message and in an unknown field.
   EXPECT_LT(SizeOfBytes("\x0a\xff\xff\xff\x7f"), 4096);
   EXPECT_LT(SizeOfBytes("\x7a\xff\xff\xff\x7f"), 4096);
   // Deeper than any message.

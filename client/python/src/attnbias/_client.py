@@ -285,7 +285,8 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Returns what ``get`` with the same arguments would send; nothing is computed."""
+        """Describes the payload that ``get`` with the same arguments would fetch; computes
+        nothing."""
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
         return await self._describe_request(request, call, Deadline(call.timeout))
@@ -409,7 +410,7 @@ class Client(BaseClient):
         target: "host", "host:port" or any gRPC target; the default port is 50051. None selects the
             environment variable ``ATTNBIAS_SERVER``, or else this machine.
         timeout: seconds that a call may take, retries included; None means no limit.
-        connect_timeout: seconds in which a call has to connect if the client was never connected.
+        connect_timeout: seconds in which a call must connect if the client was never connected.
             Then a closed port, an unknown name, another protocol or a wrong certificate raises
             UnavailableError with the reason. After the first connection only the timeout applies.
             None means the timeout.

@@ -165,7 +165,7 @@ class InternalError(Error):
 
 
 class UnavailableError(Error):
-    """No server could be reached, or it went away; retries did not help."""
+    """No server could be reached, or it became unavailable, and retries failed."""
 
 
 class DataLossError(Error):

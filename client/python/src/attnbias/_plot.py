@@ -36,7 +36,7 @@ _MOST_PIXELS = 400  # maximum pixels of a side
 _MOST_POINTS = 4000  # points of a curve
 _MOST_HEADS = 16  # heads drawn by default
 _LONG = 8  # times the shorter side; a longer picture does not have square pixels
-_LONG_NUMBERS = 10_000  # positions whose labels take much of an axis
+_LONG_NUMBERS = 10_000  # positions whose labels take up much of an axis
 _HATCHED: dict[str, Any] = {
     "hatch": "////",
     "facecolor": "0.95",
@@ -60,7 +60,7 @@ def plot(
 
     Heat maps share one colour scale. Masked elements are hatched and do not affect the scale:
     numbers that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
-    position is drawn. Key positions and a table's positions count from the first one; query
+    position is drawn. Key positions and a table's positions are relative to the first one; query
     positions are chosen so that differences are relative positions. Tokens of a grid keep their
     numbers in a window.
 

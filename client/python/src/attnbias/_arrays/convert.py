@@ -38,7 +38,7 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     import torch  # noqa: PLC0415
 
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # numpy() refuses it, but accepts 16-bit integers
+    if tensor.dtype == torch.bfloat16:  # numpy() rejects it, but accepts 16-bit integers
         bits: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
         return bits.view(BFLOAT16)
     array: npt.NDArray[Any] = tensor.numpy()

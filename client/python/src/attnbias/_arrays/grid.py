@@ -189,7 +189,7 @@ class BorderedToeplitz(Structure):
 
         Raises:
             ValueError: the border does not fit the diagonals, the class token is neither a query
-                nor a key of them, or they are of vectors.
+                nor a key of them, or they hold vectors.
         """
         if toeplitz.vectors:
             raise ValueError("toeplitz: got one of vectors, want one of numbers")

@@ -41,8 +41,8 @@ def to_sharding(
     """Returns the sharding for arguments of ``Client.get``; None if all are None.
 
     Raises:
-        TypeError: one is of the wrong type.
-        ValueError: they contradict each other, or are not of a kind that can be fetched.
+        TypeError: an argument has the wrong type. ValueError: they contradict each other, or cannot
+        be fetched.
     """
     names = {"device_mesh": device_mesh, "sharding": sharding, "out": out}
     named = [name for name, value in names.items() if value is not None]
@@ -85,7 +85,7 @@ class OnMesh:
         self._placements = tuple(placements)
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """Returns what this process holds of a tensor of this shape, each box once.
+        """Returns the distinct boxes of a tensor of this shape that this process holds.
 
         Raises ValueError if such a tensor cannot be sharded this way.
         """

@@ -170,7 +170,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         queries: Layout | None = None,
         keys: Layout | None = None,
     ) -> Any:
-        """Returns what a rank of a group holds under tensor or context parallelism.
+        """Returns the part that a rank of a group holds under tensor or context parallelism.
 
         One call shards one axis, since a rank belongs to one group. Chain calls for more::
 

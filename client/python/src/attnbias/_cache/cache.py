@@ -113,7 +113,7 @@ class Cache:
         return sorted(found, key=lambda entry: entry.last_used, reverse=True)
 
     def verify(self) -> list[Path]:
-        """Reads every file, removes those that are damaged, and returns their names.
+        """Reads every file, removes damaged ones, and returns their names.
 
         A removed tensor is fetched again at the next request. A folder in the place of a file is
         also returned, but not removed.
@@ -489,7 +489,7 @@ class _Known(NamedTuple):
 
 
 class _DamagedError(Exception):
-    """A file differs from what was written; the message states the file and the difference."""
+    """A file differs from the data written; the message states the file and the difference."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def attach(
     server's if it has identical numbers. The model can be trained, moved, cast and saved.
 
     Args:
-        model: a model of a family in docs/models.md, which lists what is replaced: T5, BLOOM,
+        model: a model of a family in docs/models.md, which lists the replacements: T5, BLOOM,
             Llama, Swin and others.
         client: used during this call; not needed afterwards, except for a rope_type "dynamic".
         max_length: maximum tokens that the model will process, including cached ones.

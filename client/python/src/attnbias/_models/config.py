@@ -43,7 +43,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     places are ``rotary``, or ``rotary.full_attention`` if layers differ, and ``decoder`` for ALiBi.
     A model with both text and vision adds the prefix ``text.`` or ``vision.``.
 
-    Encodings contain everything that a configuration states. Add what it does not state by
+    Encodings contain everything that a configuration states. Set missing fields with
     ``dataclasses.replace``, or create a new ``DetrSinusoidal``:
 
     - ``table``, or the ``layers`` of SwinV2, which are in the checkpoint;

@@ -289,7 +289,7 @@ def _check_columns(
 
 
 def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:
-    """Drops what transformers treats as unset: a zero, or one mscale without the other."""
+    """Drops values that transformers treats as unset: a zero, or one mscale without the other."""
     unset = {name for name in ("beta_fast", "beta_slow") if not words.get(name)}
     if not (words.get("mscale") and words.get("mscale_all_dim")):
         unset |= {"mscale", "mscale_all_dim"}

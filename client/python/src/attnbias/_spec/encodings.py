@@ -730,7 +730,7 @@ class LearnedRelative(Encoding[Toeplitz]):
         left: Farthest relative position to the left with its own row. Required unless symmetric. In
             [0, 2^30 - 1]. Not with ``symmetric``.
         symmetric: Ignores the sign of j - i (Huang et al. 2020).
-        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+        sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
             -right. Not with ``symmetric``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
@@ -1133,7 +1133,7 @@ class ShawKeys(LogitsTerm):
             1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
-        sign: Direction in which the table counts. With "query_minus_key" the vector is
+        sign: Direction in which the table is indexed. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
@@ -1164,7 +1164,7 @@ class ShawValues(LogitsTerm):
             1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
-        sign: Direction in which the table counts. With "query_minus_key" the vector is
+        sign: Direction in which the table is indexed. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).

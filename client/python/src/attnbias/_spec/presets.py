@@ -309,7 +309,7 @@ def Shaw(  # noqa: N802
         left: Farthest relative position to the left with its own row. Required. In [0, 2^30 - 1].
         table: Learned vectors, with a first axis of at most 65536 heads if heads differ. Required
             with values "bias". Shape ``[left + right + 1, dim]``.
-        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+        sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
             -right.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).

@@ -92,7 +92,7 @@ class Tls:
     Args:
         ca: certificates of the authorities trusted to sign the server's certificate. None selects
             those that the system trusts.
-        cert: the client's own certificate, for a server that asks for one, followed by its
+        cert: the client's own certificate, for a server that requests one, followed by its
             intermediate certificates.
         key: the private key of ``cert``, not encrypted.
         server_name: a name that the server's certificate must have. None means the target's.

@@ -84,7 +84,7 @@ def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
     """Returns the form and each column's number: pair m of n on axis a is a * n + m.
 
     Probes the module's own code, regardless of its frequencies and their device: test frequencies
-    replace them and give each pair of each axis a distinct angle.
+    replace them, so that each pair of each axis has a distinct angle.
     """
     pairs = getattr(module, _own(layer_type, "inv_freq")).shape[-1]
     octave = 0.125 * (1 + torch.arange(pairs, device="cpu") / pairs)
