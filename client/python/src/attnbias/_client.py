@@ -285,8 +285,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Describes the payload that ``get`` with the same arguments would fetch; computes
-        nothing."""
+        """Describes the payload of ``get`` with the same arguments; computes nothing."""
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
         return await self._describe_request(request, call, Deadline(call.timeout))

@@ -41,8 +41,8 @@ def to_sharding(
     """Returns the sharding for arguments of ``Client.get``; None if all are None.
 
     Raises:
-        TypeError: an argument has the wrong type. ValueError: they contradict each other, or cannot
-        be fetched.
+        TypeError: an argument has the wrong type.
+        ValueError: they contradict each other, or cannot be fetched.
     """
     names = {"device_mesh": device_mesh, "sharding": sharding, "out": out}
     named = [name for name, value in names.items() if value is not None]

@@ -29,9 +29,9 @@ class Pair:
         quantity: name of the numbers.
         own: the module's numbers, on any device.
         served: the server's numbers, of the same shape.
-        axes: name of each axis, which states the meaning of its indices. bound: maximum difference,
-        which broadcasts to the shape; 0 for equal numbers. cause: probable cause of a difference,
-        for the error.
+        axes: name of each axis, which states the meaning of its indices.
+        bound: maximum difference, which broadcasts to the shape; 0 for equal numbers.
+        cause: probable cause of a difference, for the error.
     """
 
     quantity: str
