@@ -31,7 +31,7 @@ CUDA = ("cuda", "cublas")
 # attnbias/ is the C++ client's public headers.
 IMPURE = ("getenv", "_clock::now")
 # The folders of core/, each after its dependencies. Only engine may include core/checksum, which
-# includes no other.
+# has no dependencies.
 CORE = {
     "base": (),
     "file": ("base",),

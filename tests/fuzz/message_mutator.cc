@@ -26,7 +26,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Maximum growth of a text by one mutation.
+// Maximum growth of a string by one mutation.
 constexpr size_t kMoreBytes = 64;
 
 class Mutator {
@@ -184,7 +184,7 @@ class Mutator {
 }  // namespace
 
 size_t MutateMessage(Message* message, uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  // Logs a line for each text that does not parse.
+  // Protobuf logs a line for each string that does not parse.
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   Mutator mutator(seed);
   // Also tries bytes that are almost a message.

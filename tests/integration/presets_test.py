@@ -37,7 +37,7 @@ def own_fields(name: str) -> list[dict[str, Any]]:
 
 
 def layer_of(name: str) -> Any:
-    """Returns the weight of the only layer that a preset gets, with 6 heads."""
+    """Returns the weight of a preset's only layer, with 6 heads."""
     if len(own_fields(name)) == len(PRESETS[name]):
         return None
     has_window = any(field["name"] == "window" for field in PRESETS[name])

@@ -80,7 +80,7 @@ class Case:
 
     @property
     def has_bias(self) -> bool:
-        """True if it has other values than BUCKETS."""
+        """True if it has values other than BUCKETS."""
         return not option(self.owner, "buckets_only")
 
     @property
@@ -298,7 +298,7 @@ class _Drawing:
         return math.exp(_float(self._random, math.log(first), math.log(last)))
 
     def _count(self, field: Any) -> int:
-        """Returns the count of numbers that the list, or several lists, determine, or 1 for all."""
+        """Returns the count of numbers determined by the list or lists, or 1 for all."""
         for other in self._owner.fields:
             given_by = option(other, "rule").given_by.split("|")
             if field.name in given_by:

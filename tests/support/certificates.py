@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """Signs certificates; all files lie in `folder`."""
+    """Signs certificates; all files are in `folder`."""
 
     def __init__(self, folder: pathlib.Path, name: str = "ca") -> None:
         self._folder = folder

@@ -118,7 +118,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 @dataclass
 class Stream:
-    """One call, seen from the client."""
+    """One call, from the client's side."""
 
     number: int
     unsent: memoryview

@@ -84,7 +84,7 @@ def root_mount() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
-    """buildah that has the base image, until the `with` block ends."""
+    """buildah with the base image, until the `with` block ends."""
     buildah = Buildah(folder, machine)
     buildah.build_base()
     yield buildah

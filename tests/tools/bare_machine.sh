@@ -22,8 +22,8 @@ hand_in_network() {
   fi
 }
 
-# Creates a machine with a minimal Debian and the named packages, of this machine's architecture or
-# of another that it can run: make_machine FOLDER SUITE [ARCHITECTURE [PACKAGE…]]
+# Creates a machine with a minimal Debian and the named packages, for this machine's architecture or
+# another that it can run: make_machine FOLDER SUITE [ARCHITECTURE [PACKAGE…]]
 make_machine() {
   local machine=$1 suite=$2 architecture=${3:-$(dpkg --print-architecture)} packages="${*:4}"
   chmod 755 "$machine"  # apt drops to its own user

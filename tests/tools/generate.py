@@ -308,7 +308,7 @@ def has_layout(field: Any) -> bool:
 
 
 def default_of(field: Any) -> str:
-    """Returns the default as pages write it."""
+    """Returns the default, formatted for pages."""
     default = "" if field.message_type else str(rule_of(field).default)
     if field.enum_type is not None and default:
         return default.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED"))
@@ -750,7 +750,7 @@ def below(assigned: dict[str, str], name: str) -> dict[str, str]:
 
 
 def constants_of(message: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Returns the paths and values of a message, as pages write them."""
+    """Returns the paths and values of a message, formatted for pages."""
     constants = []
     for field, value in message.ListFields():
         name = prefix + field.name
@@ -873,7 +873,7 @@ def go_comment(text: str, margin: str = "") -> str:
 
 
 def go_field(field: Any, value: str) -> str:
-    """Returns a field with its value, as a literal of its message has it."""
+    """Returns a field with its value, as in a literal of its message."""
     name = go_name(field.name)
     if not rivals_of(field):
         return f"{name}: {value}"
@@ -1045,7 +1045,7 @@ def index_table() -> str:
 def sections() -> dict[str, tuple[Path, str]]:
     """Maps encodings to their pages and to their headings' anchors.
 
-    A paragraph there begins with the name.
+    A paragraph on the page begins with the name.
     """
     found: dict[str, tuple[Path, str]] = {}
     for page in PAGES:

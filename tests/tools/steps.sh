@@ -17,7 +17,7 @@ rest_steps=(locks english current docs deploy helm envoy oip languages neon asan
 long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing generates for each target.
 fuzz_runs=20000
-# Tests that mostly wait, for a server or for time.
+# Tests that mostly wait, for a server or for a timeout.
 at_once=(-n 4 --dist worksteal)
 # Folder of generated Python code and the installed package.
 python_site=$root/build/python
@@ -190,7 +190,7 @@ check_commits() {
 }
 
 # Checks that data is accessed only under the mutex that guards it, and that each lock has a name,
-# since an unnamed one is released immediately.
+# since an unnamed lock is released immediately.
 step_locks() {
   build dev
   find build/dev/{core,server,client} -path '*/Unity/*.cxx' | sort |
@@ -496,7 +496,7 @@ step_kubernetes() {
   tests/packaging/kubernetes/run.sh build/kubernetes
 }
 
-# Runs the tests of core except for those of single evaluators, with the backend.
+# Runs the tests of core, except those of single evaluators, with the backend.
 step_cuda_cpp() {
   need_cuda
   build cuda core_test

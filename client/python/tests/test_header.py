@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A header that differs from what the server sent is rejected, in whichever message."""
+"""A header that differs from the one sent is rejected, in any message."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def buckets(server: str) -> Iterator[BucketServer]:
 def differences(
     buckets: BucketServer, configurations: list[tuple[int, int]], *, bidirectional: bool
 ) -> list[list[int]]:
-    """Covers all relative positions of a sweep; the distance of a key to the right is negative."""
+    """Covers all relative positions in a sweep; the distance of a key to the right is negative."""
     first = -LARGEST_DISTANCE if bidirectional else 0
     distances = np.arange(LARGEST_DISTANCE, first - 1, -1)
 

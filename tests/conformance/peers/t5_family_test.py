@@ -141,7 +141,7 @@ def test_matches_longt5_local(client: attnbias.Client, block: int) -> None:
 
 
 def test_matches_wavlm(client: attnbias.Client) -> None:
-    """320 buckets up to 800, whose bias the model then gates."""
+    """320 buckets up to distance 800; the model then gates the bias."""
     attention = WavLMAttention(embed_dim=48, num_heads=12)
     table = randomised(attention.rel_attn_embed)
     encoding = attnbias.T5(

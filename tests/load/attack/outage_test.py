@@ -133,7 +133,7 @@ class Cell:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port to which only servers configured with it bind repeatedly."""
+    """A port that is bound repeatedly, and only by servers configured with it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -201,7 +201,8 @@ def run(client: Client, address: str, out: pathlib.Path) -> End:
 def ends(
     kind: str, seconds: float, proxy: Toxiproxy, folder: pathlib.Path
 ) -> dict[str, tuple[float, str]]:
-    """Returns for each client the seconds from the outage's end to its own, and its error or ""."""
+    """Returns, for each client, the seconds from the end of the outage to its exit, and its error
+    or ""."""
     with contextlib.ExitStack() as stack:
         cell = Cell(stack, proxy)
         pool = stack.enter_context(ThreadPoolExecutor(len(CLIENTS)))

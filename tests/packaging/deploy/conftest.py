@@ -31,7 +31,8 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def restricted(tmp_path_factory: pytest.TempPathFactory) -> Reasons:
-    """Returns why Pod Security's profile "restricted" rejects a pod, by Kubernetes' own code."""
+    """Returns why Pod Security's profile "restricted" rejects a pod, according to Kubernetes' own
+    code."""
     program = tmp_path_factory.mktemp("pod_security") / "pod_security"
     sources = pathlib.Path(__file__).parent / "pod_security"
     subprocess.run(["go", "build", "-o", program, "."], cwd=sources, check=True)

@@ -240,7 +240,7 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert restricted(of_kind(made(case), "Pod")) == [[]]
     [reasons] = restricted([workload(made(case))["spec"]["template"]])
     if "socket" in CASES[case]:
-        # The profile forbids a folder of the node, and root to hand it to the server.
+        # The profile forbids a folder of the node, and root to change its owner.
         assert sorted(reasons) == [
             "restricted volume types",
             "runAsNonRoot != true",
@@ -366,7 +366,8 @@ def test_probes_reach_a_port_without_tls(case: str) -> None:
 
 @each_case
 def test_rollout_can_proceed(case: str) -> None:
-    """Kubernetes rejects a rollout that may neither add nor remove, and a DaemonSet's with both."""
+    """Kubernetes rejects a rollout that may neither add nor remove replicas, and a DaemonSet's that
+    may do both."""
     spec = workload(made(case))["spec"]
     rolling = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
     assert sorted(rolling.values()) == [0, 1]
@@ -478,7 +479,7 @@ def all_settings(resources: list[Resource]) -> dict[str, list[str]]:
 
 
 def further_settings(case: str) -> dict[str, Any]:
-    """Returns the settings that differ from the default values."""
+    """Returns the settings missing from the default values."""
     always = settings_of(made("nothing"))
     return {name: one for name, one in settings_of(made(case)).items() if name not in always}
 

@@ -107,7 +107,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
 
 
 class Pod:
-    """A pod of the chart whose volumes lie in `folder`."""
+    """A pod of the chart whose volumes are in `folder`."""
 
     def __init__(self, folder: pathlib.Path, storage: Storage) -> None:
         resources = rendered(VALUES)

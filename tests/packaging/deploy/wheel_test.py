@@ -28,7 +28,7 @@ def output(*command: object, cwd: pathlib.Path) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns the package as it is in the tree, without programs."""
+    """Returns the package from the tree, without programs."""
     root = tmp_path_factory.mktemp("root")
     shutil.copy(ROOT / "CMakeLists.txt", root)
     return pathlib.Path(shutil.copytree(ROOT / "deploy" / "wheel", root / "deploy" / "wheel"))

@@ -286,7 +286,7 @@ def go_name(name: str) -> str:
 
 
 def go_list(parts: list[str]) -> str:
-    """Joins parts of a literal, over several lines if one is too short."""
+    """Joins parts of a literal, on several lines if one line is too short."""
     text = ", ".join(parts)
     return text if len(text) < WIDTH - 20 else "\n" + "".join(f"{part},\n" for part in parts)
 
@@ -364,7 +364,7 @@ def read_presets() -> dict[str, Any]:
 
 
 def read_entries(data: dict[str, Any]) -> tuple[list[Entry], list[Entry]]:
-    """Returns the encodings and the known names; one without an example is an error."""
+    """Returns the encodings and the known names; an entry without an example is an error."""
     presets = read_presets()
     encodings = [field.name for field in TENSOR_SPEC.oneofs_by_name["encoding"].fields]
     names = [*presets, MROPE]
@@ -388,7 +388,7 @@ def make_tables(shapes: dict[str, list[int]], path: Path) -> None:
 
 
 def draw(tensor: Any, path: Path) -> None:
-    """Draws a tensor for light and for dark pages."""
+    """Draws a tensor for light and dark pages."""
     for colours, style in (("light", "default"), ("dark", "dark_background")):
         with plt.style.context(style), plt.rc_context({"svg.hashsalt": path.name}):
             figure = attnbias.plot(tensor, heads=None)[0].figure

@@ -55,7 +55,7 @@ def to_torch(
 
     Args:
         array: an array, or a structure such as ``attnbias.Toeplitz``.
-        device: the tensor's device; None is the CPU.
+        device: the tensor's device; None means the CPU.
 
     Raises:
         TypeError: array is neither, or has an element type that torch lacks.

@@ -252,7 +252,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         """Returns the dense tensor in torch, expanded on the device from the compact numbers.
 
         Args:
-            device: the tensor's device; None is the CPU.
+            device: the tensor's device; None means the CPU.
             align: all strides except the last are multiples of this many elements. Rows are
                 padded; the result is a view without the padding.
 
@@ -269,7 +269,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         JAX has no f64 unless ``jax_enable_x64`` is set.
 
         Args:
-            device: a ``jax.Device``; None is JAX's default.
+            device: a ``jax.Device``; None means JAX's default.
 
         Raises:
             ImportError: jax is not installed.
@@ -298,7 +298,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         them.
 
         Args:
-            device: device of the attention; None is the CPU.
+            device: device of the attention; None means the CPU.
             dtype: dtype of the queries; None is this tensor's. A different dtype causes a second
             rounding.
 
@@ -332,7 +332,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         as the tensor exists. Hidden pairs have the mask's fill value.
 
         Args:
-            device: device of the attention; None is the CPU.
+            device: device of the attention; None means the CPU.
             query_offset: index in this tensor of the attention's query 0. If it is a torch tensor,
                 its value may change between calls, so that one function decodes token after token;
                 the value is not checked, and queries out of range read wrong numbers or fail on the
@@ -377,7 +377,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         pair.
 
         Args:
-            device: device of the attention; None is the CPU.
+            device: device of the attention; None means the CPU.
             block_size: block size of queries and keys, or the pair of both.
 
         Raises:
@@ -733,7 +733,7 @@ class RingShard(Structure):
         query_indices: npt.ArrayLike | None = None,
         key_indices: npt.ArrayLike | None = None,
     ) -> None:
-        """Wraps a structure without a copy. Indices None are all.
+        """Wraps a structure without a copy. Indices None select all.
 
         For a RingShard, uses its whole and composes the indices.
 

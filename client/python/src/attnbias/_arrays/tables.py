@@ -130,7 +130,7 @@ class GridTable(Structure):
         return self.numbers
 
     def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Returns the tokens, and per column its first number's index plus axis times size."""
+        """Returns the tokens, and for each column the offset of its numbers."""
         columns = np.asarray(self.column_axes)
         firsts, begin = np.empty_like(columns), 0
         for axis, (length, count) in enumerate(zip(self.lengths, self._counts(), strict=True)):
