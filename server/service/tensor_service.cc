@@ -167,8 +167,8 @@ std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
 // A call for the bytes of a tensor: planned (unless stored) -> computed (unless cached) ->
 // answered. The last step calls End.
 //
-// A StreamTensor of one message is answered like a GetTensor, with the same bytes: the fields of
-// both answers have the same numbers.
+// A StreamTensor of one message is answered like a GetTensor, with the same bytes, since the fields
+// of both answers have the same numbers.
 template <typename Base>
 class TensorReactor : public Base {
  protected:

@@ -126,7 +126,7 @@ def zero_sums(draw: Random, encoding: str) -> Json:
 
 
 def within(draw: Random, case: Case) -> tuple[int, int]:
-    """Returns the bounds of a request's positions: near 0, or as far out as a power of two."""
+    """Returns the bounds of a request's positions: near 0, or around a power of two."""
     reach = 2 ** draw.randint(5, 40) if draw.random() < 0.5 else 100
     return max(case.first, -reach), min(case.last, reach)
 

@@ -93,7 +93,7 @@ def fields_in(name: str) -> list[tuple[str, Any]]:
 
 
 def bases(name: str, path: str, fits: Any, *, bias: bool = False) -> list[tuple[Any, Any]]:
-    """Copies of some requests, or of those for biases, whose message at a path fits, and these
+    """Copies of some requests, or of those for biases, with a suitable message at a path, and these
     messages.
     """
     found = []

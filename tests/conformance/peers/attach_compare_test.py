@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """attach compares a model's numbers with the server's before it replaces them.
 
-Each model was changed after it was made: in its configuration, a buffer, a weight,
-an attribute or a method. transformers' own code then computes something other than its
-configuration describes.
+Each model was changed after its creation: in its configuration, a buffer, a weight, an attribute or
+a method. transformers' own code then computes something other than its configuration describes.
 """
 
 import copy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""position_ids of attached models: one rule for eager and compiled code.
+"""position_ids of attached models: the same rule for eager and compiled code.
 
 A row serves p and -p, as transformers computes them. A position without a row is rejected in all
 modes; in compiled code torch's own indexing rejects it.

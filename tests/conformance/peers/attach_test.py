@@ -36,7 +36,7 @@ FALCON = {
     "vocab_size": 100,
     "hidden_size": 48,
     "num_hidden_layers": 2,
-    "num_attention_heads": 12,  # slopes that are not powers of two: their products are rounded
+    "num_attention_heads": 12,  # slopes that are not powers of two, so that products are rounded
 }
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "t5": ("T5ForConditionalGeneration", T5),

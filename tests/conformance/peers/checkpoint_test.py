@@ -3,7 +3,7 @@
 
 The names of tensors and the meaning of configurations must agree between transformers and
 core/mount/checkpoint_rules.cc; these tests fail if they diverge. Models are tiny and their position
-tensors random. If modules compute positions, their outputs are caught while the model runs.
+tensors random. If modules compute positions, their outputs are captured while the model runs.
 """
 
 import json
@@ -480,7 +480,7 @@ def test_swin_v2_matches_model(tmp_path: Path, pretrained: list[int], shards: st
 
 
 def test_unsupported_models_have_no_spec(tmp_path: Path) -> None:
-    """BEiT fails unless its patches form a square; Swin-V2 has one position too many to add."""
+    """BEiT fails unless its patches form a square; Swin-V2 has one position too many."""
     oblong = PATCHED | {"image_size": [16, 8]}
     model = make_model(hf.BeitConfig(**oblong, use_absolute_position_embeddings=True))
     with pytest.raises(RuntimeError, match="invalid for input of size"):

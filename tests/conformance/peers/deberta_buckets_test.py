@@ -79,7 +79,7 @@ def test_differences_match_committed_ones(server: str, every: int) -> None:
 
 
 def test_shipped_configurations_match_torch_under_both_rules(client: attnbias.Client) -> None:
-    """DeBERTa-v2 and v3 have 256 / 512, transformers' default."""
+    """DeBERTa-v2 and v3 use 256 / 512, transformers' default."""
     distances = np.arange(-4095, 4096)
     want = torch_buckets((256, 512), distances)
     for rule in RULES:

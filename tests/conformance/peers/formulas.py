@@ -131,7 +131,7 @@ def alibi(e: Any, _: bool, keys: int) -> Formula:
 
 
 def clipped_row(e: Any, relative: int) -> int:
-    """Returns the row of a table from -left to right, counted in the direction of its sign."""
+    """Returns the row of a table from -left to right, indexed in the direction of its sign."""
     clipped = min(max(relative, -e.left), e.right)
     backwards = enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY"
     return int(e.right - clipped if backwards else clipped + e.left)
@@ -266,7 +266,7 @@ def deberta_bucket(distance: int, size: int, most: int, rule: str) -> int:
     middle = size // 2
     if distance <= middle:
         return distance
-    # The least k with (distance / m)^(m - 1) <= ((most - 1) / m)^k; equal if 500 bits agree.
+    # The smallest k with (distance / m)^(m - 1) <= ((most - 1) / m)^k; equal if 500 bits agree.
     with mpmath.workprec(600):
         steps = mpmath.log(mpf(distance) / middle) / mpmath.log(mpf(most - 1) / middle)
         steps *= middle - 1

@@ -64,8 +64,8 @@ def test_position_embedding_matches(client: attnbias.Client) -> None:
 
 
 def rotary_tables(layer: Any, positions: Array, dim: int) -> tuple[Array, Array]:
-    """The layer's cosines and sines: applied to a first half of ones and a second half of zeros, it
-    returns cosines and sines."""
+    """The layer's cosines and sines, obtained by applying it to a first half of ones and a second
+    half of zeros."""
     halves = np.zeros((1, len(positions), dim), np.float32)
     halves[..., : dim // 2] = 1
     turned = array_of(layer(halves, positions=positions)[0])

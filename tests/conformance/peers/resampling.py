@@ -40,7 +40,7 @@ class Filter(NamedTuple):
 
     @cache  # noqa: B019
     def weights(self, n: int, m: int, row: int, given: float | None = None) -> dict[int, Fraction]:
-        """Returns the rows of n that row `row` of m depends on."""
+        """Returns the rows of n on which row `row` of m depends."""
         step = self.step(n, m, given)
         corners = self.align_corners and not self.antialias
         x = step * row if corners else (row + Fraction(1, 2)) * step - Fraction(1, 2)

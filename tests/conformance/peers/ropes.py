@@ -112,7 +112,7 @@ def head_dim_of(config: Any, layer: str | None) -> int:
 
 
 def module_of(rope: Rope) -> Any:
-    """Returns the rotary module of the configuration's class, as the model makes it."""
+    """Returns the rotary module of the configuration's class, as the model creates it."""
     config = rope.config
     name = type(config).__module__.replace(".configuration_", ".modeling_")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5's bias bit for bit against the modules that models use, with random weights."""
+"""T5's bias, compared bit for bit with the modules that models use, with random weights."""
 
 from pathlib import Path
 from typing import Any
