@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Open", "{", 0, "not JSON at byte"},
         BadHeader{"Trailing", "{}{}", 0, "not JSON at byte"},
         BadHeader{"NotUtf8", "{\"\xff\":{}}", 0, "not JSON at byte"},
-        BadHeader{"NoBytesClaimed", "{}", 4, "take 0 bytes, its data 4"},
+        BadHeader{"NoBytesClaimed", "{}", 4, "need 0 bytes, its data has 4"},
         BadHeader{"Number", "{\"w\":1}", 0, "a misplaced number"},
         BadHeader{"Null", "{\"w\":null}", 0, "null"},
         BadHeader{"Bool", "{\"w\":true}", 0, "a boolean"},
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                   4, "two tensors 'w'"},
         BadHeader{"UnknownDtype", One(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])"), 4,
                   "'w': unknown dtype 'F33'"},
-        BadHeader{"DtypeNumber", One(R"("dtype":2)"), 0, "a number out of"},
+        BadHeader{"DtypeNumber", One(R"("dtype":2)"), 0, "a misplaced number"},
         BadHeader{"Negative", One(R"("shape":[-1])"), 0, "a negative number"},
         BadHeader{"Fraction", One(R"("shape":[1.5])"), 0, "the number '1.5'"},
         BadHeader{"Beyond63Bits", One(R"("shape":[9223372036854775808])"), 0,
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Backwards", One(R"("dtype":"F32","shape":[0],"data_offsets":[4,0])"), 4,
                   "'w': data_offsets [4, 0]"},
         BadHeader{"PastTheEnd", One(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4,
-                  "take 8 bytes, its data 4"},
+                  "need 8 bytes, its data has 4"},
         BadHeader{"Hole", One(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), 8,
                   "'w': data_offsets [4, 8], want 4 bytes from 0"},
         BadHeader{"Overlap",
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Safetensors, RejectsDeepNesting) {
   EXPECT_THAT(ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
-              IsInvalidWith("an array"));
+              IsInvalidWith("a misplaced array"));
 }
 
 // Takes minutes if the time is quadratic in the number of tensors.
