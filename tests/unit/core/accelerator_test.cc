@@ -349,8 +349,8 @@ TEST(KernelsOnACpuDeathTest, CheckIndices) {
   int32_t numbers[4] = {};
   const DeviceArray<int32_t> array(numbers, 4);
   EXPECT_EQ(&array[3], numbers + 3);
-  EXPECT_DEATH(array[4], "index 4 of an array of 4");
-  EXPECT_DEATH(array[-1], "index -1 of an array of 4");
+  EXPECT_DEATH(array[4], "index 4 in an array of length 4");
+  EXPECT_DEATH(array[-1], "index -1 in an array of length 4");
 }
 
 }  // namespace
