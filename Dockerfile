@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Targets: server (the last, and so the default) and cuda, which is the same with the CUDA backend.
-# For amd64 and arm64; the compiler is the building machine's own. They have the current gRPC
-# (cmake/current-grpc.pref), and no program but ours.
+# Targets: server (last, hence the default) and cuda (server plus the CUDA backend). Both build for
+# amd64 and arm64 with the build platform's compiler. The images contain the current gRPC
+# (cmake/current-grpc.pref) and no programs except ours.
 FROM --platform=$BUILDPLATFORM debian:sid-slim AS build
-# Empty where an engine is not told a platform and knows nothing of it: then this machine's.
+# Empty if the engine neither receives nor sets a platform; this machine's platform is then used.
 ARG TARGETARCH
 WORKDIR /src
 COPY cmake/debian-packages*.txt cmake/current-grpc.pref cmake/use_current_grpc.sh cmake/install_*.sh \
@@ -14,7 +14,7 @@ RUN cmake/use_current_grpc.sh \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
-# Programs find their libraries where the image's system has them, and nowhere else.
+# Programs load libraries only from the directories of the image's system.
 RUN --mount=type=cache,target=/ccache \
     cmake --preset "release$(dpkg --print-foreign-architectures | sed 's/arm64/-aarch64/')" -B build/image \
       -DATTNBIAS_TRACING=REQUIRED -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \
@@ -23,9 +23,9 @@ RUN --mount=type=cache,target=/ccache \
 RUN cmake/make_image_root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias
 
 FROM build AS build-cuda
-# There is no cross compiler for its kernels here.
+# No cross compiler for the CUDA kernels is installed here.
 RUN [ -z "$(dpkg --print-foreign-architectures)" ]
-# nvcc supports no newer compiler.
+# The newest compiler that nvcc supports.
 RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive \
     apt-get -qq install -y --no-install-recommends g++-15 python3-venv >/dev/null \
@@ -44,7 +44,7 @@ RUN rm -r /image \
  && cmake/make_image_root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias \
       /usr/lib/libattnbias_cuda.so /usr/lib/libcublas.so.13
 
-# Named again for buildah 1.28, which goes on with the platform of the stage before.
+# Named again because buildah 1.28 keeps the platform of the previous stage.
 FROM --platform=$TARGETPLATFORM scratch AS runtime
 ENV PATH=/usr/local/bin
 USER 65532:65532
@@ -53,7 +53,7 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["attnbias", "hea
 ENTRYPOINT ["attnbias-server"]
 
 FROM runtime AS cuda
-# The driver's own libraries come from the machine, by NVIDIA's container toolkit.
+# The driver's own libraries are provided by the host through NVIDIA's container toolkit.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /image /
 

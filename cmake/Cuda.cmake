@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA backend is built where a toolkit is found. CUDACXX in the environment names its compiler.
+# The CUDA backend is built if a toolkit is found. The environment variable CUDACXX names its
+# compiler.
 set(ATTNBIAS_CUDA "AUTO" CACHE STRING
     "The CUDA backend: AUTO (where a toolkit is found), REQUIRED or OFF")
 set(ATTNBIAS_HAVE_CUDA OFF)
@@ -8,14 +9,14 @@ if(ATTNBIAS_CUDA)
   check_language(CUDA)
 endif()
 if(CMAKE_CUDA_COMPILER)
-  # Code for these two, and PTX for whatever comes after them.
+  # Code for these two, and PTX for later devices.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
   enable_language(CUDA)
   # Settings for this compiler that CMake 3.25 lacks.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   set(ATTNBIAS_HAVE_CUDA ON)
-  # Programs find the backend in their own folder.
+  # Programs load the backend from their own folder.
   set(CMAKE_BUILD_RPATH "$ORIGIN")
 elseif(ATTNBIAS_CUDA STREQUAL "REQUIRED")
   message(FATAL_ERROR

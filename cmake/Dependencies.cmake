@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Everything the build takes from the system.
-# gRPC's own CMake files take Protobuf's where these exist; CMake's module makes other targets.
+# Everything that the build needs from the system. gRPC's CMake files use Protobuf's CMake files if
+# they exist; CMake's own module defines different targets.
 set(CMAKE_FIND_PACKAGE_PREFER_CONFIG ON)
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)

@@ -11,8 +11,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LINK_DEPENDS_NO_SHARED ON)
 
-# Files of one library are compiled many at a time: most of the time that each takes alone is
-# reading the same headers. So no two of them give a name in an anonymous namespace twice.
+# Files of one library are compiled in batches, since compiling a single file mostly means reading
+# the same headers. No two of them may therefore define the same name in an anonymous namespace.
 option(CMAKE_UNITY_BUILD "Compile the files of a library together" ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 32)
 
@@ -22,14 +22,14 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")
 endif()
 
-# Numbers here are exact: a compiler must neither fuse nor reorder on its own.
+# Results are exact, so the compiler must neither fuse nor reorder operations.
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall>
                     $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-missing-field-initializers>
                     $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 include_directories("${PROJECT_SOURCE_DIR}")
 
-# For what a process does once, with libraries that take long to optimise and to instrument.
+# For code that a process runs once, with libraries that are slow to optimise and instrument.
 set(ATTNBIAS_RUNS_ONCE -O1)
 if(ATTNBIAS_SANITIZE MATCHES "undefined")
   list(APPEND ATTNBIAS_RUNS_ONCE -fno-sanitize=undefined)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Debian packages by cpack: the server, the command-line tool, the library for C++. They are for
-# the release of Debian that they are built on, whose libraries they depend on.
+# Builds Debian packages with cpack: the server, the command-line tool, and the C++ library. They
+# depend on the libraries of the Debian release on which they are built.
 find_program(HELP2MAN help2man REQUIRED)
 set(debian "${PROJECT_SOURCE_DIR}/deploy/debian")
 
-# Turns the output of --help into pages of the manual.
+# Converts the output of --help to manual pages.
 function(attnbias_manual component target)
   set(pages "${PROJECT_BINARY_DIR}/manual/${component}")
   set(script "${PROJECT_SOURCE_DIR}/cmake/make_manual.sh")
@@ -37,11 +37,11 @@ set(CPACK_PACKAGE_CONTACT "attnbias <attnbias@users.noreply.github.com>")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-# This machine's, or the one that DEB_HOST_ARCH names.
+# This machine's architecture, or the one that DEB_HOST_ARCH names.
 execute_process(COMMAND dpkg-architecture --query DEB_HOST_ARCH
                 OUTPUT_VARIABLE CPACK_DEBIAN_PACKAGE_ARCHITECTURE
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-# Lets an upgrade of Debian install the packages for the new release.
+# Allows a Debian upgrade to install the packages for the new release.
 file(STRINGS /etc/os-release release REGEX "^VERSION_ID=")
 string(REGEX REPLACE "[^0-9]" "" release "${release}")
 set(CPACK_DEBIAN_PACKAGE_RELEASE "1~deb${release}")
@@ -67,7 +67,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME libattnbias-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_COMPONENT_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}: client library for C++
 A static library with its headers, for CMake's find_package(attnbias) and pkg-config.")
-# The last is what gRPC's own CMake package asks for.
+# gRPC's own CMake package requires the last one.
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "libabsl-dev, libgrpc++-dev, libisal-dev, libprotobuf-dev, libssl-dev, protobuf-compiler-grpc")
 

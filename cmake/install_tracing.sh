@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what exporting spans takes, for this machine's architecture or another, on a machine that
-# use_current_grpc.sh has prepared: install_tracing.sh [ARCHITECTURE].
+# Installs the dependencies for exporting spans, for this machine's architecture or another, on a
+# machine that use_current_grpc.sh has prepared: install_tracing.sh [ARCHITECTURE].
 set -euo pipefail
 architecture=${1:-$(dpkg --print-architecture)}
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 cd "$folder"
-# Debian's package holds the SDK, and exporters that are linked with the gRPC that the current one
-# replaces. So it is installed without them, and without what only they depend on.
+# Debian's package holds the SDK and exporters, which are linked with the gRPC that the current one
+# replaces. The SDK is therefore installed without the exporters and their dependencies.
 apt-get -qq -o APT::Sandbox::User=root download "opentelemetry-cpp:$architecture"
 dpkg-deb --raw-extract opentelemetry-cpp_*.deb package
 rm package/usr/lib/*/libopentelemetry_{exporter,http,otlp,proto}*

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Unpacks the libraries that the build takes, Debian 12's for arm64, into a folder:
-# make_aarch64_sysroot.sh FOLDER. Nothing of this machine's own packages changes.
+# Unpacks the libraries that the build needs, from Debian 12 for arm64, into a folder:
+# make_aarch64_sysroot.sh FOLDER. This machine's own packages do not change.
 # DPKG_ADMINDIR=FOLDER/var/lib/dpkg lets dpkg find the package of a file there.
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -22,7 +22,7 @@ get() {
     -o Dir::State="$apt/state" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache" \
     -o APT::Sandbox::User=root "$@"
 }
-# Libraries, contracts, and the plugin that gRPC's own CMake files want to see.
+# Libraries, contracts, and the plugin that gRPC's own CMake files require.
 mapfile -t packages < <(grep -E '^lib|-dev$|grpc' "$(dirname "$0")/debian-packages.txt")
 get update
 get install --download-only -y --no-install-recommends "${packages[@]}"
@@ -35,7 +35,7 @@ for package in "$apt"/cache/archives/*.deb; do
   printf 'Status: install ok installed\n%s\n\n' "$(dpkg-deb --field "$package")"
 done >"$folder/var/lib/dpkg/status"
 rm -r "$apt"
-# Links that name places of a whole machine.
+# Links that point outside the folder.
 find "$folder/usr/lib" -lname '/*' -printf '%p\t%l\n' |
   while IFS=$'\t' read -r link target; do
     ln -sfn "$folder$target" "$link"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes pages of the manual from the help of a program and its subcommands:
-# make_manual.sh FOLDER VERSION [EMULATOR…] PROGRAM. Needs help2man.
+# Makes manual pages from the help of a program and its subcommands: make_manual.sh FOLDER VERSION
+# [EMULATOR…] PROGRAM. Needs help2man.
 set -euo pipefail
 folder=$1 version=$2 program=("${@:3}") name=${!#}
 name=${name##*/}
@@ -10,7 +10,7 @@ name=${name##*/}
 make_page() {
   local page=$folder/$1.1 help
   help=$("${@:2}" --help)
-  # help2man takes a command's last word for its name.
+  # help2man assumes that the last word of a command is its name.
   help2man --no-info --version-string="$version" --name="$(head -n 1 <<<"$help")" "${*:2}" |
     sed "/^\.SH NAME$/{n;s/^.* \\\\- /$1 \\\\- /}" >"$page"
   gzip -9fn "$page"

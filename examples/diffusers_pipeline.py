@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a video pipeline of diffusers whose rotary tables come from the server.
 
-The table is fetched once, before the first step, as rows of each axis and not of each token.
-diffusers rounds Wan's tables once, from float64, and so does the server: the video is the same,
-bit for bit.
+The table is fetched once, before the first step, as rows per axis instead of per token. diffusers
+rounds Wan's tables once, from float64, as does the server, so the video is identical bit for bit.
 
     pip install './client/python[torch]' diffusers transformers
     python examples/diffusers_pipeline.py --address localhost:50051

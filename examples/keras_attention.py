@@ -2,7 +2,7 @@
 """Trains a Keras 3 model whose attention has T5's bias, on any backend of Keras.
 
 The server returns the bucket of each pair of positions; the learned table is a weight of the layer.
-After training, the server's bias with that table is the layer's, bit for bit.
+After training, the server's bias with that table equals the layer's, bit for bit.
 
     pip install ./client/python keras jax  # or tensorflow
     KERAS_BACKEND=jax python examples/keras_attention.py --address localhost:50051
@@ -25,7 +25,7 @@ arguments = parser.parse_args()
 
 
 class T5Attention(layers.Layer):
-    """Attention with a learned bias of each bucket.
+    """Attention with a learned bias per bucket.
 
     Args:
         buckets: for each query and key, a row of the table.
@@ -62,7 +62,7 @@ model.compile(
     keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 )
 tokens = np.random.default_rng(0).integers(VOCABULARY, size=(256, LENGTH))
-labels = np.roll(tokens, 1, axis=1)  # each token's label is the token before it
+labels = np.roll(tokens, 1, axis=1)  # each token's label is the previous token
 losses = model.fit(tokens, labels, batch_size=32, epochs=4, verbose=0).history["loss"]
 
 table = ops.convert_to_numpy(attention.table)

@@ -3,7 +3,7 @@
 
 Each rank holds some of the tokens (context parallelism): it computes their queries and gathers all
 keys and values. From the server, it fetches the buckets of its own rows; the learned table is
-trained like every weight. The losses and the trained table are those of the unsharded model.
+trained like every weight. The losses and the trained table equal those of the unsharded model.
 
     pip install './client/python[transformers]'
     torchrun --standalone --nproc-per-node 2 examples/t5_sharded.py --address localhost:50051
@@ -85,7 +85,7 @@ def bias_of_rows(*_: Any, **__: Any) -> torch.Tensor:
 attention.compute_bias = bias_of_rows
 
 tokens = torch.randint(LABELS, (8, LENGTH))
-labels = tokens.roll(1, dims=1)  # each token's label is the token before it
+labels = tokens.roll(1, dims=1)  # each token's label is the previous token
 mine = attnbias.shard_indices(LENGTH, rank, world_size)
 
 models = {"unsharded": unsharded, "sharded": DistributedDataParallel(sharded)}

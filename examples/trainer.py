@@ -2,8 +2,8 @@
 """Trains a T5 with the Trainer of transformers, with positions from the server.
 
 The same model trains twice, first with its own positions. `attnbias.attach` then fetches T5's
-buckets once; the learned tables stay the model's parameters. The first losses are equal bit for
-bit, the others except for the rounding of gradients.
+buckets once; the learned tables remain the model's parameters. The first losses are equal bit for
+bit; later ones differ only by the rounding of gradients.
 
     pip install './client/python[transformers]' 'accelerate>=1.1'
     python examples/trainer.py --address localhost:50051
@@ -80,5 +80,5 @@ losses = train(model)
 
 print(f"loss {losses[0]:.4f}, then {losses[-1]:.4f}")
 assert losses[0] == own[0]
-assert np.allclose(losses, own, rtol=1e-5, atol=0)  # gradients of the tables add up in other orders
+assert np.allclose(losses, own, rtol=1e-5, atol=0)  # gradients are summed in other orders
 assert losses[-1] < losses[0]

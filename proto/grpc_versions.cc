@@ -51,8 +51,7 @@ class Sink final : public absl::LogSink {
 };
 
 void SendLinesToLog() {
-  // Until this call, which can be made once, Abseil also writes every line to
-  // the standard error.
+  // Until this call, which may be made only once, Abseil also writes every line to standard error.
   absl::InitializeLog();
   absl::SetStderrThreshold(absl::LogSeverityAtLeast::kInfinity);
   absl::AddLogSink(new Sink);

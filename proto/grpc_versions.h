@@ -13,21 +13,21 @@
 
 namespace attnbias {
 
-// Makes credentials out of those of the C interface, and takes ownership of
-// these. `state`, which their callbacks use, lives as long as the result.
+// Wraps credentials of the C interface and takes ownership of them. `state`, which their callbacks
+// use, lives as long as the result.
 std::shared_ptr<grpc::ServerCredentials> CredentialsOfC(
     grpc_server_credentials* credentials, std::shared_ptr<const void> state);
 
-// Returns whether this gRPC still gets security fixes.
+// Returns whether this version of gRPC still gets security fixes.
 bool GrpcIsMaintained();
 
 enum class LibraryLogLevel : uint8_t { kDebug, kWarning, kError };
 
 // Calls `log` for each line that gRPC and Protobuf log from now on, on the
-// thread that logs it, and keeps these lines off the standard error.
+// thread that logs it, and keeps these lines off standard error.
 void LogLibrariesBy(void (*log)(LibraryLogLevel level, std::string_view line));
 
-// Makes fields without a value part of the JSON, unless they have presence.
+// Includes fields without a value in the JSON, unless they have presence.
 void PrintUnsetFields(google::protobuf::util::JsonPrintOptions* options);
 
 }  // namespace attnbias

@@ -53,10 +53,10 @@ struct Settings {
   bool json = false;
 };
 
-// Bounds the answer for a picture, which needs less. Encodings that accept no
-// lists of positions would send a long tensor whole.
+// Bounds the answer for a picture, which needs only samples. An encoding that accepts no lists of
+// positions would send the whole tensor.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
-// Sizes a picture for a page.
+// Sets the size of a picture for a page.
 constexpr Canvas kPngCanvas = {
     .most = {.rows = 1024, .columns = 1024}, .pixel_height = 1, .enlarged_to = 512};
 
@@ -148,8 +148,7 @@ class Commands {
     if (!spec.ok()) return Usage(spec.status());
     const auto client = Connect(kMaxDrawnBytes);
     if (!client.ok()) return Usage(client.status());
-    // The whole is described without a mask, which key rows accept in their
-    // dense form alone.
+    // The whole tensor is described without a mask, which key rows accept only in dense form.
     v1::TensorSpec unmasked = *spec;
     unmasked.mutable_output()->clear_mask();
     const auto whole = client->Describe(unmasked);
@@ -307,7 +306,7 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
 }
 
 // Adds an encoding, its fields, and flags for the fields of extents, of the
-// output and of its mask. Windows of a grid are the flags of queries and keys.
+// output and of its mask. The flags for queries and keys also select windows of a grid.
 void AddTensorArguments(CLI::App* command, TensorOptions* tensor, bool is_whole) {
   command
       ->add_option("encoding", tensor->encoding,
@@ -327,7 +326,7 @@ void AddTensorArguments(CLI::App* command, TensorOptions* tensor, bool is_whole)
     for (int i = 0; i < type->field_count(); ++i) {
       const FieldDescriptor& field = *type->field(i);
       const std::string name(field.name());
-      // A picture has one head and no form.
+      // A picture shows one head and needs no form.
       const bool fits = is_whole || (name != "heads" && name != "form");
       if (!fits || field.message_type() == v1::Mask::descriptor()) continue;
       if (command->get_option_no_throw(FlagOf(name)) != nullptr) continue;
@@ -472,7 +471,7 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   CLI::App app("Fetches position tensors of Transformer models from a server.", "attnbias");
   AddCommands(&app, &settings);
   try {
-    // CLI11 reads its arguments from the back.
+    // CLI11 consumes its arguments from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
     // CLI11 throws for help before it checks for unknown words.

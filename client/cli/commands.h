@@ -22,7 +22,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // the server's answer, a file, health
 inline constexpr int kExitUsage = 2;   // the command line, the files it names
 
-// Runs the tool and returns the exit code. `arguments` lack the program's name.
+// Runs the tool and returns the exit code. `arguments` excludes the program's name.
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal);
 
 }  // namespace attnbias

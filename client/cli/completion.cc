@@ -25,12 +25,12 @@ $1    esac
 complete -o default -F _attnbias attnbias
 )";
 
-// Lets zsh run completions of bash.
+// Lets zsh run bash completions.
 constexpr absl::string_view kZsh =
     "autoload -U +X compinit && compinit\n"
     "autoload -U +X bashcompinit && bashcompinit\n";
 
-// Words that may follow a command or an encoding, by its name.
+// Words that may follow a command or an encoding, keyed by its name.
 using Words = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the long flags of `app`, each after a space.

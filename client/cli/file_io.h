@@ -10,8 +10,8 @@
 
 namespace attnbias {
 
-// Writes `pieces` to a file in the folder of `path` and renames it: `path` is the old
-// file or the whole new one, never a part.
+// Writes `pieces` to a file in the folder of `path` and renames it. `path` is always either the old
+// file or the complete new one.
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces);
 

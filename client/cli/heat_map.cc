@@ -20,9 +20,8 @@
 namespace attnbias {
 namespace {
 
-// Nine colours of viridis, whose lightness rises evenly: steps look the same to
-// colour-blind readers and in print. Signs are left to the legend, since most
-// biases have one sign.
+// Nine colours of viridis, whose lightness rises evenly, so that steps look equal to colour-blind
+// readers and in print. The legend shows signs, since most biases have one sign.
 constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {71, 44, 122},
                                            {59, 81, 139},
@@ -32,7 +31,7 @@ constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {92, 200, 99},
                                            {170, 220, 50},
                                            {253, 231, 37}}};
-// The same path through the 256 colours of xterm, from dark to light. Nearest
+// The same path through the 256 colours of xterm, from dark to light. The lightness of the nearest
 // colours would not rise evenly.
 constexpr std::array<int, 11> kCodes = {53, 54, 24, 30, 36, 42, 78, 113, 149, 184, 220};
 
@@ -42,12 +41,12 @@ struct Ink {
   int code;
 };
 
-// Stripes in place of numbers that are not finite.
+// Draws stripes in place of non-finite numbers.
 constexpr Ink kDarkStripe = {{108, 108, 108}, 242};
 constexpr Ink kLightStripe = {{148, 148, 148}, 246};
-constexpr size_t kPixelsOfStripe = 4;  // where pixels are small
+constexpr size_t kPixelsOfStripe = 4;  // used if pixels are small
 
-// Shades from the least number to the greatest.
+// Shades, from the smallest number to the largest.
 constexpr absl::string_view kShades = " .:-=+*#%@";
 constexpr char kNoShade = '/';
 
@@ -55,12 +54,12 @@ constexpr char kUpperHalf[] = "\u2580";
 constexpr char kReset[] = "\033[0m";
 // Lines from one label of a row to the next.
 constexpr size_t kLinesPerLabel = 8;
-// Characters from one label of a column to the next: more than a position has.
+// Characters from one label of a column to the next; more than a position needs.
 constexpr size_t kCharactersPerLabel = 16;
 // Lines of title, labels of columns, legend and the prompt that follows.
 constexpr int kLinesAround = 4;
 
-// The least and the greatest finite number.
+// Smallest and largest finite numbers.
 struct Bounds {
   explicit Bounds(const HeatMap& map) {
     for (const double number : map.numbers) {
@@ -78,13 +77,13 @@ struct Bounds {
   bool all_finite = true;
 };
 
-// Shares and inks of pixels.
+// Shares in the range, and colours, of pixels.
 class Shares {
  public:
   explicit Shares(const HeatMap& map) : map_(map), bounds_(map) {}
 
-  // Returns the place of a pixel's number between the bounds, from 0 to 1; NaN if
-  // the number is not finite. Halves keep the difference of two doubles finite.
+  // Returns the position of a pixel's number between the bounds, in [0, 1]; NaN if the number is
+  // not finite. Halving keeps the difference of two doubles finite.
   double At(size_t row, size_t column) const {
     const double number = map_.numbers[row * map_.columns.size() + column];
     if (!std::isfinite(number)) return NAN;
@@ -140,7 +139,7 @@ std::string DrawLine(const HeatMap& map, const Shares& shares, size_t line, Colo
   return absl::StrCat(text, kReset);
 }
 
-// Returns positions of columns, each at its pixel.
+// Returns the positions of columns, each at its pixel.
 std::string ColumnLabels(const HeatMap& map) {
   std::string text;
   for (size_t column = 0; column < map.columns.size(); column += kCharactersPerLabel) {
@@ -197,7 +196,7 @@ Size Fit(Size matrix, const Canvas& canvas, bool square) {
   // Rows are measured in widths of a pixel.
   const Size room = {.rows = canvas.most.rows * canvas.pixel_height,
                      .columns = canvas.most.columns};
-  // Returns pixels of an element: a fraction, or a whole number.
+  // Returns the number of pixels per element: a fraction or an integer.
   const auto scale = [&](int64_t length, int64_t most) {
     return length > most ? static_cast<double>(most) / static_cast<double>(length)
                          : static_cast<double>(
@@ -277,7 +276,7 @@ absl::Status WritePng(const HeatMap& map, const std::string& path) {
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string bytes(size, '\0');
   if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(), 0, nullptr) == 0) {
-    return absl::InternalError(absl::StrCat(path, ": cannot be made: ", image.message));
+    return absl::InternalError(absl::StrCat(path, ": cannot be created: ", image.message));
   }
   bytes.resize(size);
   return WriteFileAtomically(path, {bytes});

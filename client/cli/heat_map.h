@@ -20,11 +20,11 @@ struct Screen {
   Colors colors = Colors::kNone;
 };
 
-// Returns the colours of a terminal with this environment: none with NO_COLOR
-// or a TERM without colours.
+// Returns the colours of a terminal in this environment: none if NO_COLOR is set or TERM has no
+// colours.
 Colors ColorsOf(const std::function<const char*(const char*)>& environment);
 
-// Returns the screen that is open as `descriptor`.
+// Returns the screen open on `descriptor`.
 Screen ScreenOf(int descriptor);
 
 struct Color {
@@ -42,19 +42,19 @@ struct Size {
   bool operator==(const Size&) const = default;
 };
 
-// The place of a picture.
+// Area available for a picture.
 struct Canvas {
   Size most;
   // Height of a pixel in widths of a pixel.
   int pixel_height;
-  // Pixels of a side up to which a small matrix is enlarged.
+  // Maximum pixels per side to which a small matrix is enlarged.
   int64_t enlarged_to;
 };
 
-// Returns the canvas of a terminal, next to row labels of this width.
+// Returns the canvas of a terminal that remains next to row labels of this width.
 Canvas CanvasOf(const Screen& screen, int label_width);
 
-// Returns the pixels for a matrix. `square` gives rows and columns one scale.
+// Returns the pixels for a matrix. With `square`, rows and columns have the same scale.
 Size Fit(Size matrix, const Canvas& canvas, bool square);
 
 // Returns the index, below `size`, of sample `index` of `count` spread evenly.
@@ -66,14 +66,13 @@ struct HeatMap {
   // Position of each row and column of pixels.
   std::vector<int64_t> rows;
   std::vector<int64_t> columns;
-  // [rows, columns], row-major. The scale excludes numbers that are not finite.
+  // [rows, columns], row-major. The scale excludes non-finite numbers.
   std::vector<double> numbers;
   // Name of those numbers in the legend.
   std::string left_out;
 };
 
-// Returns the colour at `share` in [0, 1] of the range from the least number to
-// the greatest.
+// Returns the colour at `share` in [0, 1] of the range from the smallest number to the largest.
 Color ColorOf(double share);
 
 // Returns title, picture with positions at its edges, and legend.

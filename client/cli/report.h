@@ -21,7 +21,7 @@ namespace attnbias {
 std::string EncodingList(const std::vector<NamedEncoding>& encodings);
 std::string EncodingListAsJson(const std::vector<NamedEncoding>& encodings);
 
-// The next four make the server's text printable.
+// The next four functions make the server's text printable.
 
 // Reports a mounted table: name, type, shape, source, digest, and the arguments
 // of `get` if the server knows them.
@@ -48,8 +48,8 @@ std::string AsJson(const google::protobuf::Message& message);
 double ReadElement(v1::DataType type, const std::byte* bytes);
 
 // Returns up to six rows and columns of the last two axes, at index 0 of the
-// others, with "..." for the rest. If the first axis is `heads`, labels each with
-// its number; null if heads share the numbers.
+// others, with "..." for the rest. If the first axis is `heads`, labels each head with its number;
+// null if heads share their numbers.
 std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
                            const v1::Range* heads);
 

@@ -27,7 +27,7 @@ class Axis {
     return list_ == nullptr ? begin_ + index : list_->positions(static_cast<int>(index));
   }
 
-  // Returns the least and the largest position.
+  // Returns the smallest and the largest position.
   std::pair<int64_t, int64_t> Bounds() const {
     if (list_ == nullptr) return {begin_, begin_ + size_ - 1};
     const auto [least, most] = absl::c_minmax_element(list_->positions());
@@ -49,7 +49,7 @@ class Axis {
   const v1::PositionList* list_ = nullptr;
 };
 
-// Returns the characters of the longest position.
+// Returns the number of characters of the longest position.
 int WidthOf(const Axis& axis) {
   const auto [least, most] = axis.Bounds();
   return static_cast<int>(std::max(absl::StrCat(least).size(), absl::StrCat(most).size()));

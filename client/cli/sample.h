@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples of a tensor for a picture: the requests for them, and the heat map of
-// the answer.
+// Samples of a tensor for a picture: builds the requests for them and the heat map of the answer.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +27,8 @@ struct Matrix {
   int label_width;
 };
 
-// Returns the matrix to draw of a tensor that DescribeTensor described without
-// a mask. INVALID_ARGUMENT names --head or --part.
+// Returns the matrix to draw for a tensor described by DescribeTensor without a mask.
+// INVALID_ARGUMENT names --head or --part.
 absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole, std::optional<int64_t> head,
                                 const std::string& part);
 

@@ -67,7 +67,7 @@ absl::Status InvalidValue(absl::string_view text, absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat("got \"", text, "\", want ", wanted));
 }
 
-// Prepends the name of the refused argument to the message.
+// Prepends the name of the rejected argument to the message.
 absl::Status Named(absl::string_view name, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrCat(name, status.message()));
@@ -102,7 +102,7 @@ absl::Status WriteRange(absl::string_view text, v1::Range* range) {
   return absl::OkStatus();
 }
 
-// Sets a field to a value that `parse` reads, or adds the value to a list.
+// Sets a field to the value that `parse` returns, or appends the value to a list.
 template <auto Set, auto Add, typename T>
 absl::Status WriteNumber(bool (*parse)(absl::string_view, T*), absl::string_view wanted,
                          absl::string_view text, const FieldDescriptor& field, Message* message) {
@@ -316,7 +316,7 @@ Path PathOf(const Descriptor& type, absl::string_view text) {
   return {field, words.first, words.second};
 }
 
-// Returns the field at the end of a path.
+// Returns the last field of a path.
 const FieldDescriptor* FieldAt(const Descriptor& type, absl::string_view text) {
   const Path path = PathOf(type, text);
   return path.rest.empty() ? path.field : FieldAt(*path.field->message_type(), path.rest);
@@ -347,8 +347,10 @@ absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
   int number = 0;
   if (!absl::SimpleAtoi(path.index, &number) || number < 0 || number > size) {
     return absl::InvalidArgumentError(absl::StrCat(field.name(), ".", path.index, ": want ",
-                                                   field.name(), " numbered from 0 without gaps, ",
-                                                   size, " being next"));
+                                                   field.name(),
+                                                   " numbered from 0 without gaps; the "
+                                                   "next is ",
+                                                   size));
   }
   return number == size ? reflection->AddMessage(message, &field)
                         : reflection->MutableRepeatedMessage(message, &field, number);

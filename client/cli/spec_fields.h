@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a TensorSpec of the command line's words, by reflection: a new encoding
-// needs no line here. Fields of an encoding are set by `name=value`:
+// Builds a TensorSpec from the command line's words by reflection, so that a new encoding needs no
+// code here. Fields of an encoding are set by `name=value`:
 //
 //   dim=512  columns=sines_cosines  slopes=1,0.5  bidirectional=true
 //   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
@@ -27,12 +27,12 @@ namespace attnbias {
 inline constexpr absl::string_view kTableForms =
     "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST";
 
-// An encoding under a name that the tool accepts: its own, or a preset's.
+// An encoding, under a name that the tool accepts: its own or that of a preset.
 struct NamedEncoding {
   std::string name;
   // The encoding's field in TensorSpec.
   const google::protobuf::FieldDescriptor* field;
-  // Null for the encoding's own name.
+  // Null if the name is the encoding's own.
   const presets::Preset* preset = nullptr;
 };
 
@@ -53,11 +53,10 @@ std::vector<NamedEncoding> Encodings();
 // INVALID_ARGUMENT, with all names, if no encoding has this one.
 absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name);
 
-// Returns the arguments that an encoding's name leaves open.
+// Returns the arguments that an encoding's name does not set.
 std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding);
 
-// Returns an encoding and its fields in the words of SetEncoding; "" if `spec`
-// has none.
+// Returns an encoding and its fields as arguments of SetEncoding; "" if `spec` has none.
 std::string EncodingText(const v1::TensorSpec& spec);
 
 // Returns the window of heads of a resolved request; null if heads share their
@@ -70,20 +69,20 @@ std::string ShortName(const google::protobuf::EnumDescriptor& type, absl::string
 // Returns the short names of an enum's values, without the unspecified one.
 std::vector<std::string> ShortNames(const google::protobuf::EnumDescriptor& type);
 
-// A tensor in the words of the command line.
+// A tensor, as described by the command line.
 struct TensorOptions {
   std::string encoding;
   std::vector<std::string> fields;
-  // Values of flags, by the field of the encoding's extent, of the output or of
-  // its mask. Empty if the flag is not given.
+  // Values of flags, keyed by the field of the encoding's extent, of the output or of its mask.
+  // Empty if the flag is not given.
   std::map<std::string, std::vector<std::string>> flags;
 };
 
 // Returns "--query-length" for the field query_length.
 std::string FlagOf(absl::string_view field);
 
-// Makes the request. INVALID_ARGUMENT names the flag or field, the value and
-// what was wanted. Rules that only the server knows are left to it.
+// Makes the request. INVALID_ARGUMENT names the flag or field, the value received and the values
+// accepted. Rules that only the server knows are checked by the server.
 absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options);
 
 }  // namespace attnbias

@@ -35,7 +35,7 @@ constexpr size_t kAlignment = 64;
 constexpr absl::string_view kNpyMagic = "\x93NUMPY";
 // Bounds the header of versions 1 and 2; NumPy writes no larger one.
 constexpr int64_t kMaxHeaderBytes = 64 << 10;
-// Size of the length field that begins a .safetensors file.
+// Size of the length field at the beginning of a .safetensors file.
 constexpr size_t kSizeBytes = 8;
 
 // INVALID_ARGUMENT if a table is too large for a request.
@@ -50,7 +50,7 @@ absl::Status NotNpy(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file of version 1 or 2: ", why));
 }
 
-// Element types of .npy. Learned tables are not of integers.
+// Element types of .npy. Learned tables never contain integers.
 constexpr std::pair<v1::DataType, absl::string_view> kDescrs[] = {{v1::DATA_TYPE_F64, "<f8"},
                                                                   {v1::DATA_TYPE_F32, "<f4"},
                                                                   {v1::DATA_TYPE_F16, "<f2"},
@@ -72,7 +72,7 @@ absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
 
 // Reads the header, which ends at byte `end`.
 absl::StatusOr<std::string> ReadHeader(const RegularFile& file, int64_t* end) {
-  // Magic number, version, and a length of two bytes, in version 2 of four.
+  // Magic number, version, and a length of two bytes (four in version 2).
   if (file.size() < 12) return NotNpy("it is too short");
   const auto start = file.Read(0, 12);
   if (!start.ok()) return start.status();
@@ -93,7 +93,7 @@ absl::StatusOr<std::string> ReadHeader(const RegularFile& file, int64_t* end) {
   return file.Read(begin, *end);
 }
 
-// Parses a Python dictionary literal, whose keys come in any order.
+// Parses a Python dictionary literal, whose keys may be in any order.
 absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
   const json fields = json::parse(absl::StrReplaceAll(header, {{"'", "\""},
                                                                {"(", "["},
@@ -157,8 +157,8 @@ absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   return table;
 }
 
-// Returns the bytes that precede the array's. INVALID_ARGUMENT for BF16, which
-// .npy cannot express.
+// Returns the bytes that precede the array's data. INVALID_ARGUMENT for BF16, which .npy cannot
+// express.
 absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   const auto* const descr =
       absl::c_find_if(kDescrs, [&](const auto& each) { return each.first == part.data_type(); });
@@ -183,12 +183,12 @@ int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
   return list.positions_size() > 0 ? list.positions_size() : range.end() - range.begin();
 }
 
-// Returns the index of position 0 among `length` positions from `first` on.
+// Returns the index of position 0 in a range of `length` positions that begins at `first`.
 std::string IndexOfZero(int64_t first, int64_t length) {
   return first <= 0 && first > -length ? absl::StrCat(-first) : "none";
 }
 
-// Returns the metadata of docs/protocol.md, as the Python client writes it.
+// Returns the metadata that docs/protocol.md specifies, in the Python client's form.
 json Metadata(const v1::TensorHeader& header) {
   const v1::TensorSpec& spec = header.resolved_spec();
   json metadata = {{"attnbias.fingerprint", header.fingerprint()},

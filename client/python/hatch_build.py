@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates the modules of the contract, ours and the public ones that it builds on.
+"""Generates the modules of the contract's protos and of the public protos that they import.
 
-protoc's own Python code is refused by runtimes other than a few. So a module here
-holds the descriptor of its file, which any protobuf reads; protoc makes the stubs.
+Only a few protobuf runtimes accept protoc's own Python code. A module here therefore holds the
+descriptor of its file, which any runtime can read; protoc generates the stubs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _HERE: Final = Path(__file__).parent
 _OURS: Final = "attnbias/v1"
-# Under a package and in a pool of our own: other packages of a program may have theirs.
+# Uses its own package and descriptor pool, since other packages of a program may contain theirs.
 _PUBLIC: Final = ("google/rpc", "grpc/health/v1")
 _PUBLIC_PACKAGE: Final = "attnbias/_public"
 
@@ -31,7 +31,7 @@ _generated.load(globals(), _generated.{pool}, {serialized!r})
 
 
 def version() -> str:
-    """The project's, as CMakeLists.txt has it; an sdist's is in its PKG-INFO."""
+    """The project's version in CMakeLists.txt; an sdist has it in PKG-INFO."""
     text = (_proto_root().parent / "CMakeLists.txt").read_text()
     found = re.search(r"project\(attnbias VERSION (\S+)", text)
     assert found is not None
@@ -39,7 +39,7 @@ def version() -> str:
 
 
 def _proto_root() -> Path:
-    """Finds proto/: in an unpacked sdist it lies inside, in the repository two levels up."""
+    """Finds proto/: inside an unpacked sdist, but two levels up in the repository."""
     candidates = (_HERE / "proto", _HERE.parent.parent / "proto")
     for candidate in candidates:
         if (candidate / _OURS).is_dir():
@@ -87,7 +87,7 @@ def _generate(protos: Path, target: Path) -> None:
 
 
 def _clear_json_names(file: Any) -> None:
-    """Makes a descriptor what protoc has in its Python code: two of them may meet in a pool."""
+    """Makes a descriptor identical to protoc's in its Python code: both may be in one pool."""
 
     def clear(messages: Any) -> None:
         for message in messages:
@@ -101,10 +101,10 @@ def _clear_json_names(file: Any) -> None:
 
 
 class ContractBuildHook(BuildHookInterface[Any]):
-    """Generates code for wheels and editable installs; puts the contract into sdists."""
+    """Generates code for wheels and editable installs, and adds the contract to sdists."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """See hatchling."""
+        """Implements hatchling's hook."""
         del version  # "standard" and "editable" need the same files
         protos = _proto_root()
         if self.target_name == "sdist":

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caller that wants a result, and the client that pays for it.
+// The caller that wants a result, and the client that is charged for it.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace attnbias {
 
-// A client, which pays for the time and the memory of all its calls.
+// A client, which is charged for the time and memory of all its calls.
 struct QuotaOwner {
   std::string name;
   // Maximum bytes of all its calls together.

@@ -17,8 +17,8 @@ uint64_t BitsOf(double value) { return std::bit_cast<uint64_t>(value + 0.0); }
 
 }  // namespace
 
-// Writes the length of each value of variable length before it, so that no two sequences of calls
-// give the same bytes.
+// Precedes each variable-length value with its length, so that no two sequences of calls produce
+// the same bytes.
 CanonicalWriter::CanonicalWriter(std::string_view domain, uint32_t numerics_version) {
   AppendLittleEndian(domain.size(), 4, bytes_);
   bytes_.append(domain);

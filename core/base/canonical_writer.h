@@ -16,8 +16,8 @@ namespace attnbias {
 
 class CanonicalWriter {
  public:
-  // `domain` separates unrelated identities; `numerics_version` changes if an unchanged spec stands
-  // for other numbers.
+  // `domain` separates unrelated identities; `numerics_version` changes if an unchanged spec
+  // denotes different numbers.
   CanonicalWriter(std::string_view domain, uint32_t numerics_version);
 
   // Each writes nothing if `value` equals `default_value`. -0.0 counts as 0.0; NaN is not allowed.

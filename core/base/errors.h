@@ -26,7 +26,7 @@
 #define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                                         \
   ATTNBIAS_ASSIGN_OR_RETURN_AS_(ATTNBIAS_STATUS_CONCAT_(status_or_, __LINE__), declaration, \
                                 (__VA_ARGS__))
-// A declaration cannot stand in parentheses.
+// A declaration cannot be parenthesized.
 // NOLINTBEGIN(bugprone-macro-parentheses)
 #define ATTNBIAS_ASSIGN_OR_RETURN_AS_(result, declaration, expression) \
   auto result = expression;                                            \
@@ -49,8 +49,8 @@ inline absl::Status Located(absl::string_view place, const absl::Status& status)
   return {status.code(), absl::StrCat(place, ": ", status.message())};
 }
 
-// Returns `text`, or its beginning and its length if it is longer than `most` bytes, so that
-// neither answers nor log lines grow with input from clients.
+// Returns `text`, or its beginning and its length if it exceeds `most` bytes, so that neither
+// answers nor log lines grow with input from clients.
 inline std::string Shortened(absl::string_view text, size_t most = 128) {
   if (text.size() <= most) return std::string(text);
   size_t end = most;

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Time slice of a thread, after which it takes other work.
+// Time slice after which a thread switches to other work.
 constexpr Clock::duration kTimeSlice = std::chrono::milliseconds(2);
 // Target time of a range: short compared with a time slice, long compared with reading a clock.
 constexpr Clock::duration kRange = std::chrono::microseconds(400);
@@ -26,7 +26,7 @@ struct Items {
   int64_t size() const { return end - begin; }
 };
 
-// State of one ForRanges, shared by the threads that take part.
+// State of one ForRanges, shared by the participating threads.
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
   Loop(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
@@ -40,7 +40,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
         done_(std::move(done)),
         size_(unit) {}
 
-  // Works until all ranges are begun, or for a time slice.
+  // Works until all ranges have started or a time slice ends.
   void RunTimeSlice() {
     const Clock::time_point slice_ends = Clock::now() + kTimeSlice;
     Clock::time_point now = slice_ends - kTimeSlice;
@@ -83,7 +83,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
                                (static_cast<double>(kRange.count()) /
                                 static_cast<double>(std::max<Clock::rep>(took.count(), 1))));
       size_ = std::clamp<int64_t>(fits * unit_, unit_, std::max(unit_, kGrowth * items.size()));
-      // Calls another thread only if there is work for it. Each thread calls the next.
+      // Wakes another thread only if work remains for it. Each thread wakes the next.
       const int64_t ranges = (count_ - begun_) / size_;
       call_helper = num_workers_ < executor_.num_threads() && ranges >= 4 * num_workers_;
       if (call_helper) ++num_workers_;
@@ -103,7 +103,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
       if (!finished || std::exchange(ended_, true)) return;
       status = status_;
     }
-    // Frees the captures now: this object may outlive the end.
+    // Frees the captures now, since this object may outlive the end of the loop.
     body_ = nullptr;
     std::exchange(done_, nullptr)(status);
   }
@@ -120,7 +120,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   int64_t size_ ABSL_GUARDED_BY(mutex_);
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Threads that take part or have been called.
+  // Threads that participate or have been woken.
   int64_t num_workers_ ABSL_GUARDED_BY(mutex_) = 1;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

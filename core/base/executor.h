@@ -21,14 +21,14 @@ class Executor {
 
   // Runs `task` soon on some thread, never inside this call.
   //
-  // A task takes milliseconds; longer work continues in another task, so that clients alternate.
+  // A task takes milliseconds; longer work continues in another task, so that clients take turns.
   virtual void Schedule(CallerPtr caller, Task task) = 0;
 
-  // The same for longer, non-preemptible work. It runs on separate threads and so does not delay
-  // other tasks.
+  // The same for longer, non-preemptible work. It runs on separate threads and therefore does not
+  // delay other tasks.
   virtual void ScheduleBlocking(CallerPtr caller, Task task) = 0;
 
-  // Called periodically by tasks of ScheduleBlocking, without a lock. May wait while other such
+  // Called periodically, without a lock, by tasks of ScheduleBlocking. May wait while other such
   // tasks run.
   virtual void Yield() {}
 
@@ -48,7 +48,7 @@ class ComputeScope {
   ~ComputeScope() { caller_ = nullptr; }
 
   // Called in long loops, without a lock. Yields to other work. Returns false if the caller has
-  // cancelled: then the loop ends early, and its result is discarded.
+  // cancelled: the loop then ends early, and its result is discarded.
   static bool Continues() {
     if (caller_ == nullptr) return true;
     if (!caller_->cancelled()) executor_->Yield();
@@ -60,18 +60,18 @@ class ComputeScope {
   inline static thread_local Executor* executor_ = nullptr;
 };
 
-// As the `unit` of ForRanges: an item takes longer than a time slice.
+// `unit` of ForRanges if an item takes longer than a time slice.
 inline constexpr int64_t kNonPreemptible = 0;
 
-// Calls `body(begin, end)` with ranges that make up [0, count), then `done`, once, with the first
+// Calls `body(begin, end)` with ranges that cover [0, count), then `done` once with the first
 // error: that of a body, after which no further range begins, or CANCELLED if the caller cancelled.
 //
 // Begins on the calling thread, a thread of the executor, and may end there. The first range is one
-// `unit`; the time that earlier ranges took determines the size of later ones. After a time slice
-// of milliseconds the thread takes other work and this is scheduled again; idle threads join in.
+// `unit`; the duration of earlier ranges determines the size of later ones. After a time slice of
+// milliseconds the thread switches to other work and this is scheduled again; idle threads join in.
 //
-// If `unit` is kNonPreemptible, the body is called once, for all items, as RunBlocking calls
-// `make`.
+// If `unit` is kNonPreemptible, the body is called once for all items, in the same way as
+// RunBlocking calls `make`.
 void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);

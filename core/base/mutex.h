@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// std::mutex and std::condition_variable with the annotations by which clang checks that guarded
-// data is accessed only with the mutex held.
+// std::mutex and std::condition_variable with annotations that let clang check that guarded data is
+// accessed only with the mutex held.
 #pragma once
 
 #include <chrono>

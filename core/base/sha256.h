@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 of bytes, at once or incrementally.
+// SHA-256 of bytes, in one call or incrementally.
 #pragma once
 
 #include <memory>

@@ -78,7 +78,7 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
     mutex_.Unlock();
     return done(std::move(band));
   }
-  // Checked before other callers can join: this caller's quota does not concern them.
+  // Checked before other callers can join: this caller's quota does not apply to them.
   if (budget_.WouldExceedFairShare(BandBytes(spec) + spec.evaluator_bytes, caller->owner())) {
     mutex_.Unlock();
     return done(FairShareExceeded());
@@ -224,7 +224,7 @@ void BandCache::RemoveEvictable(const void* idle) {
 
 void BandCache::DropCancelled() {
   std::vector<Waiter> cancelled;
-  // Moves out waiters. Returns true if none is left: no call may join the computation then.
+  // Moves out waiters. Returns true if none remain; no call may then join the computation.
   const auto drop = [&cancelled](const InFlightPtr& computation) {
     std::vector<Waiter>& waiters = computation->waiters;
     const auto gone = std::partition(waiters.begin(), waiters.end(), [](const Waiter& waiter) {

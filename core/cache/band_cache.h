@@ -2,8 +2,8 @@
 // Keeps bands, evicts the least recently used, and computes each only once.
 //
 // The key is the value that determines the numbers, never a hash of it. An entry holds all lanes
-// over a span at least as wide as asked for, so that it serves every shorter length, window and
-// offset. A request inside a span that is being computed joins that computation.
+// over a span at least as wide as requested, so that it serves every shorter length, window and
+// offset. A request inside a span being computed joins that computation.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +60,7 @@ class CacheObserver {
   virtual ~CacheObserver() = default;
   virtual void OnHit() = 0;
   virtual void OnMiss() = 0;
-  // A request waits for a computation in flight.
+  // A request joined a computation in flight.
   virtual void OnJoin() = 0;
   virtual void OnComputed(int64_t bytes) = 0;
   virtual void OnEvicted() = 0;
@@ -77,7 +77,7 @@ struct BandSpec {
   int64_t coordinate_bytes = 0;
   // Encoding::evaluator_bytes of the evaluator that `prepare` makes.
   int64_t evaluator_bytes = 0;
-  // Called at most once. Null if no band is to be computed.
+  // Called at most once. Null if no band should be computed.
   std::function<EvaluatorPtr()> prepare;
 };
 
@@ -89,11 +89,11 @@ class BandCache {
   // The pointees outlive the cache. All tasks must have run before it is destroyed.
   BandCache(ByteBudget* budget, Executor* executor, CacheObserver* observer);
 
-  // Returns a kept band that covers the span, or null.
+  // Returns a cached band that covers the span, or null.
   BandPtr Find(const std::string& key, Range span);
 
-  // Calls `done` exactly once, with null if no band is kept or to be computed: inside this call, on
-  // a thread of the executor, or in DropCancelled. The calling thread begins the computation.
+  // Calls `done` exactly once, with null if no band is cached or to be computed: inside this call,
+  // on a thread of the executor, or in DropCancelled. The calling thread begins the computation.
   //
   // RESOURCE_EXHAUSTED  the budget has no room
   // CANCELLED           the caller has cancelled
@@ -111,16 +111,16 @@ class BandCache {
   // INVALID_ARGUMENT    the bytes exceed the whole budget or the owner's maximum
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller);
 
-  // As Allocate, for memory from elsewhere.
+  // Same as Allocate, for memory allocated elsewhere.
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes, const Caller& caller);
 
-  // Adds something idle, of `bytes` of the budget and without other holders, to the set that may be
-  // evicted.
+  // Adds an idle object, which holds `bytes` of the budget and has no other owners, to the
+  // evictable set.
   void AddEvictable(std::shared_ptr<const void> idle, int64_t bytes);
   // Removes it, if it has not been evicted.
   void RemoveEvictable(const void* idle);
 
-  // Bytes kept, in use or not.
+  // Bytes cached, in use or not.
   int64_t kept_bytes() const {
     MutexLock lock(mutex_);
     return kept_bytes_;
@@ -132,8 +132,8 @@ class BandCache {
   }
 
   // Widens `span` outwards to powers of two on either side of zero, or to whole aligned blocks of a
-  // power of two if zero lies outside, so that growing lengths meet the same bands: to less than
-  // four times its size. The result lies in `domain` if `span` does.
+  // power of two if zero lies outside, so that growing lengths share bands. The result is less than
+  // four times as large. The result lies in `domain` if `span` does.
   static Range Widen(Range span, Range domain);
 
  private:
@@ -167,8 +167,8 @@ class BandCache {
   void Compute(const InFlightPtr& computation);
   void Fill(const InFlightPtr& computation, std::shared_ptr<Band> band,
             BudgetedEvaluator evaluator);
-  // Removes one band, of those that were made for `maker` unless it is null, and returns it for
-  // release outside of the lock; null if nothing can be evicted.
+  // Removes one band, made for `maker` unless that is null, and returns it for release outside the
+  // lock; null if nothing can be evicted.
   std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);
   // Completes a computation and notifies its waiters.
   void Complete(const InFlightPtr& computation, const absl::StatusOr<BandPtr>& result);

@@ -25,7 +25,7 @@ class ByteBudget {
 
   // Releases bytes of a budget.
   struct Held {
-    // Null for bytes that are set aside.
+    // Null for bytes set aside.
     Holdings::value_type* owner;
     int64_t bytes;
 
@@ -35,7 +35,7 @@ class ByteBudget {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Time for which a refused client counts as waiting: it retries within it.
+  // Time for which a rejected client counts as waiting; clients retry within it.
   static constexpr std::chrono::seconds kWait{3};
 
   // Holds bytes of the budget while it lives.
@@ -61,7 +61,7 @@ class ByteBudget {
 
   explicit ByteBudget(int64_t limit_bytes) : limit_(limit_bytes) {}
 
-  // Returns the limit less what is set aside.
+  // Returns the limit minus the bytes set aside.
   int64_t limit() const {
     MutexLock lock(mutex_);
     return limit_;
@@ -77,11 +77,12 @@ class ByteBudget {
 
   bool WouldExceedOwnLimit(int64_t bytes, const QuotaOwner& owner) const;
 
-  // Notes that `owner` was refused. It then counts as waiting, unless it wants more than its share.
+  // Records that `owner` was rejected. The owner then counts as waiting, unless it wants more than
+  // its share.
   void Refused(int64_t bytes, const QuotaOwner& owner);
 
   // Returns whether a client waits while `owner`, with this many bytes more, would hold more than
-  // its share: the budget divided by the owners of reservations and one more.
+  // its share: the budget divided by one more than the number of owners of reservations.
   bool WouldExceedFairShare(int64_t bytes, const QuotaOwner& owner) const;
 
  private:
@@ -96,17 +97,17 @@ class ByteBudget {
   int64_t limit_ ABSL_GUARDED_BY(mutex_);
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   Holdings holdings_ ABSL_GUARDED_BY(mutex_);
-  // Outside of the lock: every call reads it, and nearly always no client waits.
+  // Read outside the lock, since every call reads it and a client rarely waits.
   std::atomic<Clock::time_point> waits_until_{};
 };
 
-// Owns uninitialised bytes at the border of a cache line.
+// Owns uninitialised bytes aligned to a cache line.
 class AlignedBuffer {
  public:
   static constexpr int64_t kAlignment = 64;
 
   AlignedBuffer() = default;
-  // data() is null if the system has no memory.
+  // data() is null if the system is out of memory.
   explicit AlignedBuffer(int64_t size)
       : data_(static_cast<std::byte*>(
             std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment))),

@@ -38,7 +38,7 @@ uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
 }
 
 Crc32cShift::Crc32cShift(uint64_t size) {
-  // x^(8 size), by squaring.
+  // x^(8 size), computed by squaring.
   uint32_t factor = uint32_t{1} << 31;
   for (int bit = static_cast<int>(std::bit_width(size)); bit-- > 0;) {
     factor = Multiply(factor, factor);

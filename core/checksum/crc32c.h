@@ -17,15 +17,16 @@
 
 namespace attnbias {
 
-// Returns the checksum of the bytes behind `crc` followed by `size` bytes more, at any alignment.
+// Returns the checksum of the bytes covered by `crc` followed by `size` more bytes, at any
+// alignment.
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size);
 
 // Returns the checksum of `size` bytes; 0 for none.
 inline uint32_t Crc32c(const void* data, size_t size) { return ExtendCrc32c(0, data, size); }
 
-// Maps a checksum to that of the same bytes followed by `size` zeros, less the checksum of the
-// zeros: a linear map over GF(2). Making one costs about a microsecond, applying it four table
-// lookups. Immutable.
+// Maps a checksum to that of the same bytes followed by `size` zeros, minus the checksum of the
+// zeros: a linear map over GF(2). Constructing one costs about a microsecond, applying it four
+// table lookups. Immutable.
 class Crc32cShift {
  public:
   explicit Crc32cShift(uint64_t size);
@@ -35,7 +36,7 @@ class Crc32cShift {
            tables_[3][crc >> 24];
   }
 
-  // Returns the checksum of A followed by B, which has this shift's size.
+  // Returns the checksum of A followed by B, whose length is this shift's size.
   uint32_t Combine(uint32_t crc_a, uint32_t crc_b) const { return (*this)(crc_a) ^ crc_b; }
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// An encoding: the mathematics that gives each coordinate its numbers.
+// An encoding: the mathematics that assigns numbers to each coordinate.
 //
 // A coordinate is a position (TABLE), a relative position key - query (TOEPLITZ), an anchored key
 // position (KEY_ROW), a displacement in a grid (BLOCK_TOEPLITZ) or a key's position, given that of
 // the query (DENSE). At each coordinate an encoding has `lanes` x `width` numbers: heads or a
-// table's parts, and columns. An encoding knows nothing of windows, masks, chunks, caches or
+// table's parts, and columns. An encoding knows nothing about windows, masks, chunks, caches or
 // threads.
 //
 //   spec.mutable_alibi()->set_num_heads(8);
@@ -44,7 +44,7 @@ inline constexpr int64_t kMaxHidden = 65536;
 inline constexpr Range kRelativePositions = {-(int64_t{1} << 42), int64_t{1} << 42};
 
 // How real numbers become elements: each is multiplied by the scale and rounded once. I32 elements
-// are indices in place of numbers and have no scale.
+// are indices instead of numbers and have no scale.
 struct NumberFormat {
   DataType type = DataType::kF32;
   double scale = 1;
@@ -72,8 +72,8 @@ class Evaluator {
   //   Result   does not depend on how a range is split into blocks
   virtual void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const = 0;
 
-  // This many coordinates take no longer than one. kNonPreemptible if one may
-  // take longer than a time slice; Fill then polls ComputeScope.
+  // Number of coordinates that take no longer than one. kNonPreemptible if one may take longer than
+  // a time slice; Fill then polls ComputeScope.
   virtual int64_t batch() const { return 1; }
 };
 
@@ -109,7 +109,7 @@ struct AxisColumns {
   Range columns;
 };
 
-// Tokens on one to three axes, of which the last moves fastest. The coordinate of a pair has the
+// Tokens on one to three axes, the last of which varies fastest. The coordinate of a pair has the
 // digit key - query + side - 1 for each axis, in the base of that axis's side of the block.
 struct Grid {
   std::vector<int64_t> sides = {};
@@ -121,7 +121,7 @@ struct Grid {
     return block;
   }
   Range coordinates() const { return {0, ProductOf(block())}; }
-  // Returns every n-th token of each axis, from the first on. Empty `strides` are ones.
+  // Returns every n-th token of each axis, starting with the first. Empty `strides` mean ones.
   Grid EveryNth(const std::vector<int64_t>& strides) const {
     Grid grid = *this;
     for (size_t axis = 0; axis < strides.size(); ++axis) {
@@ -142,49 +142,49 @@ struct DerivedValue {
   std::vector<double> values;
 };
 
-// Validated hyperparameters, and what follows from them. Cheap to make; `prepare` does the costly
+// Validated hyperparameters and derived values. Cheap to construct; `prepare` does the expensive
 // work.
 struct Encoding {
   Structure structure = Structure::kTable;
   // Heads, or 1 if all heads share the numbers. Parts of a TABLE.
   int64_t lanes = 1;
-  // Lanes are an axis of the answer.
+  // True if lanes are an axis of the answer.
   bool has_heads = false;
   // TABLE only: names of the lanes.
   std::vector<std::string_view> part_names = {"positions"};
   // Numbers at one coordinate of one lane.
   int64_t width = 1;
-  // These numbers are the last axis of the answer: in tables, and in vectors at pairs.
+  // True if these numbers are the last axis of the answer, as in tables and in vectors at pairs.
   bool has_columns = false;
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. If DENSE, the positions of queries and
   // of keys.
   Range domain;
-  // The encoding has reals, and indices (I32).
+  // True if the encoding has reals; the same for indices (I32).
   bool has_biases = true;
   bool has_buckets = false;
-  // Error of the table that biases need.
+  // Error about the table that biases need.
   absl::Status bias_status = {};
-  // KEY_ROW only: coordinate 0 is the last key rather than key 0.
+  // KEY_ROW only: true if coordinate 0 is the last key instead of key 0.
   bool anchored_at_last_key = false;
   // TABLE only: every column's axis, in ascending columns; empty if there is one axis. Each column
-  // depends on the position on its own axis alone, and Fill takes one for all.
+  // depends only on the position on its own axis, and Fill uses one position for all axes.
   std::vector<AxisColumns> axis_columns = {};
   // BLOCK_TOEPLITZ only.
   Grid grid = {};
   // Set if position 0 (of pairs) or token 0, before the grid, is a class token whose numbers are
-  // not a part of the structure. Writes, row-major [lanes, 3], its number for every key, the number
-  // that every other query has for it, and its number for itself. The width is 1 then.
+  // not part of the structure. Writes, row-major [lanes, 3], the numbers from the class token to
+  // every key, from every other query to it, and from it to itself. The width is then 1.
   std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> write_border =
       nullptr;
-  // Raised whenever unchanged hyperparameters come to stand for other numbers.
+  // Increased whenever unchanged hyperparameters denote different numbers.
   uint32_t numerics_version = 1;
-  // The message whose identity stands for this one's, if several messages have the same numbers;
-  // null for the message itself.
+  // Message whose identity replaces this one's if several messages have the same numbers; null for
+  // the message itself.
   std::shared_ptr<const google::protobuf::Message> canonical = nullptr;
-  // Returns the values that a header holds next to the numbers. Null for none.
+  // Returns the values that a header holds in addition to the numbers. Null if there are none.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
-  // Maximum bytes that `prepare`, then its evaluator with one Fill under way, take in addition to
-  // this object; 0 if negligible. Does not count an accelerator's memory.
+  // Maximum bytes that `prepare`, and then its evaluator during one Fill, need in addition to this
+  // object; 0 if negligible. Does not count an accelerator's memory.
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's lifetime. May end early in
   // a ComputeScope whose caller has cancelled. Null for a TABLE whose columns depend on several
@@ -192,20 +192,20 @@ struct Encoding {
   std::function<EvaluatorPtr(const NumberFormat& format, const KernelSet& kernels)> prepare =
       nullptr;
   // TABLE only: prepares rows at lists of positions, which may be doubles. Coordinate n of the
-  // result stands for the n-th position of every axis, or for position n if the lists are empty.
-  // Null if positions are integers.
+  // result means the n-th position of every axis, or position n if the lists are empty. Null if
+  // positions are integers.
   std::function<EvaluatorPtr(const NumberFormat& format, const RealPositionsPtr& positions)>
       prepare_reals = nullptr;
   // Offset that each axis adds to such a position.
   std::vector<double> axis_offsets = {};
 
-  // MakeEncoding sets the following.
+  // MakeEncoding sets the following fields.
 
   // The field's name in the contract.
   std::string_view name = {};
-  // The request is for indices rather than reals.
+  // True if the request is for indices instead of reals.
   bool has_indices = false;
-  // Canonical bytes: equal ones name equal numbers, except for their element type.
+  // Canonical bytes: equal bytes mean equal numbers, except for the element type.
   std::string identity = {};
 
   // TABLE only.
@@ -223,7 +223,7 @@ struct Encoding {
     return columns;
   }
   bool has_border() const { return write_border != nullptr; }
-  // `derive` and `prepare` may take more than a moment.
+  // True if `derive` and `prepare` may be slow.
   bool takes_long_to_prepare() const { return evaluator_bytes > 0; }
 };
 

@@ -41,7 +41,7 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& s
   ATTNBIAS_ASSIGN_OR_RETURN(const FieldDescriptor* field, FieldIn("encoding", spec));
   google::protobuf::Message& message = *spec.GetReflection()->MutableMessage(&spec, field);
   ATTNBIAS_RETURN_IF_ERROR(Complete(field->name(), buckets, tables, message));
-  // Adds the scale of an output that is not set.
+  // Sets the default scale of an output without one.
   ATTNBIAS_RETURN_IF_ERROR(Complete("output", buckets, tables, *spec.mutable_output()));
   ATTNBIAS_ASSIGN_OR_RETURN(Encoding encoding,
                             EncodingRegistration::Describe(field->number(), message, tables));

@@ -10,7 +10,8 @@
 
 namespace attnbias {
 
-// Checks and completes the request's encoding and output. ResolveExtent does so for the extent.
+// Checks and completes the request's encoding and output. ResolveExtent does the same for the
+// extent.
 //
 // INVALID_ARGUMENT  a field's value; the message begins with the field's path inside TensorSpec and
 //                   ": "

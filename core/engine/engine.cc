@@ -10,9 +10,10 @@
 namespace attnbias {
 namespace {
 
-// A band is kept if it is at most the memory that its evaluator leaves its caller, divided by this.
+// A band is cached if it takes at most the memory that its evaluator leaves to its caller, divided
+// by this.
 constexpr int64_t kLargestBandDivisor = 8;
-// Scattered positions use a band of at most this many numbers for each requested one.
+// Scattered positions use a band of at most this many numbers per requested number.
 constexpr int64_t kMostWaste = 8;
 
 // Returns an evaluator over relative positions, of width 1, with the mask's fill at masked
@@ -40,7 +41,7 @@ EvaluatorPtr Masked(EvaluatorPtr inner, const ResolvedMask& mask, DataType type)
   return MakeEvaluator(std::move(fill), batch);
 }
 
-// Returns whether the numbers depend on one coordinate, and that is an integer.
+// Returns whether the numbers depend on a single integer coordinate.
 bool HasBand(const Plan& plan) {
   return plan.encoding().structure != Structure::kDense && plan.window().reals == nullptr;
 }
@@ -101,7 +102,7 @@ BandSpec Engine::BandFor(const PlanPtr& plan, const QuotaOwner& owner) const {
   if (hull.size() / kMostWaste > wanted) return band;
   const int64_t memory = std::min(budget_.limit(), owner.max_bytes);
   const int64_t largest = (memory - encoding.evaluator_bytes) / kLargestBandDivisor;
-  // Compared without a product, which could overflow.
+  // Compared without computing a product, which could overflow.
   const auto fits = [&](Range span) {
     return span.size() <= largest / plan->element_bytes() / encoding.lanes;
   };

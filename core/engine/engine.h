@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry point of core: plans a request, then gets its payload.
+// Entry point of core: plans a request and then gets its payload.
 //
 //   absl::StatusOr<PlanPtr> plan = engine.MakePlan(spec);
 //   engine.Get(*plan, caller, [](absl::StatusOr<PayloadPtr> payload) {});
@@ -42,21 +42,22 @@ class Engine {
   // field's path inside TensorSpec and ": ".
   //
   // INVALID_ARGUMENT  a value that is not allowed
-  // OUT_OF_RANGE      positions that the encoding has no numbers for
+  // OUT_OF_RANGE      positions for which the encoding has no numbers
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables) const;
 
-  // Returns the payload if its band is cached, else null.
+  // Returns the payload if its band is cached, otherwise null.
   PayloadPtr Find(const PlanPtr& plan, CallerPtr caller);
 
   // Calls `done` exactly once, as BandCache::Get does, with its errors. If a band is too large to
-  // keep, the payload computes while it is read. Memory for that counts against the budget too.
+  // cache, the payload is computed while it is read. Memory for that also counts against the
+  // budget.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
   // The cache, for memory of the budget that is not a tensor's, and for evictable memory.
   BandCache& cache() { return cache_; }
 
-  // Reserves memory that is never evicted, such as that of mounted tables: the budget is smaller by
-  // it until it is released.
+  // Reserves memory that is never evicted, such as that of mounted tables: the budget shrinks by it
+  // until the memory is released.
   absl::StatusOr<ByteBudget::Reservation> SetAside(int64_t bytes);
 
   const KernelSet& kernels() const { return kernels_; }
@@ -65,10 +66,10 @@ class Engine {
   int64_t cached_bytes() const { return cache_.kept_bytes(); }
 
  private:
-  // Returns the band to get from the cache. It is not to be computed if it is too large to keep, or
+  // Returns the band to get from the cache. It must not be computed if it is too large to cache, or
   // much larger than the request.
   BandSpec BandFor(const PlanPtr& plan, const QuotaOwner& owner) const;
-  // Passes on a payload that computes while it is read.
+  // Passes on a payload that is computed while it is read.
   void Compute(const PlanPtr& plan, CallerPtr caller, Done done);
   PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);
 

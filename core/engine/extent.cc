@@ -42,7 +42,7 @@ bool IsIntegerPosition(double position) {
 
 int LengthOf(const v1::PositionList& list) { return list.positions_size() + list.doubles_size(); }
 
-// Checks the length of a list. Turns doubles that are all integers into integers.
+// Checks the length of a list. Converts doubles that are all integers to integers.
 absl::Status NormalizeList(absl::string_view field, v1::PositionList& list) {
   const int count = LengthOf(list);
   if (count < 1 || count > kMaxPositionListLength) {
@@ -57,14 +57,14 @@ absl::Status NormalizeList(absl::string_view field, v1::PositionList& list) {
   return absl::OkStatus();
 }
 
-// Refuses a list whose doubles are not all integers.
+// Rejects a list whose doubles are not all integers.
 absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
                          const v1::PositionList& list) {
   const auto first = std::ranges::find_if_not(list.doubles(), IsIntegerPosition);
   return Invalid(field, ".doubles[", first - list.doubles().begin(), "]: got ", *first,
                  ", want an integer in [-2^40, 2^40]: ", std::string(encoding.name),
-                 " has no numbers between positions here; only tables of sinusoidal, and of rotary "
-                 "with angle EXACT and without decay, have them");
+                 " has no numbers at fractional positions here; only tables of sinusoidal, and of "
+                 "rotary with angle EXACT and without decay, do");
 }
 
 absl::Status ReadList(absl::string_view field, const Encoding& encoding, v1::PositionList& list,
@@ -97,7 +97,7 @@ absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding, Ext
 }
 
 // Returns "[3]: got 1e300, want ..." for the first of these positions that is not allowed on an
-// axis with that offset; "" if all are.
+// axis with that offset; "" if all are allowed.
 std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   constexpr double kLeastMagnitude = 0x1p-149;  // a float's
   for (size_t i = 0; i < positions.size(); ++i) {
@@ -115,7 +115,7 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   return "";
 }
 
-// Sets rows of a table at positions of which some are not integers.
+// Sets rows of a table at positions some of which are not integers.
 absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& extent, Window& window) {
   RealPositions axes;
   for (int axis = 0; axis < extent.position_ids_size(); ++axis) {
@@ -371,8 +371,8 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Windo
   if (spec.has_table()) got = "got table";
   if (spec.has_pair()) got = "got pair";
   if (spec.has_grid()) got = "got grid";
-  return Invalid("extent: ", got, ", want ", wanted, ", which is what ", std::string(encoding.name),
-                 " takes");
+  return Invalid("extent: ", got, ", want ", wanted, ", the extent of ",
+                 std::string(encoding.name));
 }
 
 Range AllTokens(const Encoding& encoding, const std::vector<int64_t>& query_stride) {
@@ -386,8 +386,8 @@ absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec) {
   const bool pairs = plan.encoding().structure == Structure::kToeplitz;
   return absl::OutOfRangeError(
       absl::StrCat(FieldBeyond(domain, plan, spec), ": got ", pairs ? "relative " : "",
-                   "positions in ", ToString(hull), ", want them in ", ToString(domain),
-                   ", which is all that ", std::string(plan.encoding().name), " has"));
+                   "positions in ", ToString(hull), ", want positions in ", ToString(domain),
+                   ", the domain of ", std::string(plan.encoding().name)));
 }
 
 }  // namespace attnbias

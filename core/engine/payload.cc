@@ -10,15 +10,15 @@ namespace {
 
 // Rows shorter than this are copied: a slice costs more than its bytes.
 constexpr int64_t kShortestSlice = 4096;
-// Below this many rows to a lane, prefixes cost more than they save; of more elements than this,
-// they would take long and much memory.
+// Below this many rows per lane, prefixes cost more than they save; above this many elements, they
+// would take too much time and memory.
 constexpr int64_t kFewestRowsForPrefixes = 16;
 constexpr int64_t kMostPrefixes = int64_t{1} << 18;
 
-// Bytes that are made in one time slice.
+// Bytes produced in one time slice.
 constexpr int64_t kBytesAtOnce = int64_t{64} << 10;
 
-// Maximum columns of a row of Window::reals that is made in one time slice: an element may take
+// Maximum columns of a row of Window::reals produced in one time slice, since an element may take
 // microseconds.
 constexpr int64_t kMostColumns = 2048;
 
@@ -29,7 +29,7 @@ std::vector<std::byte> BorderOf(const Plan& plan) {
   return border;
 }
 
-// Returns whether rows hold masked elements that their source does not.
+// Returns whether rows contain masked elements that their source does not.
 bool MasksRows(const Plan& plan) {
   return plan.form() == v1::FORM_DENSE && !plan.folds_mask() && !plan.mask().masks_nothing();
 }
@@ -134,7 +134,7 @@ std::shared_ptr<Payload::Piece> Payload::FinishPiece(Range elements) {
   const Range following = {elements.end,
                            std::min(elements.end + elements.size(), size_bytes() / element_bytes_)};
   if (following.size() > 0) next_ = BeginPiece(following);
-  // Without the next piece, this one is still good.
+  // This piece is valid even without the next one.
   return expander_->Finish() ? piece : nullptr;
 }
 
@@ -211,7 +211,7 @@ int64_t Payload::ElementsAtOnce() const {
     return kNonPreemptible;
   }
   if (source_.band == nullptr) {
-    // An answer by axis has many elements for one coordinate.
+    // In an answer by axis, one coordinate has many elements.
     return source_.evaluator.numbers->batch() * (plan_->element_bytes() / element_bytes_);
   }
   if (row_bytes_ > kBytesAtOnce) return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);
@@ -298,7 +298,7 @@ void Payload::CopyNumbers(const Row& row, Range elements, std::byte* out) const 
   }
 }
 
-// Copies rows of a table with several axes: each column is that of the row at its own axis's
+// Copies rows of a table with several axes: each column comes from the row at its own axis's
 // position.
 void Payload::CopyColumns(const Row& row, Range elements, std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_->data_type());

@@ -2,9 +2,9 @@
 // Makes the bytes of an answer in pieces as they are sent.
 //
 // If whole rows lie in a band, a chunk is a list of slices of it and nothing is copied: a dense
-// matrix is streamed from its diagonals without ever existing. Other chunks are made in their own
-// memory: rows that are short, picked by position lists, partly masked, or of a band too large to
-// keep. An accelerator makes them if that is faster.
+// matrix is streamed from its diagonals without ever being materialized. Other chunks are produced
+// in their own memory: rows that are short, selected by position lists, partly masked, or of a band
+// too large to cache. An accelerator produces them if that is faster.
 #pragma once
 
 #include <cstddef>
@@ -70,8 +70,8 @@ class RowChecksums {
         row_elements_(row_bytes / element_bytes),
         row_shift_(row_bytes) {}
 
-  // Returns the CRC-32C of the row at `row`, which lies inside `lane`. Cheap as long as the lane
-  // stays the same.
+  // Returns the CRC-32C of the row at `row`, which lies inside `lane`. Cheap if the lane is the
+  // same as in the previous call.
   uint32_t Of(const std::byte* row, absl::Span<const std::byte> lane) {
     if (lane.data() != lane_.data()) {
       lane_ = lane;
@@ -84,7 +84,7 @@ class RowChecksums {
     return prefixes_[first + row_elements_] ^ row_shift_(prefixes_[first]);
   }
 
-  // Returns the CRC-32C of the bytes behind `crc` followed by a row of checksum `row_crc`.
+  // Returns the CRC-32C of the bytes covered by `crc` followed by a row with checksum `row_crc`.
   uint32_t Append(uint32_t crc, uint32_t row_crc) const { return row_shift_.Combine(crc, row_crc); }
 
  private:
@@ -101,20 +101,20 @@ class Payload {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<Chunk>)>;
 
-  // `kernels`, `executor` and `cache`, whose budget has a chunk's own memory, outlive the payload.
-  // It outlives its reads.
+  // `kernels`, `executor` and `cache`, whose budget is charged for a chunk's own memory, outlive
+  // the payload. The payload outlives its reads.
   Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels, BandCache* cache,
           Executor* executor);
 
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
-  // Returns whether reading everything takes no longer than hashing it: it lies in the band, in
-  // rows that do not overlap, or it is made in one time slice.
+  // Returns whether reading everything takes no longer than hashing it, because it lies in the band
+  // in non-overlapping rows or is produced in one time slice.
   bool IsReadAtOnce() const;
 
   // Passes bytes [offset, offset + size), which lie inside the payload, to `done`: inside this call
-  // or, if they take longer than a time slice, on a thread of the executor. The next Read follows
-  // that.
+  // or, if they take longer than a time slice, on a thread of the executor. The next Read must
+  // follow that call.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
   // CANCELLED           the caller has cancelled
@@ -134,7 +134,7 @@ class Payload {
   };
 
   Row RowAt(int64_t index) const;
-  // Returns the elements that overlap these bytes: only whole ones are made.
+  // Returns the elements that overlap these bytes, since only whole elements are produced.
   Range ElementsOf(int64_t offset, int64_t size) const;
   // Returns the beginning of a row that lies in the band.
   const std::byte* InBand(const Row& row) const;
@@ -142,10 +142,11 @@ class Payload {
 
   // Returns null unless the numbers come from a band and an accelerator expands them.
   std::unique_ptr<DenseExpander> MakeExpander() const;
-  // Reads from the accelerator; returns nothing if there is none, or it has failed. While one piece
-  // is sent, the accelerator makes the next.
+  // Reads from the accelerator; returns nothing if there is none or it failed. While one piece is
+  // sent, the accelerator computes the next.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
-  // Return null if the accelerator or the budget has failed. FinishPiece begins the next piece too.
+  // Return null if the accelerator or the budget has failed. FinishPiece also begins the next
+  // piece.
   std::shared_ptr<Piece> BeginPiece(Range elements);
   std::shared_ptr<Piece> FinishPiece(Range elements);
 
@@ -167,16 +168,16 @@ class Payload {
   const KernelSet& kernels_;
   BandCache& cache_;
   Executor& executor_;
-  // Bytes of the smallest unit made: an element, or a number of an answer by axis.
+  // Bytes of the smallest unit produced: an element, or a number of an answer by axis.
   const int64_t element_bytes_;
   const int64_t row_bytes_;
   const bool rows_in_band_;
   const bool sliceable_;
   // Set if many rows of a lane are sliced.
   std::optional<RowChecksums> row_checksums_;
-  // The piece that was begun before it was read, or null.
+  // The piece begun before it is read, or null.
   std::shared_ptr<Piece> next_;
-  // Set if an accelerator makes the elements. Destroyed first: it writes to next_.
+  // Set if an accelerator produces the elements. Destroyed first, since it writes to next_.
   std::unique_ptr<DenseExpander> expander_;
 };
 

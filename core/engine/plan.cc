@@ -41,7 +41,7 @@ Range RelativePositions(const Window& window) {
   return {keys.begin - (queries.end - 1), keys.end - queries.begin};
 }
 
-// Removes what hides none of these relative positions.
+// Removes mask bounds that hide none of these relative positions.
 void DropIdle(Range relative, v1::Mask& mask) {
   if (relative.end <= 1) mask.clear_causal();
   if (mask.has_window_left() && -mask.window_left() <= relative.begin) mask.clear_window_left();
@@ -83,7 +83,7 @@ std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
 }
 
 // Returns the queries q for which no k in `keys` has k - q in `visible`: indices into `queries`, as
-// ascending ranges. Takes time by the lengths of lists, not of ranges.
+// ascending ranges. Its run time depends on the lengths of lists, not of ranges.
 std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries, const Positions& keys,
                                           Range visible) {
   const std::vector<Range> seeing = SeeingPositions(keys, visible);
@@ -172,7 +172,7 @@ class Planner {
                    indices ? "I32 with values BUCKETS" : "F64, F32, F16 or BF16 with values BIAS");
   }
 
-  // Returns the form that sends no number twice.
+  // Returns the form that sends each number only once.
   v1::Form CompactForm() const {
     const Window& window = plan_.window_;
     switch (plan_.encoding().structure) {
@@ -254,7 +254,7 @@ class Planner {
     }
   }
 
-  // Returns the coordinates at which token 0 of a grid sees tokens, less that of itself.
+  // Returns the coordinates at which token 0 of a grid sees tokens, minus that of itself.
   IndexMap Tokens(Range tokens, const std::vector<int64_t>& strides) const {
     const Encoding& encoding = plan_.encoding();
     const Grid seen = encoding.grid.EveryNth(strides);
@@ -387,7 +387,7 @@ class Planner {
     tensor.Integer(9, window.key_anchor);
     WritePositions(tensor, 13, window.queries);
     WritePositions(tensor, 16, window.keys);
-    // Fields 10 to 12, then 19 to 21 and on.
+    // Fields 10 to 12, then 19 to 21 and so on.
     for (size_t axis = 0; axis < window.axes.size(); ++axis) {
       const int field = axis == 0 ? 10 : 16 + 3 * static_cast<int>(axis);
       WritePositions(tensor, field, window.axes[axis]);

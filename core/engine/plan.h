@@ -32,21 +32,21 @@ struct Part {
   int64_t size_bytes = 0;
 };
 
-// The requested window, in the encoding's own terms.
+// The requested window, in the encoding's coordinates.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, equally many on all unless the rows are the tokens of
-  // a grid. One entry if all axes have the same. Unused otherwise.
+  // TABLE: the rows' positions on each axis, the same number on each unless the rows are the tokens
+  // of a grid. One entry if all axes have the same positions. Unused otherwise.
   std::vector<Positions> axes;
-  // Positions that are doubles, if any; `axes` are then one, the rows' indices. Empty lists: the
-  // range in `axes` has the positions of every axis.
+  // Positions that are doubles, if any; `axes` then has one entry, the rows' indices. Empty lists
+  // mean that the range in `axes` has the positions of every axis.
   RealPositionsPtr reals = nullptr;
-  // True if the rows are the tokens of a grid, the last axis moving fastest.
+  // True if the rows are the tokens of a grid, the last axis varying fastest.
   bool is_grid = false;
   // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;
   Positions keys;
-  // Grids: a query is every n-th token of each axis; empty for ones.
+  // Grids: every n-th token of each axis is a query; empty means 1.
   std::vector<int64_t> query_stride;
   // KEY_ROW: the position that is coordinate 0.
   int64_t key_anchor = 0;
@@ -100,18 +100,18 @@ class Plan {
 
   const Encoding& encoding() const { return *encoding_; }
   const Window& window() const { return window_; }
-  // The mask without what hides nothing of the window.
+  // The mask without bounds that hide nothing in the window.
   const ResolvedMask& mask() const { return mask_; }
-  // Every form consists of rows of equal size, and perhaps a border after them. Each lane has a row
-  // for each query, and a row an element for each key. Key k of query q holds the number at
+  // Every form consists of rows of equal size, possibly followed by a border. Each lane has a row
+  // for each query, and each row an element for each key. Key k of query q holds the number at
   // coordinate
   //
   //   key_coordinates().At(k) - query_coordinates().At(q)
   //
   // A compact form has one query, and a key for each coordinate. The numbers of a DENSE encoding
-  // depend on the query's position too. A table with several axes has coordinates on each; these
-  // are those on the first, or the indices of a grid's tokens. An answer by axis has no rows of
-  // equal size, and a key for each row of each axis.
+  // also depend on the query's position. A table with several axes has coordinates on each; these
+  // are the coordinates on the first axis, or the indices of a grid's tokens. An answer by axis has
+  // no rows of equal size, and a key for each row of each axis.
   const IndexMap& query_coordinates() const { return query_coordinates_; }
   const IndexMap& key_coordinates() const { return key_coordinates_; }
   int64_t rows() const { return window_.heads.size() * query_coordinates_.size(); }
@@ -121,15 +121,15 @@ class Plan {
   bool is_by_axis() const { return window_.is_grid && form_ == v1::FORM_TABLE; }
   // Returns the axis of each column of an answer by axis; empty for others.
   std::vector<int32_t> ColumnAxes() const;
-  // Returns whether a border follows the rows, or is part of them.
+  // Returns whether a border follows the rows or is part of them.
   bool has_border_part() const { return encoding_->has_border() && form_ != v1::FORM_DENSE; }
   bool has_border_in_rows() const { return encoding_->has_border() && form_ == v1::FORM_DENSE; }
   // Bytes of an element: one number, or all columns of a table.
   int64_t element_bytes() const { return encoding_->width * SizeOf(data_type_); }
   // Contains every requested coordinate.
   Range hull() const { return hull_; }
-  // Returns whether the mask is part of the numbers at a coordinate, and so of a band. A border
-  // would overwrite it there.
+  // Returns whether the mask is part of the numbers at a coordinate, and therefore of a band. A
+  // border would overwrite it there.
   bool folds_mask() const {
     return encoding_->structure == Structure::kToeplitz && !encoding_->has_border();
   }
@@ -165,12 +165,12 @@ class Plan {
 
 using PlanPtr = std::shared_ptr<const Plan>;
 
-// Turns a request into a Plan, and checks its output. Encodings check their own hyperparameters,
-// extent.cc extents. `spec` contains only TableRefs that `tables` holds. Errors begin with the
-// field's path inside TensorSpec and ": ".
+// Turns a request into a Plan, and checks its output. Encodings check their own hyperparameters;
+// extent.cc checks extents. `spec` contains only TableRefs that `tables` holds. Errors begin with
+// the field's path inside TensorSpec and ": ".
 //
 // INVALID_ARGUMENT  a value that is not allowed
-// OUT_OF_RANGE      positions that the encoding has no numbers for
+// OUT_OF_RANGE      positions for which the encoding has no numbers
 absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
                                  int64_t max_tensor_bytes);
 
@@ -185,13 +185,14 @@ inline constexpr int64_t kMaxGridTokens = 65536;
 //                   TensorSpec and ": "
 absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Window& window);
 
-// Refuses positions that the contract allows and the encoding has no numbers for. `spec` is the
-// request.
+// Rejects positions that the contract allows and for which the encoding has no numbers. `spec` is
+// the request.
 //
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
 
-// Returns the queries of a whole grid, or without `query_stride` its tokens; with its class token.
+// Returns the queries of a whole grid, or without `query_stride` its tokens; both include the class
+// token.
 Range AllTokens(const Encoding& encoding, const std::vector<int64_t>& query_stride = {});
 
 }  // namespace attnbias

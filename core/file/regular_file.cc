@@ -31,7 +31,7 @@ bool IsIn(const fs::path& path, const fs::path& folder) {
 }
 
 // Returns models--NAME/blobs of Hugging Face's cache for a folder in models--NAME/snapshots, which
-// links to them, and any other folder as it is.
+// links to them, and any other folder unchanged.
 fs::path BlobsOf(const fs::path& folder) {
   for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
     if (at.parent_path().filename() != "snapshots") continue;
@@ -57,7 +57,7 @@ absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path, const std
     return Invalid(path, ": got ", KindOf(info.st_mode), ", want a regular file");
   }
   file.size_ = info.st_size;
-  // Checks the open file, since the path may meanwhile lead elsewhere.
+  // Checks the open file, since the path may have changed in the meantime.
   if (!folder.empty()) ATTNBIAS_RETURN_IF_ERROR(file.CheckPlace(folder));
   return file;
 }

@@ -17,7 +17,7 @@ class RegularFile {
   //
   // With a `folder`, returns INVALID_ARGUMENT unless the file lies in it once all links are
   // followed, so that the folder's content cannot name files elsewhere. Links of a snapshot in
-  // Hugging Face's cache may lead to the blobs of the snapshot's model.
+  // Hugging Face's cache may point to the blobs of the snapshot's model.
   static absl::StatusOr<RegularFile> Open(const std::string& path, const std::string& folder = "");
 
   RegularFile(RegularFile&& other) noexcept;

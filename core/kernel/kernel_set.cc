@@ -11,7 +11,7 @@ std::span<const KernelSet* const> SupportedKernelSets() {
   static const auto* const sets = [] {
     auto* supported = new std::vector<const KernelSet*>;
     for (const BuiltKernelSet& built : BuiltKernelSets()) {
-      // Every CPU runs the set that needs no vectors.
+      // Every CPU supports the set that needs no vectors.
       if (built.target == HWY_SCALAR || (hwy::SupportedTargets() & built.target) != 0) {
         supported->push_back(&built.kernels);
       }

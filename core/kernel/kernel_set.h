@@ -4,7 +4,7 @@
 // resolved.
 //
 // Kernels do not allocate, validate or dispatch, and this header uses only std, so that kernels can
-// be compiled alone for another machine.
+// be compiled separately for another machine.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace attnbias {
 
-// Size from which expand_rows writes past the caches. A core's private caches hold less, so that
-// nothing of the result would stay in them.
+// Size from which expand_rows bypasses the caches. A core's private caches are smaller, so none of
+// the result would stay in them.
 inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
 // Maximum column pairs that a kernel processes at once: counts of pairs are rounded up to a
-// multiple of it, and rows may be overrun by it.
+// multiple of it, and kernels may overrun rows by it.
 inline constexpr int64_t kPairMultiple = 8;
 
 // Sines and cosines of one angle per column pair, each the sum of two doubles; four arrays [pairs],
@@ -39,14 +39,14 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
 }
 
 // Error of a sine or cosine formed from correctly rounded doubles, in units of |S c| + |C s|: one
-// rounding of each factor and each product, one each of the two sums and of the interval's other
-// end make 6 x 2^-53. The rest is a margin.
+// rounding for each factor, each product, the two sums and the interval's other end add up to 6 x
+// 2^-53. The rest is margin.
 inline constexpr double kRotationBound = 0x1p-50;
 
 // Rows of sines and cosines of consecutive positions: the angles of a first position plus those of
-// 0, 1, ..., rows - 1. An anchor of another length than 1 scales them all.
+// 0, 1, ..., rows - 1. An anchor whose length is not 1 scales them all.
 struct SinusoidBlock {
-  // The first position's, [pairs].
+  // Anchor of the first position, [pairs].
   const double* anchor_sin;
   const double* anchor_cos;
   // Row-major [rows, pairs].
@@ -56,7 +56,7 @@ struct SinusoidBlock {
   const double* sin_bound;
   double cos_bound;
   int64_t rows;
-  // A multiple of kPairMultiple, and how many of the pairs have a sine and a cosine in the row.
+  // A multiple of kPairMultiple, and the numbers of pairs with a sine and with a cosine in the row.
   int64_t pairs;
   int64_t sines;
   int64_t cosines;
@@ -65,8 +65,8 @@ struct SinusoidBlock {
   int64_t width;
   int64_t pair_stride;
   int64_t cos_offset;
-  // Writes past the caches, as KernelSet::stream does. Only for pairs side by side, without
-  // padding, with `out` and rows aligned to cache lines.
+  // Bypasses the caches, as KernelSet::stream does. Only for adjacent pairs without padding, with
+  // `out` and rows aligned to cache lines.
   bool stream;
 };
 
@@ -77,7 +77,7 @@ template <typename Element>
 using FillSinusoid = int64_t (*)(const SinusoidBlock& block, Element* out,
                                  uint32_t* undecided) noexcept;
 
-// `count` rows, `stride` numbers from one to the next.
+// `count` rows, `stride` numbers apart.
 struct MatrixRows {
   const double* data;
   int64_t stride;
@@ -101,14 +101,14 @@ struct KernelSet {
   void (*rotate)(const ConstRotors& a, const ConstRotors& b, const Rotors& out,
                  int64_t pairs) noexcept;
 
-  // Copies past the caches. Other threads see the copy after the copying thread has called
+  // Copies, bypassing the caches. Other threads see the copy once the copying thread has called
   // end_streaming().
   void (*stream)(const std::byte* source, std::byte* out, int64_t size) noexcept;
   void (*end_streaming)() noexcept;
 
   // Copies the row_bytes at source + i * source_stride (bytes, of any sign; rows may overlap; any
-  // alignment) to row i of the contiguous `out` [rows, row_bytes]. Results of kStreamingBytes and
-  // more bypass the caches.
+  // alignment) to row i of the contiguous `out` [rows, row_bytes]. Results of at least
+  // kStreamingBytes bypass the caches.
   void (*expand_rows)(const std::byte* source, int64_t source_stride, std::byte* out, int64_t rows,
                       int64_t row_bytes) noexcept;
 
@@ -130,7 +130,7 @@ struct BuiltKernelSet {
 // Returns the sets in this binary, best first, "scalar" last.
 std::span<const BuiltKernelSet> BuiltKernelSets();
 
-// Returns the sets that this CPU runs, in the same order. Never empty.
+// Returns the sets that this CPU supports, in the same order. Never empty.
 std::span<const KernelSet* const> SupportedKernelSets();
 
 // Returns the supported set of that name, or null.

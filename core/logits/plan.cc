@@ -13,10 +13,10 @@
 namespace attnbias {
 namespace {
 
-// Maximum numbers of all heads at one position: a BLAS counts in 31 bits.
+// Maximum numbers of all heads at one position: since a BLAS uses 31-bit sizes.
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
 
-// Models of distances have different orders of columns: no default serves them all.
+// Models that use distances have different orders of columns, so no default suits them all.
 absl::Status CheckColumnsAreSet(const v1::LogitsSpec& spec) {
   if (!spec.sinusoidal_distances().has_sinusoidal() ||
       spec.sinusoidal_distances().sinusoidal().columns() != v1::COLUMNS_UNSPECIFIED) {
@@ -112,7 +112,7 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t 
   if (num_rows < 1 || num_rows > spec_.query_length() - first_row) {
     return Invalid("num_rows: got ", num_rows, ", want an integer in [1, ",
                    spec_.query_length() - first_row, "], since ", first_row, " of ",
-                   spec_.query_length(), " rows come before them");
+                   spec_.query_length(), " rows precede them");
   }
   int64_t wanted = SizeOf(input_type());
   const bool fits = !__builtin_mul_overflow(wanted, spec_.num_heads(), &wanted) &&
@@ -134,7 +134,7 @@ void LogitsPlan::CountRoundings() {
     const auto additions = static_cast<int64_t>(term_.components.size()) - 1;
     roundings_ = spec_.head_dim() + additions + (query_bias_.has_value() ? 1 : 0);
   }
-  // Roundings of vectors in F64 are together less than one in F32, to which they are then rounded.
+  // All F64 roundings of a vector together are smaller than the one rounding to F32 that follows.
   int64_t of_vectors = 0;
   for (const TermComponent& component : term_.components) {
     of_vectors = std::max(of_vectors, component.roundings);

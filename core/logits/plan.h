@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A validated request for positional logits: the vectors that its keys use, the type of its
-// products, the length of its rows.
+// products, and the length of its rows.
 #pragma once
 
 #include <array>
@@ -63,13 +63,13 @@ class LogitsPlan {
 
   // Type of products: F32 or F64.
   DataType work_type() const { return work_type_; }
-  // The n of the bound in docs/numerics.md: the roundings on the longest way from an input to a
-  // result, without the one to the output type.
+  // The n of the bound in docs/numerics.md: the number of roundings on the longest path from an
+  // input to a result, except the one to the output type.
   int64_t roundings() const { return roundings_; }
   // Value of masked elements, in the output type.
   const std::byte* fill() const { return fill_.data(); }
 
-  // Returns the keys that the direction lets query `row`, counted from query 0, see.
+  // Returns the keys that the direction makes visible to query `row`, counted from query 0.
   Range VisibleKeys(int64_t row) const;
   // Returns the same keys in order, each in exactly one segment of the component.
   KeySegments KeySegmentsOf(const TermComponent& component, int64_t row) const;

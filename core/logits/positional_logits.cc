@@ -40,15 +40,15 @@ constexpr auto* kGemm<double> = &cblas_dgemm;
 
 blasint Int(int64_t value) { return static_cast<blasint>(value); }
 
-// Writes a b, or a b^T if `b_transposed`, row-major without holes, to `out`, whatever that held: by
-// the system's BLAS, on the calling thread alone. T is float or double.
+// Writes a b, or a b^T if `b_transposed`, row-major without gaps, to `out`, regardless of its
+// content, with the system's BLAS on the calling thread only. T is float or double.
 template <typename T>
 void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed, T* out) {
-  // The caller's threads are the parallelism. OpenBLAS must be a build with threads all the same
-  // (Debian's pthread): concurrent products spoil one another in its serial builds.
+  // The caller's threads are the parallelism. OpenBLAS must nevertheless be a threaded build
+  // (Debian's pthread): in serial builds concurrent products corrupt each other.
   static std::once_flag once;
   std::call_once(once, openblas_set_num_threads, 1);
-  // One row is a product with a vector, for which b is not repacked.
+  // For one row this is a product with a vector, for which b is not repacked.
   if (a.rows == 1 && b_transposed) {
     return kGemv<T>(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1, b.data,
                     Int(b.stride), a.data, 1, 0, out, 1);
@@ -59,7 +59,7 @@ void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
            Int(columns));
 }
 
-// Numbers of one block of vectors, which bounds the memory for making them.
+// Numbers of one block of vectors, which bounds the memory for computing them.
 constexpr int64_t kBlockNumbers = int64_t{1} << 18;
 
 // Converts numbers to `type`, a work_type().
@@ -95,9 +95,9 @@ absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table, const LogitsResou
   return buffer;
 }
 
-// Products of a tile: as many as fit a core's own cache. Each row needs a window of vectors one
-// further than the row before. A tile multiplies all its rows with the union of these windows, so a
-// taller one computes more unused products.
+// Products of a tile: as many as fit in a core's private cache. Each row needs a window of vectors
+// shifted by one from the previous row. A tile multiplies all its rows with the union of these
+// windows, so a taller tile computes more unused products.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
@@ -124,7 +124,7 @@ void AddKeySegment(const Work* products, const KeySegment& segment, Work* sums) 
   add(segment.step);
 }
 
-// Reads the numbers at `in`, of any alignment. Exact: types wider than a float are computed in
+// Reads the numbers at `in`, at any alignment. Exact: types wider than a float are computed in
 // double.
 template <typename Work>
 void Widen(DataType type, const std::byte* in, int64_t count, Work* out) {
@@ -155,7 +155,7 @@ void RoundEach(const Work* in, int64_t count, std::byte* out, Convert convert) {
   }
 }
 
-// Rows of one head, counted from query 0, and the place of their answer.
+// Rows of one head, counted from query 0, and the destination of their answer.
 struct Tile {
   int64_t head;
   Range rows;
@@ -180,8 +180,8 @@ class PositionalLogits::TileComputer {
   absl::Status Compute() const { return plan_.term().weighs_values ? Weigh() : Multiply(); }
 
  private:
-  // Row n has its products in row n of one matrix, each at its vector: a window that moves by one
-  // from row to row. Sums of products are each at its key.
+  // Row n has its products in row n of one matrix, indexed by vector: a window that moves by one
+  // from row to row. Sums of products are indexed by key.
   absl::Status Multiply() const {
     const int64_t width = spec_.head_dim();
     const Factor& factor = logits_.factors_[0];
@@ -263,7 +263,7 @@ class PositionalLogits::TileComputer {
     return Round(sums, rows_.size() * width, out_);
   }
 
-  // Computes a VectorProduct by the accelerator if it wants to, else by the BLAS.
+  // Computes a VectorProduct with the accelerator if it accepts, otherwise with the BLAS.
   void MultiplyVectors(const Factor& factor, Range range, const Work* input, Work* out) const {
     if (range.size() == 0) return;
     const VectorProduct product = {
@@ -317,7 +317,7 @@ class PositionalLogits::TileComputer {
                    elements.begin + (strange - out), "], want finite numbers");
   }
 
-  // Scales products and rounds them to the output type, perhaps in place.
+  // Scales products and rounds them to the output type, possibly in place.
   absl::Status Round(Work* products, int64_t count, std::byte* out) const {
     if (!AllFinite(products, count)) {
       return Invalid("data: sums of products overflow ", std::string(NameOf(plan_.work_type())),
@@ -348,7 +348,7 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Copies the products of a row to its keys, and the fill to keys outside of the segments.
+  // Copies the products of a row to its keys, and the fill to keys outside the segments.
   void Spread(const KeySegments& segments, const std::byte* products, int64_t first_vector,
               std::byte* out) const {
     const DataType type = plan_.output_type();
@@ -405,7 +405,7 @@ PositionalLogits::PositionalLogits(LogitsPlanPtr plan, LogitsResources resources
       resources_(std::move(resources)),
       factors_(std::move(factors)),
       tile_rows_(TileRows(*plan_)) {
-  // No product of a tile is larger.
+  // Upper bound for the products of a tile.
   constexpr int64_t kMostBytes = kTileProducts * sizeof(double);
   Accelerator* const accelerator = resources_.kernels.accelerator;
   if (accelerator == nullptr || !accelerator->Wants(kMostBytes, false)) return;
@@ -445,7 +445,7 @@ void PositionalLogits::Compute(const RowBlock& block, Range lines, std::byte* ou
   ForRanges(resources_.executor, std::move(caller), count, 1, compute, std::move(done));
 }
 
-// Makes the vectors of one component after another.
+// Computes the vectors of one component after another.
 class PositionalLogits::Builder : public std::enable_shared_from_this<PositionalLogits::Builder> {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)>;
@@ -478,7 +478,7 @@ class PositionalLogits::Builder : public std::enable_shared_from_this<Positional
  private:
   const TermComponent& component() const { return factors_.back().component; }
   bool projects() const { return component().projection.has_value(); }
-  // A projected row has the vectors of all heads.
+  // A projected row contains the vectors of all heads.
   int64_t lanes() const { return projects() ? 1 : component().heads; }
 
   absl::Status Allocate() {
@@ -507,7 +507,7 @@ class PositionalLogits::Builder : public std::enable_shared_from_this<Positional
         });
   }
 
-  // Makes the vectors from `begin` to `end`, counted over all lanes.
+  // Computes the vectors from `begin` to `end`, counted over all lanes.
   absl::Status Make(int64_t begin, int64_t end) {
     const int64_t count = component().count;
     const int64_t row_numbers = component().encoding->width + factors_.back().stride;
@@ -548,7 +548,7 @@ class PositionalLogits::Builder : public std::enable_shared_from_this<Positional
   const CallerPtr caller_;
   Done done_;
   std::vector<Factor> factors_;
-  // State of the last factor, while it is made.
+  // State of the last factor while it is being computed.
   BudgetedBuffer projection_;
   BudgetedEvaluator evaluator_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes positional logits row by row: queries are multiplied with each distinct vector once, and
-// the products spread over the keys that use it. Nothing of shape [queries, keys, head_dim] exists.
+// the products are distributed to the keys that use it. Nothing of shape [queries, keys, head_dim]
+// is materialized.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ struct LogitsResources {
   const KernelSet& kernels;
   // RESOURCE_EXHAUSTED if the budget has no room.
   std::function<absl::StatusOr<BudgetedBuffer>(int64_t bytes)> allocate;
-  // As `allocate`, for memory from elsewhere.
+  // Same as `allocate`, for memory allocated elsewhere.
   std::function<absl::StatusOr<ByteBudget::Reservation>(int64_t bytes)> reserve;
 };
 
@@ -46,7 +47,7 @@ using PositionalLogitsPtr = std::shared_ptr<const PositionalLogits>;
 // Immutable; any number of threads may use it concurrently.
 class PositionalLogits {
  public:
-  // Makes the vectors, as ForRanges does.
+  // Computes the vectors; asynchronous like ForRanges.
   //
   // RESOURCE_EXHAUSTED  the budget has no room
   // CANCELLED           the caller has cancelled
@@ -58,9 +59,9 @@ class PositionalLogits {
   // Bytes of the budget.
   int64_t memory_bytes() const;
 
-  // Writes lines of the block's answer, as ForRanges does. The answer is row-major [num_heads,
-  // num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows of head n /
-  // num_rows. `out` is aligned to an element.
+  // Writes lines of the block's answer; asynchronous like ForRanges. The answer is row-major
+  // [num_heads, num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows
+  // of head n / num_rows. `out` is aligned to an element.
   //
   // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite; weights of masked keys
   //                     are not read

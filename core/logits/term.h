@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes a term of positional logits: the vectors with which queries are multiplied, and which
-// of them each key uses. Each term's file registers the function that describes it.
+// of these vectors each key uses. Each term's file registers the function that describes it.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@
 
 namespace attnbias {
 
-// Keys of one query that use vectors in step: key keys.begin + n uses vector `vector` + n * step. A
-// step of 0 is a clipped end, -1 a mirrored half.
+// Consecutive keys of one query that use evenly spaced vectors: key keys.begin + n uses vector
+// `vector` + n * step. A step of 0 means a clipped end, -1 a mirrored half.
 struct KeySegment {
   Range keys;
   int64_t vector = 0;
@@ -35,30 +35,30 @@ using KeySegments = absl::InlinedVector<KeySegment, 4>;
 
 // Vectors and the keys that use them.
 struct TermComponent {
-  // Has the vectors, or what they are projected from, at some of its coordinates.
+  // Provides the vectors, or their unprojected form, at some of its coordinates.
   EncodingPtr encoding;
   // [heads * head_dim, width of the encoding].
   std::optional<Table> projection = {};
-  // Vectors of one head. Vector n stands at coordinate first + n, or first - n if they descend.
+  // Vectors of one head. Vector n is at coordinate first + n, or first - n if they descend.
   int64_t count = 0;
   int64_t first = 0;
   bool descends = false;
   // 1 if all heads share the vectors.
   int64_t heads = 1;
-  // Maximum F64 roundings behind any of the vectors' numbers; 0 if these are a table's own.
+  // Maximum F64 roundings in any of the vectors' numbers; 0 if they come directly from a table.
   int64_t roundings = 0;
-  // Returns the segments of a row, counted from query 0: all keys in order, each in exactly one.
-  // Vectors of keys that the direction hides need not exist.
+  // Returns the segments of a row, counted from query 0: all keys in order, each in exactly one
+  // segment. Vectors of keys that the direction hides need not exist.
   std::function<KeySegments(int64_t row)> segments;
-  // Field that is too large if there are too many vectors.
+  // Field to blame if there are too many vectors.
   absl::string_view sized_by = "query_length";
 };
 
 struct LogitsTerm {
   // A logit is the sum of a query's products with a vector of each.
   std::vector<TermComponent> components;
-  // True if received rows are attention weights, and answers sums of vectors. There is one
-  // component then.
+  // True if received rows are attention weights, and answers sums of vectors. There is then one
+  // component.
   bool weighs_values = false;
 };
 
@@ -85,7 +85,7 @@ absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
 
 // Vectors that keys use by their relative position, key - query.
 struct RelativeVectors {
-  // Relative positions that have their own vector. Others use that of the nearest.
+  // Relative positions that have their own vector. Others use the nearest one's vector.
   Range distinct;
   // Relative position of vector 0; if both directions share vectors, its distance.
   int64_t first = 0;

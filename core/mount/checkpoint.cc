@@ -78,8 +78,8 @@ class Reader {
                                               kModelFile, ", or ", kIndexFile, " with its shards"));
     }
     if (users_.empty()) {
-      return Invalid(folder_.string(), ": none of the tensors that a ", rules_.front().model_type,
-                     " has: ", absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
+      return Invalid(folder_.string(), ": got none of the tensors of a ", rules_.front().model_type,
+                     ": ", absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
                        out->append(rule.tensor);
                      }));
     }
@@ -90,7 +90,7 @@ class Reader {
   }
 
  private:
-  // The use of the tables of one site, all of which are known at the end.
+  // Use of the tables of one site, complete once all tensors are read.
   struct User {
     Use use;
     Site site;
@@ -105,7 +105,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Opens only the shards with a wanted tensor.
+  // Opens only the shards that contain a needed tensor.
   absl::Status AddShards() {
     ATTNBIAS_ASSIGN_OR_RETURN(const Contents contents, ReadIndex(folder_));
     for (const auto& [shard, tensors] : contents) {
@@ -138,7 +138,7 @@ class Reader {
         return Located(absl::StrCat(file.path(), ":", entry.name), status);
       }
       SafetensorsEntry table = entry;
-      // A parameter [1, rows, columns] has an axis of a batch.
+      // A parameter [1, rows, columns] has a batch axis.
       if (table.shape.size() == 3 && table.shape.front() == 1) {
         table.shape.erase(table.shape.begin());
       }
@@ -154,7 +154,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Compares the tensor's shape with the one that transformers makes of config.json.
+  // Compares the tensor's shape with the one that transformers derives from config.json.
   absl::Status CheckShape(const Rule& rule, const Match& match, const SafetensorsEntry& entry) {
     config_.TakeReads();
     const std::vector<int64_t> want = ShapeOf(rule, config_, match.numbers);

@@ -24,7 +24,7 @@ bool IsInteger(const json& value) {
 
 bool IsSize(const json& value) { return IsInteger(value) && value.get<int64_t>() > 0; }
 
-// Returns the field whose value is the default; empty for other defaults.
+// Returns the field whose value serves as the default; empty for other defaults.
 std::string FieldNamedBy(const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   return text.starts_with('=') ? text.substr(1) : "";
@@ -80,7 +80,7 @@ ModelConfig::Found ModelConfig::Find(const char* field) {
     const auto given = content_.find(name);
     const auto otherwise = defaults_.find(name);
     const std::string other = otherwise == defaults_.end() ? "" : FieldNamedBy(*otherwise);
-    // A null is unset if another field then has the value.
+    // A null counts as unset if the value then comes from another field.
     if (given != content_.end() && (!given->is_null() || other.empty())) {
       reads_.push_back(absl::StrCat(name, " = ", Excerpt(*given)));
       return {name, *given};
@@ -98,14 +98,14 @@ namespace {
 
 using FoundSpec = std::optional<v1::TensorSpec>;
 
-// Returns the patches of an image, downwards and across.
+// Returns the number of patches of an image, vertically and horizontally.
 std::array<int64_t, 2> GridOf(ModelConfig& config) {
   const std::array<int64_t, 2> image = config.Sides("image_size");
   const std::array<int64_t, 2> patch = config.Sides("patch_size");
   return {image[0] / patch[0], image[1] / patch[1]};
 }
 
-// Returns DeBERTa's number of buckets, 0 without, and its maximum distance.
+// Returns DeBERTa's number of buckets, or 0 without buckets, and its maximum distance.
 std::array<int64_t, 2> DebertaReachOf(ModelConfig& config) {
   const int64_t buckets = config.Integer("position_buckets");
   const int64_t distance = config.Integer("max_relative_positions");
@@ -138,14 +138,15 @@ int64_t ValueOf(const std::string& term, ModelConfig& config, const std::vector<
   return config.Size(term.c_str());
 }
 
-// Returns a number for a field of 32 bits; -1, which no field allows, for one that does not fit.
+// Returns a number for a field of 32 bits; -1, which no field allows, for a number that does not
+// fit.
 int32_t Field32(int64_t number) {
   const auto narrow = static_cast<int32_t>(number);
   return narrow == number ? narrow : -1;
 }
 
-// Position p is row p + first_row. No spec sets padding_idx: torch's excludes the row from
-// training and answers with its numbers. It is at the position before the first.
+// Position p is row p + first_row. No spec sets padding_idx: torch's padding_idx excludes the row
+// from training but still returns its numbers. That row is at the position before the first.
 v1::TensorSpec PositionsFrom(const Site& site, int64_t first_row) {
   v1::TensorSpec spec;
   *spec.mutable_learned_absolute()->mutable_table() = Tables::RefTo(site.table());
@@ -158,8 +159,8 @@ FoundSpec PositionsAt(const Site& site, ModelConfig& /*config*/) {
   return PositionsFrom(site, kFirstRow);
 }
 
-// Before transformers 5 a model could have distances in place of positions, whose table it then
-// kept and did not add.
+// Before transformers 5 a model could use distances instead of positions; it then kept the table of
+// positions but did not add it.
 bool AddsPositions(ModelConfig& config) {
   return config.String("position_embedding_type", "absolute") == "absolute";
 }
@@ -180,7 +181,7 @@ FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
   return PositionsFrom(site, padding + 1);
 }
 
-// One vector for each distance, query - key, that the positions can have.
+// One vector for each possible distance, query - key.
 FoundSpec BertDistances(const Site& site, ModelConfig& /*config*/) {
   const int64_t reach = site.table().rows() / 2;
   v1::TensorSpec spec;
@@ -200,7 +201,7 @@ v1::TensorSpec T5Of(const Site& site, int64_t max_distance, bool bidirectional) 
   t5.set_max_distance(Field32(max_distance));
   t5.set_bidirectional(bidirectional);
   *t5.mutable_table() = Tables::RefTo(site.table());
-  // torch's logarithm chose the buckets in training.
+  // torch's logarithm determined the buckets in training.
   t5.set_bucket_rule(v1::BUCKET_RULE_FLOAT32_LOG);
   return spec;
 }
@@ -210,7 +211,7 @@ FoundSpec T5Bias(const Site& site, ModelConfig& config) {
   return T5Of(site, config.Integer("relative_attention_max_distance"), kBidirectional);
 }
 
-// MPNet's code computes 32 buckets whatever the table's rows.
+// MPNet's code computes 32 buckets regardless of the number of rows in the table.
 FoundSpec MpnetBias(const Site& site, ModelConfig& /*config*/) {
   if (site.table().rows() != 32) return std::nullopt;
   return T5Of(site, /*max_distance=*/128, /*bidirectional=*/true);
@@ -238,15 +239,14 @@ v1::TensorSpec WindowOf(const Site& site, int64_t height, int64_t width) {
   return spec;
 }
 
-// The table is a whole window's even if a stage has fewer tokens.
+// The table covers a whole window even if a stage has fewer tokens.
 FoundSpec SwinBias(const Site& site, ModelConfig& config) {
   const int64_t window = config.Size("window_size");
   return WindowOf(site, window, window);
 }
 
-// A window is at most as large as its stage, which has half the side of the stage before. If height
-// and
-// width differ, the window is a square that the height determines.
+// A window is at most as large as its stage, whose side is half that of the previous stage. If
+// height and width differ, the window is a square that the height determines.
 FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   if (site.tables.size() < 3) return std::nullopt;
   const int64_t stage = site.numbers.front();
@@ -270,7 +270,7 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   return spec;
 }
 
-// BEiT exchanges the sides of a grid that is not square, and then resamples the table.
+// BEiT swaps the sides of a grid that is not square, and then resamples the table.
 FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
   v1::TensorSpec spec = WindowOf(site, height, width);
@@ -283,7 +283,8 @@ FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   return spec;
 }
 
-// Positions of a grid that is not square are resampled from a square of as many, if there is one.
+// Positions of a non-square grid are resampled from a square with the same number of positions, if
+// one exists.
 FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
   v1::TensorSpec spec = PositionsFrom(site, 0);
   const auto [height, width] = GridOf(config);
@@ -325,7 +326,7 @@ Use UseNamed(std::string_view name) {
   return uses.at(name);
 }
 
-// The register of model types, which the Python client reads too. CMake makes the bytes of
+// The register of model types, which the Python client also reads. CMake embeds the bytes of
 // client/python/src/attnbias/_models/models.json, a JSON object.
 constexpr char kRegisterBytes[] = {
 #include "core/mount/model_register.inc"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes which tensors of which models hold positions, under the names in checkpoints of
-// transformers 5.23 and earlier, and how the models use them: which fields of a spec config.json
-// has, and which are fixed in the model's code. The register of model types lists the tensors and
-// names the functions defined here.
+// transformers 5.23 and earlier, and how the models use them: which fields of a spec come from
+// config.json, and which are fixed in the model's code. The register of model types lists the
+// tensors and names the functions defined here.
 //
-// Facts are those of transformers 5.23, or of the last version that had them. A spec's answer
-// equals its computation.
+// Facts follow transformers 5.23, or the last version that had the model. The answer to a spec
+// equals that code's result.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@
 
 namespace attnbias {
 
-// A checkpoint's config.json, as transformers understands it. A field that is absent has its
-// default, or the value of another field. status() names the first field of another kind.
+// A checkpoint's config.json, as transformers interprets it. An absent field has its default or the
+// value of another field. status() names the first field of the wrong type.
 class ModelConfig {
  public:
   static constexpr char kFile[] = "config.json";
@@ -36,7 +36,7 @@ class ModelConfig {
 
   explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
 
-  // Sets the defaults by field; "=NAME" is the value of another field.
+  // Sets the defaults by field; "=NAME" means the value of another field.
   void SetDefaults(nlohmann::json defaults) { defaults_ = std::move(defaults); }
 
   std::string String(const char* field, std::string_view otherwise);
@@ -57,7 +57,7 @@ class ModelConfig {
 
  private:
   struct Found {
-    std::string name;             // of the field with the value
+    std::string name;             // name of the field with the value
     const nlohmann::json& value;  // null if no field has it
   };
 
@@ -73,18 +73,18 @@ class ModelConfig {
 struct Site {
   // Numbers of the layer, or of stage and block, if the model has a table for each.
   std::vector<int64_t> numbers;
-  // Tables by their names at the site; a single one has no name.
+  // Tables by name within the site; a single table has no name.
   std::map<std::string, Table, std::less<>> tables;
 
   const Table& table() const { return tables.find("")->second; }
 };
 
 // Returns a spec with an encoding that names the site's tables by digest, or nothing if no encoding
-// has what the model does.
+// matches the model.
 using Use = std::optional<v1::TensorSpec> (*)(const Site& site, ModelConfig& config);
 
-// A tensor of a model type. "*" stands for the number of a layer, in the tensor's name and in the
-// site's; a tensor may have further segments in front.
+// A tensor of a model type. "*" stands for the number of a layer, in the names of the tensor and
+// the site; a tensor's name may have further segments in front.
 struct Rule {
   std::string model_type;
   std::string tensor;
@@ -111,7 +111,7 @@ std::vector<std::string> MountedModelTypes();
 // type's. Returns INVALID_ARGUMENT for an unknown type, the message listing those that are known.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
-// Returns the shape that transformers gives the tensor of `rule` whose name has these numbers.
+// Returns transformers' shape of the tensor of `rule` whose name has these numbers.
 std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
                              const std::vector<int64_t>& numbers);
 

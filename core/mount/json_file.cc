@@ -19,12 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-// An index of a thousand shards has a few megabytes.
+// An index of a thousand shards takes a few megabytes.
 constexpr int64_t kMaxBytes = int64_t{64} << 20;
 // Values are written and compared by recursion.
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
-// Maximum digits of an integer that Python reads.
+// Maximum digits of an integer that Python parses.
 constexpr size_t kMaxPythonDigits = 4300;
 
 // Returns the length of the string that `text` begins with, including quotes.
@@ -56,7 +56,7 @@ bool IsPythonNumber(absl::string_view text) {
   return is_number && text.empty();
 }
 
-// Returns whether Python reads `word` as a number that is not finite.
+// Returns whether Python parses `word` as a non-finite number.
 bool IsNonFinite(absl::string_view word) {
   if (word == "NaN" || word == "Infinity" || word == "-Infinity") return true;
   double value = 0;
@@ -65,7 +65,7 @@ bool IsNonFinite(absl::string_view word) {
 
 bool IsOfWord(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.'; }
 
-// Returns `text` with numbers that are not finite in quotes, unless they are keys.
+// Returns `text` with non-finite numbers quoted, unless they are keys.
 std::string WithNonFiniteQuoted(absl::string_view text) {
   std::string quoted;
   while (!text.empty()) {
@@ -102,7 +102,7 @@ int DepthOf(const std::string& text) {
 }  // namespace
 
 absl::StatusOr<json> ParseJson(const std::string& path, const std::string& text) {
-  // Not by a callback of the parser, which would scan all members of an object after each.
+  // Not done in a parser callback, which would scan all members of an object after each one.
   if (DepthOf(text) > kMaxDepth) {
     return Invalid(path, ": nested deeper than ", kMaxDepth, " levels");
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads JSON from untrusted files: whole, of bounded size and depth.
+// Reads JSON from untrusted files, with bounds on size and depth.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,20 +10,21 @@
 namespace attnbias {
 
 // Parses the text of the file `path`. Returns INVALID_ARGUMENT, naming the file, if it is not JSON
-// or nested too deep.
+// or is nested too deeply.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& path, const std::string& text);
 
 // Parses a file that RegularFile::Open opens. Returns INVALID_ARGUMENT, naming the file, if it is
-// not JSON, too large or nested too deep.
+// not JSON, too large or nested too deeply.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             const std::string& folder = "");
 
-// As Python's json reads a file of transformers: NaN, Infinity and numbers that no double holds are
-// values, here the strings of the same letters; a byte order mark is an error.
+// Matches how Python's json reads a file of transformers: NaN, Infinity and numbers beyond a
+// double's range are values, represented here as strings of the same letters; a byte order mark is
+// an error.
 absl::StatusOr<nlohmann::json> ReadPythonJsonFile(const std::string& path,
                                                   const std::string& folder);
 
-// Returns a value for a message: as it is written, or its beginning.
+// Returns a value for a message: as written in the file, or its beginning.
 std::string Excerpt(const nlohmann::json& value);
 
 }  // namespace attnbias

@@ -13,7 +13,7 @@
 namespace attnbias {
 namespace {
 
-// Begins a digest where a reference to a table is a name or a digest.
+// Prefix that distinguishes a digest from a name in a reference to a table.
 constexpr char kDigestPrefix[] = "sha256:";
 
 absl::Status CheckName(const std::string& name) {
@@ -93,7 +93,7 @@ absl::StatusOr<TableSetPtr> TableSetBuilder::Build() && {
   auto set = std::make_shared<TableSet>();
   for (const MountedTable& mounted : tables_) {
     if (!set->tables_.empty() && set->tables_.back().name == mounted.name) {
-      return Invalid("two tables have the name '", mounted.name, "', out of ",
+      return Invalid("two tables have the name '", mounted.name, "', from ",
                      set->tables_.back().source, " and ", mounted.source);
     }
     set->Append(mounted);
@@ -161,8 +161,8 @@ absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
   return face;
 }
 
-// Replaces the references in `message`, whose path is `path`. Terms of logits have tables with one
-// order of axes only.
+// Replaces the references in `message`, whose path is `path`. Tables of logits terms have only one
+// order of axes.
 absl::Status TakeFrom(const std::string& path, bool takes_layout, const TableSet& mounted,
                       Message& message, Tables& tables) {
   const auto& reflection = *message.GetReflection();
@@ -181,7 +181,7 @@ absl::Status TakeFrom(const std::string& path, bool takes_layout, const TableSet
       ref = tables.Add(std::move(table), name);
       continue;
     }
-    // Checked before any of many tables is read.
+    // Checked before any of the tables is read.
     const int most = field->options().GetExtension(v1::rule).max_items();
     if (field->is_repeated() && most > 0 && reflection.FieldSize(message, field) > most) {
       return Invalid(name, ": got ", reflection.FieldSize(message, field),

@@ -41,10 +41,10 @@ class TableSet {
   // callers with these prefixes.
   std::shared_ptr<const TableSet> Under(const std::vector<std::string>& prefixes) const;
 
-  // Returns whether a name lies under the prefixes that this set was made for.
+  // Returns whether a name matches the prefixes for which this set was made.
   bool MayHave(std::string_view name) const;
 
-  // By ascending name.
+  // In ascending order of name.
   absl::Span<const MountedTable> tables() const { return tables_; }
 
   const MountedTable* Find(std::string_view name) const;
@@ -55,7 +55,7 @@ class TableSet {
  private:
   friend class TableSetBuilder;
 
-  // Callers have few different prefixes at a time.
+  // Only a few different prefixes are in use at a time.
   static constexpr size_t kMaxParts = 64;
 
   void Append(const MountedTable& mounted);
@@ -75,7 +75,7 @@ class TableSetBuilder {
  public:
   static constexpr size_t kMaxNameBytes = 512;
 
-  // Reserves memory for a number of bytes. The result holds it.
+  // Reserves a number of bytes of memory, which the result holds.
   using Hold = std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
 
   // `max_bytes` bounds all numbers together; `hold`, if any, reserves the memory of each table
@@ -83,13 +83,13 @@ class TableSetBuilder {
   explicit TableSetBuilder(int64_t max_bytes, Hold hold = nullptr)
       : max_bytes_(max_bytes), hold_(std::move(hold)) {}
 
-  // Reads a tensor of `file`. The result lives until Build. Returns INVALID_ARGUMENT with the place
-  // for a name that no request could have, an entry that is not a table, or too many numbers; or
-  // the errors of `hold`.
+  // Reads a tensor of `file`. The result lives until Build. Returns INVALID_ARGUMENT with the
+  // location, for a name that no request could use, an entry that is not a table, or too many
+  // numbers; or the errors of `hold`.
   absl::StatusOr<MountedTable*> Add(const std::string& name, SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
 
-  // Returns INVALID_ARGUMENT if two tables have one name.
+  // Returns INVALID_ARGUMENT if two tables have the same name.
   absl::StatusOr<TableSetPtr> Build() &&;
 
  private:
@@ -127,7 +127,7 @@ inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 // INVALID_ARGUMENT   a reference without a source, numbers that are not a
 //                    table, a layout that the table cannot have
 // NOT_FOUND          a name or digest that is not mounted
-// PERMISSION_DENIED  a name that `mounted` may not have
+// PERMISSION_DENIED  a name outside the prefixes of `mounted`
 absl::StatusOr<Tables> TakeTables(const TableSet& mounted, google::protobuf::Message& request);
 
 // Adds the tables of the checkpoint in `folder`, which holds config.json and either

@@ -69,7 +69,7 @@ inline DoubleDouble operator*(DoubleDouble a, DoubleDouble b) {
   return FastTwoSum(product.hi, product.lo + (a.hi * b.lo + a.lo * b.hi));
 }
 
-// Within 32 u^2; exactly if b is a power of two.
+// Within 32 u^2; exact if b is a power of two.
 inline DoubleDouble operator/(DoubleDouble a, DoubleDouble b) {
   const double quotient = a.hi / b.hi;
   const DoubleDouble rest = a + -(b * quotient);

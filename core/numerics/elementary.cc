@@ -15,8 +15,8 @@ namespace {
 // Both functions look up the value at the nearest of this many steps, and evaluate a series for the
 // rest.
 constexpr int kSteps = 128;
-// The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: around 1,
-// so that nothing cancels.
+// The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: centred on
+// 1, so that nothing cancels.
 constexpr int kLeastMantissa = 90;
 
 struct ElementaryConstants {
@@ -74,7 +74,7 @@ DoubleDouble SmallExpm1(DoubleDouble r) {
   return r + (DoubleDouble{square.hi / 2, square.lo / 2} + DoubleDouble{square.hi * s * tail, 0});
 }
 
-// Returns the nearest double, by MPFR.
+// Returns the nearest double, computed by MPFR.
 template <typename Function>
 double RoundedBy(Function function, DoubleDouble x) {
   const RealCacheScope cache_scope;
@@ -95,7 +95,7 @@ Estimate LogOf(DoubleDouble x) {
     mantissa *= 2;
     --exponent;
   }
-  // Any nearby step will do, so that a tie may go either way.
+  // Any nearby step works, so a tie may go either way.
   const int nearest =
       static_cast<int>(mantissa * kSteps + 0.5);  // NOLINT(bugprone-incorrect-roundings)
   const double divisor = static_cast<double>(nearest) / kSteps;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logarithms and exponentials with a bound on their error, from additions, multiplications and
-// tables alone, independent of the machine's library.
+// Logarithms and exponentials with a bound on their error, computed only with additions,
+// multiplications and tables, independent of the machine's math library.
 #pragma once
 
 #include "core/numerics/double_double.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds a double to the bits of a narrower binary format, to nearest even, in integers alone. Uses
-// only std, since kernels include it.
+// Rounds a double to the bits of a narrower binary format, to nearest even, with integer arithmetic
+// only. Uses only std, since kernels include it.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 namespace attnbias {
 
 struct NarrowFormat {
-  int mantissa_bits;  // without the hidden one
+  int mantissa_bits;  // without the hidden bit
   int exponent_bits;
 };
 
@@ -53,7 +53,7 @@ constexpr uint32_t Narrow(double value, NarrowFormat format) {
     const uint64_t rounded = ShiftRounding(static_cast<uint64_t>(target) << 52 | mantissa, shift);
     return static_cast<uint32_t>(sign | (rounded < infinity ? rounded : infinity));
   }
-  // Subnormal; a magnitude below half of the least is zero.
+  // Subnormal; a magnitude below half of the minimum becomes zero.
   const int subnormal_shift = shift + 1 - target;
   if (exponent == 0 || subnormal_shift > 54) {
     return static_cast<uint32_t>(sign);
@@ -81,7 +81,7 @@ using Bf16Element = Element16<kBfloat16>;
 using F16Element = Element16<kBinary16>;
 
 // Sets `bits` to the one element to which every number in [high - width, high] rounds, and returns
-// true. Returns false if there are several.
+// true. Returns false if several elements are possible.
 template <class Element>
 ATTNBIAS_HOST_DEVICE bool RoundInterval(double high, double width, typename Element::Bits* bits) {
   *bits = Element::Of(high);

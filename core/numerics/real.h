@@ -41,7 +41,7 @@ class Real {
   }
   ~Real() { mpfr_clear(value_); }
 
-  // Returns the maximum bytes of one, including the words that MPFR and malloc add.
+  // Returns the maximum bytes of a Real, including the overhead of MPFR and malloc.
   static constexpr int64_t BytesOf(int precision_bits) {
     return int64_t{sizeof(mpfr_t)} + 32 + precision_bits / 8;
   }
@@ -108,7 +108,7 @@ class Real {
 
 Real TwoPi(int precision_bits);
 
-// Frees, at its end, the constants such as pi that MPFR caches per thread. Held by code that
+// Frees, when destroyed, the constants such as pi that MPFR caches per thread. Held by code that
 // computes on another component's thread.
 class RealCacheScope {
  public:
@@ -122,12 +122,12 @@ class RealCacheScope {
 void RoundReal(const Real& value, DataType type, std::byte* out);
 
 // Writes the one number to which every real within `bound` of `value` rounds, and returns true.
-// Writes nothing and returns false if there are several.
+// Writes nothing and returns false if several are possible.
 [[nodiscard]] bool TryRound(const Real& value, const Real& bound, DataType type, std::byte* out);
 
 // Writes the number to which a real rounds. `evaluate` sets the real's value and a bound of the
-// error, at 192 bits and then at twice as many until they decide. A real that 4096 bits do not
-// distinguish from a tie counts as one, so that this ends.
+// error, at 192 bits and then at twice as many until the rounding is decided. A real that 4096 bits
+// do not distinguish from a tie counts as one, so that evaluation terminates.
 void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate, DataType type,
                      std::byte* out);
 
@@ -153,8 +153,8 @@ class ScaledRounding {
   DoubleDouble factor() const { return factor_; }
 
   // Writes the one number to which the scale times every real within `error` of `value` rounds, and
-  // returns true. Writes nothing and returns false if there are several. The magnitude of `value`
-  // is 0 or in [2^-550, 2^550], its error at least a relative kLeastError.
+  // returns true. Writes nothing and returns false if several are possible. The magnitude of
+  // `value` is 0 or in [2^-550, 2^550], its error at least a relative kLeastError.
   [[nodiscard]] bool TryRound(DoubleDouble value, double error, std::byte* out) const;
   // The same with an error relative to `value`. Returns false for an error of at least 1.
   [[nodiscard]] bool TryRoundRelative(DoubleDouble value, double error, std::byte* out) const {

@@ -15,7 +15,7 @@ namespace {
 
 using Limbs = std::array<uint64_t, 4>;
 
-// Table angles are multiples of 1/256 revolution; up to an eighth of a revolution.
+// Table angles are multiples of 1/256 revolution, up to an eighth of a revolution.
 constexpr int kStepsPerRevolution = 256;
 constexpr int kTableSize = kStepsPerRevolution / 8 + 1;
 
@@ -79,7 +79,7 @@ int HighestBit(const std::array<uint64_t, kSize>& limbs) {
 
 // Returns limbs * 2^-256, within a relative 2^-105. `highest_bit` is set.
 DoubleDouble ToRevolutions(const Limbs& limbs, int highest_bit) {
-  // 53 bits, then 64 of which conversion keeps 53.
+  // 53 bits, then 64, of which the conversion keeps 53.
   const int first = highest_bit - 52;
   const double hi = static_cast<double>(BitsFrom(limbs, first) & ((uint64_t{1} << 53) - 1));
   const double lo = static_cast<double>(BitsFrom(limbs, first - 64));
@@ -152,7 +152,7 @@ std::optional<BinaryPosition> BinarySum(double a, double b) {
   const DoubleDouble sum = TwoSum(a, b);
   const double least = sum.lo != 0 ? sum.lo : sum.hi;
   if (least == 0) return BinaryPosition();
-  // Both parts are multiples of the least one's last bit.
+  // Both parts are multiples of the smaller one's last bit.
   int exponent = std::ilogb(least) - 52;
   const auto mantissa = static_cast<uint64_t>(std::fabs(std::ldexp(least, -exponent)));
   exponent += std::countr_zero(mantissa);
@@ -167,12 +167,12 @@ std::optional<BinaryPosition> BinarySum(double a, double b) {
 ReducedAngle AngleOf(absl::Span<const AngleTerm> terms) {
   struct Product {
     std::array<uint64_t, 5> limbs;
-    // The bit that stands for one revolution.
+    // The bit that represents one revolution.
     int point;
     int highest_bit;
   };
   std::array<Product, kMostAngleTerms> products = {};
-  // Multiplies angles below 1/64 of a revolution by a power of two such that their sum is below an
+  // Scales angles below 1/64 of a revolution by a power of two such that their sum stays below an
   // eighth.
   int shift = std::numeric_limits<int>::max();
   for (size_t i = 0; i < terms.size(); ++i) {
@@ -196,7 +196,7 @@ ReducedAngle AngleOf(absl::Span<const AngleTerm> terms) {
     const auto& [revolutions, position] = terms[i];
     if ((position.count < 0) != revolutions.is_negative) Negate(fraction);
     mpn_add_n(sum.data(), sum.data(), fraction.data(), sum.size());
-    // The truncated bits, and the revolutions' own error.
+    // Error of the truncated bits, and of the revolutions themselves.
     units += 1 + std::ldexp(1.0, highest_bit + 3 - point + shift);
   }
   return ReducedOf(sum, shift, units);

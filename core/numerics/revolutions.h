@@ -2,8 +2,8 @@
 // Angles in revolutions, reduced by exact integer multiplication.
 //
 // An angular frequency is stored as its revolutions per position, to 256 bits. Its product with a
-// position is exact, and the bits below one revolution are the angle: no argument reduction, no
-// loss at large positions.
+// position is exact, and the bits below one revolution are the angle, without argument reduction or
+// loss of accuracy at large positions.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ struct BinaryPosition {
 // Returns a + b, or nullopt if no BinaryPosition equals it. Neither is above 2^1000.
 std::optional<BinaryPosition> BinarySum(double a, double b);
 
-// An angle as quarter revolutions plus a rest of at most an eighth of a revolution.
+// An angle as quarter revolutions plus a remainder of at most an eighth of a revolution.
 struct ReducedAngle {
   int quarter = 0;           // in [0, 4)
   DoubleDouble revolutions;  // in [-1/8, 1/8]
@@ -45,7 +45,7 @@ struct ReducedAngle {
   double error = 0;
 };
 
-// A position, and the revolutions of each of its units. Neither is 0.
+// A position, and the revolutions per unit of position. Neither is 0.
 struct AngleTerm {
   FloatingRevolutions revolutions_per_position;
   BinaryPosition position;
@@ -58,8 +58,8 @@ ReducedAngle AngleOf(absl::Span<const AngleTerm> terms);
 struct SinCos {
   DoubleDouble sin;
   DoubleDouble cos;
-  // Relative error of either. Infinite if the angle is too near a multiple of a quarter revolution
-  // for this arithmetic.
+  // Relative error of sine and cosine. Infinite if the angle is too close to a multiple of a
+  // quarter revolution for this arithmetic.
   double error = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds exact values to an element type: once, to nearest, ties to even.
 //
-// Keeps subnormals; overflow becomes an infinity, and a negative value that underflows -0, as in
-// IEEE 754. `type` is a floating type; `out` receives SizeOf(type) little-endian bytes at any
+// Keeps subnormals; overflow becomes infinity, and a negative value that underflows becomes -0, as
+// in IEEE 754. `type` is a floating type; `out` receives SizeOf(type) little-endian bytes at any
 // alignment.
 #pragma once
 
@@ -30,8 +30,8 @@ inline double OutwardReach(DoubleDouble value, double bound) {
 }
 
 // Writes the one number to which every real within `bound` of value.hi + value.lo rounds, and
-// returns true. Writes nothing and returns false if there are, or may be, several. The magnitude of
-// `value` is 0 or in [2^-900, 2^900].
+// returns true. Writes nothing and returns false if several are, or may be, possible. The magnitude
+// of `value` is 0 or in [2^-900, 2^900].
 [[nodiscard]] bool TryRound(DoubleDouble value, double bound, DataType type, std::byte* out);
 
 // TryRound to F64, inline for loops.

@@ -18,7 +18,8 @@ namespace attnbias {
 //   const EncodingRegistration kT5(v1::TensorSpec::kT5FieldNumber,
 //                                  &DescribeT5);
 //
-// The function receives a message that Complete has accepted, and its tables. It keeps neither.
+// The function receives a message that Complete has accepted, and its tables. The function stores
+// neither.
 template <typename Description, typename... Context>
 class Registration {
  public:
@@ -38,7 +39,7 @@ class Registration {
     const auto found = All().find(field_number);
     if (found != All().end()) return found->second(message, tables, context...);
     return absl::UnimplementedError(
-        absl::StrCat(message.GetDescriptor()->name(), ": not built in"));
+        absl::StrCat(message.GetDescriptor()->name(), ": not part of this build"));
   }
 
  private:

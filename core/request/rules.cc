@@ -115,7 +115,7 @@ std::vector<const Message*> MessagesIn(const Message& message, const FieldDescri
   return messages;
 }
 
-// Writes large powers of two as people do.
+// Formats large powers of two as people write them.
 std::string ToText(int64_t number) {
   const auto magnitude = static_cast<uint64_t>(std::abs(number));
   if (magnitude < (uint64_t{1} << 20) || !std::has_single_bit(magnitude)) {
@@ -209,7 +209,8 @@ bool IsActive(const Message& message, const FieldDescriptor& field) {
   return RulesOf(message)[field.index()].default_value.value_or(0) != 0;
 }
 
-// Returns why a field has no meaning next to others, as errors end; "" if it has one.
+// Returns why a field is meaningless in combination with others, as the end of an error; "" if it
+// is meaningful.
 std::string WhyIdle(const Message& message, const FieldRules& field) {
   if (field.only_with != nullptr && !IsActive(message, *field.only_with)) {
     return absl::StrCat(" without ", field.only_with->name());
@@ -238,11 +239,11 @@ int64_t Derived(const Message& message, const FieldRules& field, const Tables& t
     }
     longest = std::max<int64_t>(longest, message.GetReflection()->FieldSize(message, by));
   }
-  // One of several lists may have a single number for all.
+  // One of several lists may contain a single number for all.
   return field.given_by.size() > 1 && longest == 1 ? 0 : longest;
 }
 
-// Returns the given value, as errors write it.
+// Returns the given value, formatted for errors.
 std::string Given(const Message& message, const FieldDescriptor& field) {
   if (IsTable(field)) return "a table";
   if (field.is_repeated()) {
@@ -261,7 +262,7 @@ std::string Given(const Message& message, const FieldDescriptor& field) {
   return absl::StrCat(value);
 }
 
-// Returns what is allowed, as errors write it.
+// Returns the allowed values, formatted for errors.
 std::string Wanted(const FieldRules& rules) {
   const FieldDescriptor& field = *rules.field;
   const v1::FieldRule& rule = *rules.rule;

@@ -2,8 +2,8 @@
 // Applies the contract's rules of each field (options.proto): range, default, presence, and
 // dependencies on other fields.
 //
-// The rules of every message are compiled once. Rules that combine fields otherwise are C++ next to
-// the mathematics.
+// The rules of every message are compiled once. Rules that combine fields in other ways are C++
+// code next to the mathematics.
 #pragma once
 
 #include <string>
@@ -19,19 +19,19 @@
 
 namespace attnbias {
 
-// Checks every field of `message` and of the messages inside it, and fills in what follows from the
+// Checks every field of `message` and of the messages inside it, and fills in values implied by the
 // fields that are set: first the values of `given_by`, then the defaults. A field that another
-// makes meaningless stays unset. `path` and "." precede the names of fields in errors; `buckets`:
-// the request is for values BUCKETS, for which fields `of_bias` are neither checked nor required.
-// `message` contains only TableRefs that `tables` holds.
+// field makes meaningless stays unset. `path` and "." precede the names of fields in errors.
+// `buckets` means that the request is for values BUCKETS, for which fields `of_bias` are neither
+// checked nor required. `message` contains only TableRefs that `tables` holds.
 //
 // INVALID_ARGUMENT  the error begins with the field's path and ": "
 absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
                       google::protobuf::Message& message);
 
-// Returns canonical bytes of a message that Complete accepted. Equal bytes mean equal numbers: a
-// field with its default, a derived field and, with `buckets`, a field of biases leave no trace; -0
-// is 0; a table is its digest.
+// Returns canonical bytes of a message that Complete accepted. Equal bytes mean equal numbers:
+// fields with their default, derived fields and, with `buckets`, fields of biases are omitted; -0
+// becomes 0; a table is replaced by its digest.
 std::string IdentityOf(const google::protobuf::Message& message, bool buckets,
                        const Tables& tables);
 
@@ -44,8 +44,8 @@ absl::StatusOr<const google::protobuf::FieldDescriptor*> FieldIn(
 // Returns the path of a field of the message at `parent`, which may be "".
 std::string PathOf(absl::string_view parent, const google::protobuf::FieldDescriptor& field);
 
-// Calls `visit` for each message in `field`, singular or repeated, with its path, until an error.
-// `path` is the field's.
+// Calls `visit` for each message in `field`, singular or repeated, with its path, until an error
+// occurs. `path` is that of the field.
 absl::Status ForEachMessage(
     google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field,
     const std::string& path,

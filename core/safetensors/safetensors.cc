@@ -20,7 +20,8 @@ constexpr int64_t kLengthBytes = 8;
 // Bound of the format.
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
-// Bits of an element of every dtype of the format, since a file has more tensors than tables.
+// Bits per element of every dtype of the format, since a file may contain tensors other than
+// tables.
 constexpr std::pair<std::string_view, int> kDtypes[] = {
     {"F64", 64},    {"F32", 32},        {"F16", 16},    {"BF16", 16},   {"BOOL", 8},
     {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8},
@@ -41,8 +42,8 @@ std::string Quoted(std::string_view name) {
                       shown.size() < name.size() ? "..." : "", "'");
 }
 
-// Parses the header without building what the format does not allow: another depth, another kind
-// of value, a name twice.
+// Parses the header without building anything that the format forbids: other depths, other types of
+// value, repeated names.
 class HeaderReader final : public json::json_sax_t {
  public:
   absl::Status status = absl::OkStatus();
@@ -80,20 +81,20 @@ class HeaderReader final : public json::json_sax_t {
 
   bool string(std::string& value) override {
     if (depth_ == 2 && in_metadata_) return true;
-    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("a string out of place");
+    if (depth_ != 2 || in_array_ || field_ != "dtype") return Refuse("a misplaced string");
     entries.back().dtype = value;
     return true;
   }
 
   bool start_array(size_t /*size*/) override {
-    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("an array out of place");
+    if (!in_tensor() || in_array_ || field_ == "dtype") return Refuse("a misplaced array");
     in_array_ = true;
     offsets_.clear();
     return true;
   }
 
   bool number_unsigned(uint64_t value) override {
-    if (!in_array_) return Refuse("a number out of place");
+    if (!in_array_) return Refuse("a misplaced number");
     const auto number = static_cast<int64_t>(value);
     if (number < 0) return Refuse("a number beyond 63 bits");
     (field_ == "shape" ? entries.back().shape : offsets_).push_back(number);
@@ -133,7 +134,7 @@ class HeaderReader final : public json::json_sax_t {
     return false;
   }
 
-  int depth_ = 0;  // of objects
+  int depth_ = 0;  // depth of objects
   bool in_metadata_ = false;
   bool in_array_ = false;
   std::string field_;
@@ -168,12 +169,12 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries, int64_t data_si
     if (entry.begin != end || entry.end < end || entry.end - end != size) {
       return NotSafetensors(Quoted(entry.name), ": data_offsets [", entry.begin, ", ", entry.end,
                             "], want ", size, " bytes from ", end,
-                            ", where the tensor before it ends");
+                            ", where the previous tensor ends");
     }
     end = entry.end;
   }
   if (end == data_size) return absl::OkStatus();
-  return NotSafetensors("its tensors take ", end, " bytes, its data ", data_size);
+  return NotSafetensors("its tensors need ", end, " bytes, its data has ", data_size);
 }
 
 }  // namespace

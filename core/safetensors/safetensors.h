@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads .safetensors files from untrusted sources, for the server and the command line.
 //
-// A file is a header's length in 8 bytes, the header in JSON, then the data. Every statement of the
-// header is checked.
+// A file consists of the header's length in 8 bytes, the header in JSON, and the data. Every entry
+// of the header is checked.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct SafetensorsEntry {
   int64_t bytes() const { return end - begin; }
 };
 
-// Parses the JSON `header` into entries by ascending name. Returns INVALID_ARGUMENT unless each is
-// complete, of a known dtype and of the size of its shape, and together they cover `data_size`
-// bytes once and without holes.
+// Parses the JSON `header` into entries in ascending order of name. Returns INVALID_ARGUMENT unless
+// each entry is complete, has a known dtype and the size that its shape implies, and together they
+// cover `data_size` bytes exactly once.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view header,
                                                                      int64_t data_size);
 
 struct SafetensorsPlace {
   std::string path;
-  // Empty if none is named: the file should have just one.
+  // Empty if none is named; the file should then have only one.
   std::string tensor;
 };
 
@@ -48,7 +48,7 @@ SafetensorsPlace SplitSafetensorsPlace(const std::string& text);
 // Numbers are copied, since a mapped file could change or shrink while it is read.
 class SafetensorsFile {
  public:
-  // Opens a file with RegularFile::Open. Returns INVALID_ARGUMENT if the file is of another format;
+  // Opens a file with RegularFile::Open. Returns INVALID_ARGUMENT if the file has another format;
   // messages begin with the path.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path,
                                               const std::string& folder = "");
@@ -57,7 +57,7 @@ class SafetensorsFile {
   absl::Span<const SafetensorsEntry> entries() const { return entries_; }
 
   const SafetensorsEntry* Find(std::string_view name) const;
-  // As Find; an empty name stands for the only entry.
+  // Same as Find; an empty name means the only entry.
   const SafetensorsEntry* FindOrOnly(std::string_view name) const;
 
   // Reads the bytes of `entry`, one of entries(). Returns INVALID_ARGUMENT, its message without a

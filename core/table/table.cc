@@ -69,7 +69,7 @@ std::string ToText(TableAxes axes) {
 
 absl::StatusOr<Table> Table::Create(DataType data_type, absl::Span<const int64_t> shape,
                                     std::string_view data, TableLayout layout) {
-  // Before the copy.
+  // Checked before the copy.
   ATTNBIAS_RETURN_IF_ERROR(CheckSize(data_type, shape, data.size()));
   auto copy = std::make_shared<const std::string>(data);
   absl::StatusOr<Table> table = View(data_type, shape, *copy, copy);
@@ -122,13 +122,13 @@ const std::string& Table::sha256() const {
 std::string Table::Digest() const {
   const int64_t width = SizeOf(data_type());
   CanonicalWriter head("attnbias.table", 1);
-  // Fields 1 to 4 date from tables of at most two axes. A third length precedes them, as bytes have
-  // the last field.
+  // Fields 1 to 4 date from tables of at most two axes. A third length precedes them, since bytes
+  // have the last field.
   if (shape().size() > 2) head.Integer(0, shape()[2]);
   head.Integer(1, static_cast<int64_t>(data_type()));
   head.Integer(2, shape()[0]);
   if (shape().size() > 1) head.Integer(3, shape()[1]);
-  // The length that precedes the value of a field of bytes.
+  // The length that precedes the value of a bytes field.
   head.Integer(4, size() * width);
   Sha256 hash;
   hash.Update(head.bytes());
@@ -174,7 +174,7 @@ absl::Status CheckShape(absl::string_view field, const Table& table, TableAxes a
   std::vector<int64_t> want;
   for (const TableAxis& axis : axes) want.push_back(axis.length);
   if (got == absl::MakeConstSpan(want)) return absl::OkStatus();
-  // A derived second length is right in either order of the axes.
+  // A derived second length is correct in either order of the axes.
   const bool swapped =
       want.size() == 2 && got.size() == 2 && got[0] != want[0] && got[1] == want[0];
   return Invalid(field, ": got shape [", absl::StrJoin(got, ", "), "], want ", ToText(axes),

@@ -23,7 +23,7 @@ namespace attnbias {
 class SafetensorsFile;
 struct SafetensorsEntry;
 
-// Order of the axes of bytes. kHeadsBuckets is the transpose of a table of two axes.
+// Order of axes in the bytes. kHeadsBuckets is the transpose of a table of two axes.
 enum class TableLayout : uint8_t { kBucketsHeads = 1, kHeadsBuckets };
 
 // A tensor of F64, F32, F16 or BF16 with one to three axes. Copies share the numbers.
@@ -38,12 +38,13 @@ class Table {
   static absl::StatusOr<Table> Create(DataType data_type, absl::Span<const int64_t> shape,
                                       std::string_view data, TableLayout layout);
 
-  // As Create, without a copy: `data` stays as it is while `owner` lives.
+  // Same as Create, but without a copy: `data` must not change while `owner` lives.
   static absl::StatusOr<Table> View(DataType data_type, absl::Span<const int64_t> shape,
                                     std::string_view data, std::shared_ptr<const void> owner);
 
-  // Returns the table whose axes in the order of `layout` are this one's: itself, or its transpose,
-  // which shares the numbers. Returns INVALID_ARGUMENT for kHeadsBuckets unless there are two axes.
+  // Returns the table whose axes, in the order of `layout`, are those of this table: itself, or its
+  // transpose, which shares the numbers. Returns INVALID_ARGUMENT for kHeadsBuckets unless there
+  // are two axes.
   absl::StatusOr<Table> In(TableLayout layout) const;
 
   DataType data_type() const { return content_->data_type; }
@@ -61,7 +62,8 @@ class Table {
   double At(int64_t index) const { return At(index / face_->columns, index % face_->columns); }
 
   // Returns 64 lowercase hex characters: SHA-256 over type, shape and bytes in row-major order,
-  // whatever layout they came in. Computed once for all copies, on the first call.
+  // regardless of the layout in which they were received. Computed once for all copies, on the
+  // first call.
   const std::string& sha256() const;
 
  private:
@@ -70,7 +72,7 @@ class Table {
     std::vector<int64_t> shape;
     int64_t rows;
     int64_t columns;
-    int64_t row_stride;  // in bytes, as is the next
+    int64_t row_stride;  // in bytes, like the next one
     int64_t column_stride;
     mutable std::once_flag hashed;
     mutable std::string sha256;
@@ -91,12 +93,12 @@ class Table {
   const Face* face_;
 };
 
-// Returns whether `entry` has a type and axes that a Table may have.
+// Returns whether `entry` has a type and axes that a Table supports.
 bool IsTable(const SafetensorsEntry& entry);
 
-// Reads `entry`, one of the file's, though its axes may differ if the count of numbers agrees. The
-// table keeps `held` as long as its numbers. Returns INVALID_ARGUMENT, its message beginning with
-// path and name, unless the entry is a table.
+// Reads `entry` of the file; the axes may differ if the count of numbers agrees. The table keeps
+// `held` as long as its numbers. Returns INVALID_ARGUMENT, its message beginning with path and
+// name, unless the entry is a table.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
 
@@ -111,10 +113,10 @@ using TableAxes = std::initializer_list<TableAxis>;
 // Checks that `table` has exactly these axes: {{32, "buckets"}, {8, "heads"}}.
 absl::Status CheckShape(absl::string_view field, const Table& table, TableAxes axes);
 
-// The same for a table that biases need and values BUCKETS do not.
+// The same for a table that biases need but values BUCKETS do not.
 absl::Status CheckTable(absl::string_view field, const std::optional<Table>& table, TableAxes axes);
 
-// Checks that `table` has at most as many numbers as are computed with as doubles.
+// Checks that `table` does not exceed the maximum count of numbers for computation in doubles.
 inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table);
 

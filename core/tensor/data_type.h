@@ -24,7 +24,7 @@ constexpr std::string_view NameOf(DataType type) {
   return kDataTypeNames[static_cast<size_t>(type) - 1];
 }
 
-// Calls `use` with a 0 of the unsigned type of an element's size.
+// Calls `use` with a 0 of the unsigned type that has an element's size.
 template <typename Use>
 void WithBitsOf(DataType type, const Use& use) {
   switch (SizeOf(type)) {

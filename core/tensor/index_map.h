@@ -29,14 +29,14 @@ class IndexMap {
     return map;
   }
 
-  // An axis of a grid: `length` places, whose integers are `stride` apart.
+  // An axis of a grid: `length` indices, whose integers are `stride` apart.
   struct Axis {
     int64_t length;
     int64_t stride;
   };
 
-  // Returns tokens [first, first + size) of a grid of at most three axes, of which the last moves
-  // fastest. Token -1, before the grid, has token 0's integer, 0.
+  // Returns tokens [first, first + size) of a grid of at most three axes, the last of which varies
+  // fastest. Token -1, before the grid, has the same integer as token 0, 0.
   static IndexMap Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
     IndexMap map(Range{0, size});
     map.first_ = first;
@@ -74,7 +74,7 @@ class IndexMap {
   int64_t step() const { return levels_[0].stride; }
   bool is_range() const { return is_even() && step() == 1; }
 
-  // Returns how many of `indices`, from the first on, have consecutive integers.
+  // Returns the number of `indices`, starting with the first, that have consecutive integers.
   int64_t RunOf(Range indices) const {
     if (list_ != nullptr) {
       int64_t end = indices.begin + 1;
@@ -93,7 +93,7 @@ class IndexMap {
   int64_t origin_ = 0;
   // Tokens before the map.
   int64_t first_ = 0;
-  // Axes of more than one place, the fastest first.
+  // Axes longer than 1, the fastest first.
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
   std::array<Axis, 3> levels_ = {{{kEndless, 1}, {kEndless, 0}, {kEndless, 0}}};
   // Null, or the integers of a list.

@@ -29,7 +29,7 @@ constexpr Range Union(Range a, Range b) {
 inline constexpr int64_t kMaxPosition = int64_t{1} << 40;
 inline constexpr Range kAllPositions = {-kMaxPosition, kMaxPosition + 1};
 
-// A list of consecutive numbers is stored as a range: the two compare equal.
+// A list of consecutive numbers is stored as a range; the two compare equal.
 class Positions {
  public:
   Positions() = default;
@@ -58,7 +58,7 @@ class Positions {
   std::vector<int64_t> list_;
 };
 
-// Positions that are doubles: a list for each axis, all of one length.
+// Positions that are doubles: a list for each axis, all of the same length.
 using RealPositions = std::vector<std::vector<double>>;
 using RealPositionsPtr = std::shared_ptr<const RealPositions>;
 

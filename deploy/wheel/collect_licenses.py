@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies the licenses of the libraries inside a wheel: collect_licenses.py WHEEL ROOT FOLDER.
 
-They are those of the Debian packages that auditwheel names in the wheel's bill of materials, as
-installed under ROOT, and the texts that they refer to, which every Debian has.
+These are the licenses of the Debian packages that auditwheel lists in the wheel's bill of
+materials, as installed under ROOT, and the common license texts to which they refer.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a wheel for the machine that the programs are for, and nothing without programs."""
+"""Builds a wheel for the machine for which the programs were built; fails without programs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def _machine(program: Path) -> str:
 
 
 class ProgramsBuildHook(BuildHookInterface[Any]):
-    """Refuses what has no programs inside: an sdist, and a checkout."""
+    """Rejects builds without programs: an sdist, and a checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """See hatchling."""
-        del version  # an editable install needs the programs too
+        """Implements hatchling's hook."""
+        del version  # an editable install also needs the programs
         server = Path(self.root) / "src" / "attnbias_server" / "bin" / "attnbias-server"
         if self.target_name != "wheel" or not server.exists():
             message = (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws docs/images/what_it_does.png from the answers of a server at localhost:50051.
 
-Above: the numbers that travel. Below: the dense biases that clients view. Learned tables are made
-up, since real ones belong to their checkpoints.
+Top: the numbers sent over the network. Bottom: the dense biases that clients see. The learned
+tables are synthetic, since real ones belong to their checkpoints.
 """
 
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2, whose learned positions have to be those that the server has, to the bit."""
+"""GPT-2, whose learned positions must be bit-identical to the server's."""
 
 # %% A model with random weights; or .from_pretrained(...)
 import tempfile
@@ -28,7 +28,7 @@ with attnbias.attach(model, client, max_length=config.n_positions) as attached:
     print(*attached.report(), sep="\n")
     assert torch.equal(model.generate(prompt, **options), own)
 
-# %% A table with another number is refused
+# %% A table with a different number is rejected
 model.transformer.wpe.weight[5, 7] += 1
 try:
     attnbias.attach(model, client, max_length=config.n_positions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama 3.1's rotary positions, correctly rounded: what transformers' own are far out."""
+"""Llama 3.1's rotary positions, correctly rounded, unlike transformers' own at large positions."""
 
 # %% A model with random weights; or .from_pretrained(...)
 import numpy as np
@@ -45,8 +45,8 @@ with attached:
     cos, _ = model.model.rotary_emb(like, last)
     assert torch.equal(model.generate(prompt, **options), own_tokens)
 
-# %% How far apart they are
-exact = np.float32(np.cos(float(LENGTH - 1)))  # of the first pair, which turns by 1 a position
+# %% Difference between the two
+exact = np.float32(np.cos(float(LENGTH - 1)))  # of the first pair, which rotates by 1 per position
 print(f"cosine of position {LENGTH - 1}: {cos[0, 0, 0]:.9f}, exactly {exact:.9f}")
 print(f"transformers' own are off by up to {(own_cos - cos).abs().max():.1e} there")
 assert cos[0, 0, 0] == exact

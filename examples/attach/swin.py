@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin, whose layers gather the same bias out of their tables for all images."""
+"""Swin, whose layers gather the same bias from their tables for all images."""
 
 # %% A model with random weights; or .from_pretrained(...)
 import torch
@@ -9,16 +9,16 @@ import attnbias
 
 torch.manual_seed(0)
 config = transformers.SwinConfig(depths=[1, 1], num_heads=[3, 6], embed_dim=48)
-model = transformers.SwinModel(config).eval().requires_grad_(False)  # nothing is to be learned
+model = transformers.SwinModel(config).eval().requires_grad_(False)  # nothing is trained
 for name, table in model.named_parameters():
     if name.endswith("relative_position_bias_table"):
         table.normal_()  # it is zeros in an untrained model
 
-# %% What it sees by itself
+# %% Output by itself
 images = torch.randn(1, 3, 224, 224)
 own = model(images).last_hidden_state
 
-# %% With biases that are made once
+# %% With biases that are computed once
 with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = attnbias.attach(model, client, max_length=config.window_size**2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5 with FlexAttention, which never makes its bias of [heads, length, length]."""
+"""T5 with FlexAttention, which never materializes its bias [heads, length, length]."""
 
 # %% A model with random weights; or .from_pretrained(...)
 import torch
@@ -13,7 +13,7 @@ torch.manual_seed(0)
 config = transformers.T5Config(num_layers=2)
 model = transformers.T5EncoderModel(config).eval().requires_grad_(False)
 
-# %% What it makes of tokens by itself
+# %% Output by itself
 tokens = torch.randint(config.vocab_size, (1, LENGTH))
 own = model(tokens).last_hidden_state
 
@@ -25,6 +25,6 @@ print(*attached.report(), sep="\n")
 hidden = model(tokens).last_hidden_state
 torch.testing.assert_close(hidden, own, rtol=1e-4, atol=1e-4)  # FlexAttention adds in another order
 
-# %% As it was
+# %% The original model again
 attached.detach()
 assert torch.equal(model(tokens).last_hidden_state, own)

@@ -17,7 +17,7 @@ namespace {
 // Name of a caller over a socket file without token or certificate.
 constexpr char kSocketName[] = "unix";
 
-// Number of accounts from which on those without calls are dropped.
+// Number of accounts above which those without calls are dropped.
 constexpr size_t kMaxIdleAccounts = 1024;
 
 absl::Status Unauthenticated(absl::string_view reason, const std::string& message) {
@@ -45,7 +45,7 @@ absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServe
 
 // Returns the names in the peer's certificate, if the peer presented one: the URIs among its
 // alternative names, then the DNS names, or else its common name. Names of other kinds, such as
-// e-mail addresses, do not name a workload.
+// e-mail addresses, do not identify a workload.
 std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   std::vector<std::string> names;
@@ -85,7 +85,7 @@ absl::Status CheckTogether(const AccessFiles& files) {
   return absl::OkStatus();
 }
 
-// Loads the file that --WHAT names; null if it names none.
+// Loads the file named by --WHAT; null if the flag is empty.
 template <typename Value>
 absl::StatusOr<std::unique_ptr<ReloadableFile<Value>>> LoadFile(const std::string& what,
                                                                 const std::string& path) {

@@ -30,13 +30,13 @@
 
 namespace attnbias {
 
-// Holds a value that is made from files. If the files become invalid, the last good value stays in
-// use. Safe for any number of threads.
+// Holds a value derived from files. If the files become invalid, the last valid value stays in use.
+// Safe for any number of threads.
 template <typename Value>
 class ReloadableFile {
  public:
   using Contents = std::vector<std::string>;
-  // Makes the value from the files' contents, in their order. Its errors name the file.
+  // Derives the value from the files' contents, in the order of the files. Errors name the file.
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
   // `what` names the files in the log.
@@ -96,7 +96,7 @@ class ReloadableFile {
   const std::string what_;
   const std::vector<std::string> paths_;
   const Make make_;
-  // Contents of the files that value_ was made from.
+  // Contents of the files from which value_ was derived.
   Contents contents_;
   std::string last_error_;
   std::atomic<bool> failed_{false};
@@ -115,26 +115,26 @@ struct AccessFiles {
 
 using ClientMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-// Returns the value of `key`, a part of `metadata`; empty if there is none, or more than one.
+// Returns the value of `key`, a part of `metadata`; empty if there is none or more than one.
 inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* key) {
   const auto [begin, end] = metadata.equal_range(key);
   if (begin == end || std::next(begin) != end) return "";
   return {begin->second.data(), begin->second.size()};
 }
 
-// Limits the rate of messages: a message may be sent when those before it have taken their time.
-// Unused time is not saved. Safe for any number of threads.
+// Limits the rate of messages: a message may be sent once the previous ones have used up their
+// time. Unused time does not accumulate. Safe for any number of threads.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Returns when `bytes` may be sent at this rate. The next message follows them.
+  // Returns when `bytes` may be sent at this rate. The next message may be sent after that.
   Clock::time_point Take(int64_t bytes, double bytes_per_second) {
     MutexLock lock(mutex_);
     return TakeLocked(bytes, bytes_per_second);
   }
 
-  // Takes as Take does and returns true, if `bytes` may be sent now.
+  // If `bytes` may be sent now, does the same as Take and returns true.
   bool TryTake(int64_t bytes, double bytes_per_second) {
     MutexLock lock(mutex_);
     if (free_from_ > Clock::now()) return false;
@@ -187,9 +187,9 @@ class Access {
   // Returns INVALID_ARGUMENT, naming the flag, for invalid files and contradictory flags.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const AccessFiles& files);
 
-  // Identifies a caller by bearer token, else by certificate, else, on a socket file, as "unix". A
-  // certificate's name is the first of its URIs, then its DNS names, that the policy has an entry
-  // for, or the first of them; its common name if it has neither.
+  // Identifies a caller by bearer token, otherwise by certificate, otherwise, on a socket file, as
+  // "unix". A certificate's name is the first of its URIs and then its DNS names with an entry in
+  // the policy, or the first of them; its common name if it has neither.
   //
   // UNAUTHENTICATED    none of these, or an unknown token
   // PERMISSION_DENIED  a name without rights
@@ -221,7 +221,7 @@ class Access {
   std::unique_ptr<ReloadableFile<Policy>> policy_;
   bool asks_for_names_ = false;
   mutable Mutex mutex_;
-  // By name, of callers with calls under way and of some that had calls.
+  // Accounts by name, of callers with calls in progress and of some earlier callers.
   mutable absl::flat_hash_map<std::string, std::shared_ptr<Account>> accounts_
       ABSL_GUARDED_BY(mutex_);
 };

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& pat
   while (X509* const next = PEM_read_bio_X509(bytes.get(), nullptr, nullptr, nullptr)) {
     chain.emplace_back(next);
   }
-  // OpenSSL reports the end of the file as an error, too.
+  // OpenSSL also reports the end of the file as an error.
   const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (chain.empty() || !ended) {
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& pat
 }
 
 absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path, const std::string& content) {
-  // Without a callback OpenSSL asks the terminal for a passphrase.
+  // Without a callback OpenSSL prompts for a passphrase on the terminal.
   bool encrypted = false;
   const auto refuse = [](char*, int, int, void* asked) {
     *static_cast<bool*>(asked) = true;
@@ -71,8 +71,8 @@ absl::StatusOr<absl::Time> ExpiryOf(const std::string& path, const X509& certifi
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// Gives gRPC certificates at each handshake. Its C++ classes take them once, or watch the files and
-// drop good certificates when a file is invalid.
+// Provides gRPC with certificates for each handshake. gRPC's C++ classes accept them only once, or
+// watch the files and drop valid certificates when a file becomes invalid.
 class CurrentCertificates {
  public:
   explicit CurrentCertificates(std::function<std::shared_ptr<const Certificates>()> current)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks PEM files, and makes gRPC's credentials of certificates that may change.
+// Checks PEM files, and makes gRPC credentials from certificates that may change.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,17 @@ namespace attnbias {
 
 // Paths of PEM files: the values of --tls-cert, --tls-key and --tls-client-ca.
 struct CertificateFiles {
-  // The server's certificate and those that sign it, without the root.
+  // The server's certificate and its issuers' certificates, without the root.
   std::string certificate;
   std::string key;
-  // Certificates that sign those of clients; empty if clients need none.
+  // Certificates of the authorities for clients; empty if clients need none.
   std::string client_ca;
 
   bool empty() const { return certificate.empty(); }
   std::vector<std::string> paths() const;
 };
 
-// In PEM.
+// Contents in PEM.
 struct Certificates {
   std::string certificate;
   std::string key;
@@ -35,11 +35,12 @@ struct Certificates {
 };
 
 // Checks the contents of files.paths(), in that order. Returns INVALID_ARGUMENT, naming the file,
-// for invalid PEM, a key that is encrypted or of another certificate, and an expired certificate.
+// for invalid PEM, a key that is encrypted or belongs to another certificate, and an expired
+// certificate.
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents);
 
-// States whether clients need a certificate, if there is a CA for them.
+// States whether clients need a certificate if a CA for them is set.
 enum class ClientCertificate { kRequired, kOptional };
 
 // Makes a server's credentials of TLS 1.2 and 1.3. Each new connection calls `current`.

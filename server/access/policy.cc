@@ -112,7 +112,7 @@ absl::Status ReadMessage(const std::string& place, const std::string& json,
   return Invalid(place, ": ", words);
 }
 
-// Returns the error of the first invalid entry, with the caller's name, which protobuf does not
+// Returns the error in the first invalid entry with the caller's name, which protobuf does not
 // report. OK if the error is elsewhere.
 absl::Status CheckEntries(const std::string& path, const std::string& content) {
   const absl::StatusOr<nlohmann::json> file = ParseJson(path, content);

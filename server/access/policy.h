@@ -19,7 +19,7 @@ namespace attnbias {
 // Returns whether `name` is 1 to 128 printable ASCII characters without spaces.
 bool IsCallerName(std::string_view name);
 
-// Knows only the digests of tokens.
+// Stores only the digests of tokens.
 class Tokens {
  public:
   // Parses lines "NAME sha256:DIGEST", the token's digest in 64 lowercase hexadecimal digits.
@@ -52,7 +52,7 @@ struct Rights {
 
 class Policy {
  public:
-  // Parses the JSON of policy.proto. Returns INVALID_ARGUMENT, naming `path` and the place, for
+  // Parses the JSON of policy.proto. Returns INVALID_ARGUMENT, naming `path` and the location, for
   // anything else, and for a file that locks every caller out, such as `{"callers": null}`.
   static absl::StatusOr<Policy> Parse(const std::string& path, const std::string& content);
 

@@ -125,12 +125,12 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
   auto* const watcher = new Watcher(this, request->service());
   MutexLock lock(mutex_);
-  // gRPC keeps the request as long as the call lives.
+  // gRPC keeps the request for the lifetime of the call.
   if (request->service().size() > kMaxNameBytes) {
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  absl::StrCat("service: got ", request->service().size(),
                                               " bytes, want at most ", kMaxNameBytes));
-    // No status is sent.
+    // No status was sent yet.
     watcher->sent_ = HealthCheckResponse::SERVICE_UNKNOWN;
   }
   watchers_.insert(watcher);

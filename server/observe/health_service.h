@@ -40,10 +40,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   // Returns nothing for an unknown name.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts the next step of a watcher. gRPC calls back later, on another thread.
+  // Starts the next step of a watcher. gRPC invokes the callback later, on another thread.
   void ProceedLocked(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Guards the watchers' state too.
+  // Also guards the watchers' state.
   mutable Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

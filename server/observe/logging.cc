@@ -30,14 +30,14 @@ AccessLog access_log = AccessLog::kAll;
 std::atomic<int64_t> failed_handshakes = 0;
 std::atomic<int64_t> lines_dropped = 0;
 
-// Writes lines to the standard error, and drops and counts those for which it would have to wait.
-// spdlog's asynchronous logger counts only lines for which its queue is full, not those that its
-// sink cannot write, and loses the queue when the process crashes.
+// Writes lines to standard error, and drops and counts lines for which it would have to wait.
+// spdlog's asynchronous logger counts only lines dropped because its queue is full, not those that
+// its sink cannot write, and loses the queue if the process crashes.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    // A pipe that is ready takes this many bytes in one write.
+    // A pipe that is ready accepts this many bytes in one write.
     if (line.size() > PIPE_BUF) {
       line.resize(PIPE_BUF);
       line[PIPE_BUF - 1] = '\n';
@@ -84,7 +84,7 @@ std::string Word(std::string_view text) {
   return quoted ? Quoted(text) : std::string(text);
 }
 
-// Avoids floating-point formatting, which would take most of a call's line.
+// Avoids floating-point formatting, which would account for most of the cost of a call's line.
 std::string Milliseconds(std::chrono::nanoseconds time) {
   constexpr int64_t kNanoseconds = 1'000'000;
   return absl::StrCat(time.count() / kNanoseconds, ".",
@@ -95,7 +95,7 @@ void Log(spdlog::level::level_enum level, std::string_view message) {
   if (Logger().should_log(level)) Logger().log(level, OneLine(message));
 }
 
-// Adds the lines of libraries to this log.
+// Redirects the log lines of libraries to this log.
 void LogLibraries(LibraryLogLevel level, std::string_view line) {
   if (line.starts_with("Handshake failed")) {
     ++failed_handshakes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log, on the standard error: one line per event, one per call.
+// The log, on standard error: one line per event, and one per call.
 #pragma once
 
 #include <chrono>
@@ -22,16 +22,16 @@ struct LogOptions {
   std::string access = "all";
 };
 
-// Call this before anything is logged.
+// Must be called before anything is logged.
 void InitLogging(const LogOptions& options);
 
 void LogInfo(std::string_view message);
 void LogWarning(std::string_view message);
 void LogError(std::string_view message);
 
-// Returns the number of lines that were dropped because the standard error was not ready.
+// Returns the number of lines that were dropped because standard error was not ready.
 int64_t LogLinesDropped();
-// Returns the number of failed TLS handshakes, by gRPC's log.
+// Returns the number of failed TLS handshakes, according to gRPC's log.
 int64_t FailedHandshakes();
 
 // A call that has ended.
@@ -47,7 +47,7 @@ struct AccessLine {
   std::span<const PhaseClock::Change> changes;
   // Bytes of tensors that were sent.
   int64_t bytes = 0;
-  // Empty if the request was refused before they were known.
+  // Empty if the request was rejected before they were known.
   std::string_view encoding;
   std::string_view fingerprint;
   std::string request_id;
@@ -57,7 +57,7 @@ struct AccessLine {
   std::string error;
 };
 
-// Returns whether calls with this end are logged.
+// Returns whether calls that end this way are logged.
 bool LogsAccess(absl::StatusCode code);
 // Logs a call, as a warning if it failed.
 void LogAccess(const AccessLine& line);

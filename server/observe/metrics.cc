@@ -29,7 +29,7 @@ constexpr std::string_view kRejectionNames[] = {"overload",        "caller_limit
 static_assert(std::size(kRejectionNames) == kNumRejections);
 static_assert(static_cast<int>(Rejection::kPermissionDenied) == kNumRejections - 1);
 
-// By number: the names of go-grpc-middleware, which dashboards know.
+// Names by number, from go-grpc-middleware, which dashboards expect.
 constexpr std::string_view kCodeNames[] = {
     "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
     "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
@@ -37,13 +37,13 @@ constexpr std::string_view kCodeNames[] = {
     "DataLoss", "Unauthenticated"};
 static_assert(std::size(kCodeNames) == kNumStatusCodes);
 
-// From 50 us, the cost of a call itself, to a minute of streaming.
+// From 50 us, the cost of the call itself, to one minute, for streaming.
 const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
     0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
 
 const google::protobuf::MethodDescriptor& DescriptorOf(Method method) {
-  // Looked up once: every call asks for its name.
+  // Looked up once, since every call needs its name.
   static const auto& own =
       *v1::GetTensorRequest::descriptor()->file()->FindServiceByName("AttentionBiasService");
   static const auto& inference =
@@ -73,7 +73,7 @@ double ResidentBytes() {
 double OpenDescriptors() {
   std::error_code error;
   const std::filesystem::directory_iterator begin("/proc/self/fd", error);
-  // Less the one that reads the folder.
+  // Excludes the descriptor that reads the folder.
   return error ? 0 : static_cast<double>(std::distance(begin, {}) - 1);
 }
 

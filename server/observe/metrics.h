@@ -23,8 +23,8 @@
 
 namespace attnbias {
 
-// The methods of AttentionBiasService, then those of GRPCInferenceService except its three of
-// health, in the order of their contracts.
+// The methods of AttentionBiasService, then those of GRPCInferenceService except its three health
+// methods, in the order of their contracts.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -45,7 +45,7 @@ std::string_view NameOf(Method method);
 // Returns "PACKAGE.SERVICE/METHOD".
 std::string PathOf(Method method);
 
-// A reason to reject a call that is not an error of its request.
+// A reason to reject a call other than an error in its request.
 enum class Rejection : uint8_t {
   kOverload,
   kCallerLimit,
@@ -64,11 +64,11 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns the metrics and those of the process in Prometheus' text format. Call it from one
-  // thread.
+  // Returns the metrics and those of the process in Prometheus' text format. Must be called from
+  // one thread.
   std::string Text() const;
 
-  // Adds a number that Text reads. Call this before Text.
+  // Adds a number that Text reads. Must be called before Text.
   void AddGauge(const std::string& name, const std::string& help, std::function<double()> value);
 
   void CallStarted(Method method) { methods_[static_cast<int>(method)].started->Increment(); }
@@ -125,9 +125,9 @@ class Metrics final : public CacheObserver {
       AddCounter("attnbias_computed_bytes_total", "Bytes computed");
   prometheus::Counter* const cuda_bytes_ =
       AddCounter("attnbias_cuda_bytes_total", "Bytes of results computed by a CUDA device");
-  prometheus::Counter* const cuda_fallbacks_ = AddCounter(
-      "attnbias_cuda_fallbacks_total",
-      "Fallbacks to the CPU: failures of a CUDA device, and the first time that it was full");
+  prometheus::Counter* const cuda_fallbacks_ =
+      AddCounter("attnbias_cuda_fallbacks_total",
+                 "Fallbacks to the CPU: failures of a CUDA device, and the first time it was full");
   prometheus::Counter* const cpu_seconds_ =
       AddCounter("process_cpu_seconds_total", "CPU time used");
 };

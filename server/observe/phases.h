@@ -17,7 +17,7 @@ namespace attnbias {
 enum class Phase : uint8_t {
   kPlan,     // the request is checked, decoded and planned
   kWait,     // the next step is queued
-  kCompute,  // the numbers are found or computed, perhaps for another call
+  kCompute,  // the numbers are looked up or computed, possibly for another call
   kWrite     // gRPC and the client read the answer
 };
 inline constexpr std::array<std::string_view, 4> kPhaseNames = {"plan", "wait", "compute", "write"};
@@ -26,7 +26,7 @@ inline constexpr size_t kNumPhases = kPhaseNames.size();
 // Time in each phase.
 using PhaseTimes = std::array<std::chrono::nanoseconds, kNumPhases>;
 
-// A call is in one phase at a time, or in none. Not safe for concurrent use.
+// A call is in at most one phase at a time. Not safe for concurrent use.
 class PhaseClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -42,7 +42,7 @@ class PhaseClock {
   explicit PhaseClock(Clock::time_point start) : since_(start), changes_{{start, Phase::kPlan}} {}
 
   void Enter(Phase phase) { Switch(phase); }
-  // Enters no phase: the call waits for the client to send.
+  // Leaves all phases while the call waits for the client to send.
   void Leave() { Switch(std::nullopt); }
 
   // Returns the first changes, at most kMostChanges.

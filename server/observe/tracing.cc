@@ -81,7 +81,7 @@ using otlp::collector::trace::v1::TraceService;
 
 nostd::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// Logs at most one line a minute.
+// Logs at most one line per minute.
 void Dropped(int64_t spans, std::string_view why) {
   static std::atomic<int64_t> next_line = 0;
   spans_dropped += spans;
@@ -93,7 +93,7 @@ void Dropped(int64_t spans, std::string_view why) {
 }
 
 // Counts the spans that the SDK drops because its queue is full. The SDK logs one line for each
-// such span; its other lines are about values of variables.
+// such span; its other lines concern values of variables.
 class SdkLog final : public sdk::common::internal_log::LogHandler {
   void Handle(sdk::common::internal_log::LogLevel, const char*, int, const char* message,
               const sdk::common::AttributeMap&) noexcept override {
@@ -272,7 +272,7 @@ absl::StatusOr<std::unique_ptr<sdk::trace::Sampler>> MakeSampler() {
   return std::make_unique<sdk::trace::ParentBasedSampler>(std::move(sampler));
 }
 
-// Never freed: the process ends by _Exit.
+// Never freed, since the process ends by _Exit.
 sdk::trace::TracerProvider* provider = nullptr;
 
 absl::Status Start() {
@@ -295,7 +295,7 @@ absl::Status Start() {
   return absl::OkStatus();
 }
 
-// Carries the client's trace context in and the call's own context out.
+// Extracts the client's trace context and injects the call's own context.
 class Carrier final : public opentelemetry::context::propagation::TextMapCarrier {
  public:
   explicit Carrier(const TraceContext& client) : client_(client) {}
@@ -313,7 +313,7 @@ class Carrier final : public opentelemetry::context::propagation::TextMapCarrier
   const TraceContext& client_;
 };
 
-// Sets attributes with OpenTelemetry's names for RPC, or names after attnbias.
+// Sets attributes with OpenTelemetry's names for RPC, or with names prefixed by attnbias.
 void Describe(const AccessLine& line, otel::Span& span) {
   const auto set = [&span](const std::string& key, std::string_view value) {
     if (!value.empty()) span.SetAttribute(key, View(value));
@@ -336,7 +336,7 @@ void Describe(const AccessLine& line, otel::Span& span) {
     const std::chrono::duration<double> seconds = line.phases[i];
     span.SetAttribute(absl::StrCat("attnbias.", kPhaseNames[i], "_seconds"), seconds.count());
   }
-  // The codes by which OpenTelemetry blames the server, not the client.
+  // The codes that OpenTelemetry attributes to the server instead of the client.
   if (absl::c_linear_search(
           std::initializer_list<absl::StatusCode>{
               absl::StatusCode::kUnknown, absl::StatusCode::kDeadlineExceeded,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exports a span for each call over OTLP, if OTEL_* variables ask for it.
+// Exports a span for each call over OTLP if OTEL_* variables request it.
 #pragma once
 
 #include <chrono>
@@ -12,21 +12,21 @@
 
 namespace attnbias {
 
-// Reads the variables, before there are calls. Warns, and exports no spans, if this build cannot do
-// what they request.
+// Reads the variables, before any calls. Warns, and exports no spans, if this build does not
+// support them.
 void StartTracing();
 
 // Returns whether calls have spans.
 bool IsTracing();
 
-// A client's headers of W3C Trace Context; empty without them.
+// A client's W3C Trace Context headers; empty if it sent none.
 struct TraceContext {
   std::string_view traceparent;
   std::string_view tracestate;
 };
 
-// Makes the span of a call that has ended, a child of the client's span, without waiting. Returns
-// its W3C traceparent. Without tracing, returns the client's traceparent, if it is well-formed.
+// Records the span of an ended call as a child of the client's span, without waiting. Returns its
+// W3C traceparent. Without tracing, returns the client's traceparent, if it is well-formed.
 std::string TraceCall(Method method, const AccessLine& line, const TraceContext& client);
 
 // Sends the queued spans, for at most `patience`.

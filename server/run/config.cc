@@ -34,7 +34,7 @@ constexpr absl::string_view kVariablesOfOthers[] = {
     "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TLS_SERVER_NAME", "ATTNBIAS_CLIENT_TOKEN",
     "ATTNBIAS_CLIENT_TOKEN_FILE"};
 
-// Adds a flag that may be given several times, or once with commas.
+// Adds a flag that may be repeated, or given once with commas.
 CLI::Option* AddList(CLI::App& app, const std::string& name, std::vector<std::string>& target,
                      const std::string& type_name, const std::string& description) {
   CLI::Option* option = app.add_option(name, target, description);
@@ -86,7 +86,7 @@ void AddSocketMode(CLI::App& app, mode_t& target) {
       ->type_name("MODE");
 }
 
-// Accepts a text that `parse` accepts, or reports its error.
+// Accepts text that `parse` accepts, or reports the parser's error.
 CLI::Validator Checked(absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
   return CLI::Validator(
       [parse](std::string& text) { return std::string(parse(text).status().message()); }, "");
@@ -173,7 +173,7 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--shutdown-delay", config.shutdown_delay, absl::ZeroDuration(),
               "Time between reporting NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
-              "Time that running calls then have to finish");
+              "Time for running calls to finish once new calls are refused");
   AddDuration(app, "--write-stall-timeout", config.write_stall_timeout, absl::Milliseconds(100),
               "Time without read progress before a client's stream is closed");
   AddDuration(
@@ -187,7 +187,7 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
       ->check(CLI::IsMember({"off", "errors", "all"}));
 }
 
-// Sets the flags that neither the command line nor the environment has set, from a file in TOML.
+// Sets the flags that neither the command line nor the environment has set, from a TOML file.
 void ReadConfigFile(CLI::App& app, const std::string& path) {
   const auto refuse = [](auto... words) {
     throw CLI::ValidationError("--config", absl::StrCat(words...));
@@ -271,7 +271,8 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
   app.add_flag("--check-config", config.check_config,
                "Print the effective configuration; exit with 0 if it is valid, else 2")
       ->configurable(false);
-  // The last of a repeated flag counts: a script may add its own to those that it was given.
+  // The last occurrence of a flag wins, so that a script can append its own flags to those it
+  // received.
   app.option_defaults()->take_last()->always_capture_default();
   AddNetworkFlags(app, config);
   AddAccessFlags(app, config.access);
@@ -288,8 +289,8 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* ar
       ->configurable(false)
       ->envname(absl::StrCat(kPrefix, "CONFIG"))
       ->type_name("FILE");
-  // --check-config prints these defaults of this machine; the help, which becomes a page of the
-  // manual, does not.
+  // --check-config prints these machine-dependent defaults; the help, which becomes a manual page,
+  // does not.
   for (const char* name : {"--memory-budget", "--threads", "--cpu-isa"}) {
     CLI::Option* option = app.get_option(name);
     option->option_text(

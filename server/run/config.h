@@ -16,12 +16,12 @@
 
 namespace attnbias {
 
-// The values of the flags, whose help documents them.
+// Values of the flags, which --help documents.
 struct ServerConfig {
-  // Port 0 is any free port.
+  // Port 0 selects any free port.
   std::vector<std::string> listen = {"[::]:50051"};
   std::string metrics_listen = "[::]:9464";
-  // Empty for no such port.
+  // Empty disables the port.
   std::string probe_listen;
   AccessFiles access;
   int64_t memory_budget_bytes = 0;
@@ -29,7 +29,7 @@ struct ServerConfig {
   int threads = 1;
   TransportOptions transport;
   bool oip = true;
-  // Load balancers notice NOT_SERVING in this time; calls are still accepted.
+  // Time for load balancers to notice NOT_SERVING, during which calls are still accepted.
   absl::Duration shutdown_delay = absl::Seconds(5);
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration write_stall_timeout = absl::Seconds(60);
@@ -49,13 +49,12 @@ struct ServerConfig {
   std::vector<std::string> warnings;
 };
 
-// The process ends with it; the text has been printed.
+// Exit code of the process; the text has already been printed.
 struct ExitCode {
   int value = 0;
 };
 
-// Returns 0 after --help and --version, and 2 after an error, which it prints on the standard
-// error.
+// Returns 0 after --help and --version, and 2 after an error, which it prints on standard error.
 std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* argv);
 
 }  // namespace attnbias

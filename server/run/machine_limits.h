@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and processors of this process: the machine's, or the limits of its control groups.
+// Memory and processors of this process: those of the machine, or the limits of its control groups.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace attnbias {
 struct Cgroups {
   // Mount point of the hierarchies.
   std::string root = "/sys/fs/cgroup";
-  // The kernel's list of the groups of this process.
+  // The kernel's list of this process's groups.
   std::string own = "/proc/self/cgroup";
 };
 
 // Returns the bytes of memory that this process may use.
 int64_t MemoryLimit(const Cgroups& cgroups = {});
 
-// Returns the number of processors, at least 1: those of its affinity, or its quota of time,
+// Returns the number of processors, at least 1: those in its affinity mask, or its CPU quota
 // rounded up.
 int ProcessorLimit(const Cgroups& cgroups = {});
 

@@ -28,20 +28,20 @@
 namespace attnbias {
 namespace {
 
-// Signals that end a process by default and are ignored. A closed connection (SIGPIPE) and a full
-// log (SIGXFSZ) are errors of one write. Signals that ask for a core dump, such as SIGQUIT, keep
-// their effect.
+// Signals that would end the process by default and are ignored. A closed connection (SIGPIPE) or a
+// full log (SIGXFSZ) affects only one write. Signals that request a core dump, such as SIGQUIT,
+// keep their effect.
 constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 
-// The pipe to which the handler writes the signal's number. It may interrupt any thread: those that
-// libraries start before main block no signal.
+// The pipe to which the handler writes the signal's number. It may interrupt any thread, since
+// threads that libraries start before main block no signals.
 int handler_fd = -1;
 
 void Forward(int signal) {
   const int saved = errno;
   const auto number = static_cast<unsigned char>(signal);
-  // A full pipe has enough signals.
+  // A full pipe already holds enough signals.
   [[maybe_unused]] const ssize_t written = write(handler_fd, &number, 1);
   errno = saved;
 }
@@ -53,16 +53,16 @@ void Ignore(int number) {
   if (now.sa_handler == SIG_DFL) signal(number, SIG_IGN);
 }
 
-// Handles SIGTERM and SIGINT, the first by a drain, the second by ending the process, and SIGHUP by
-// a reload. Ignores kIgnored and the real-time signals.
+// Handles SIGTERM and SIGINT, of which the first drains and the second ends the process, and
+// SIGHUP, which reloads. Ignores kIgnored and the real-time signals.
 class Signals {
  public:
-  // Handles signals on its own thread, which may call any function, until the process ends.
+  // Handles signals on a separate thread, which may call any function, until the process ends.
   Signals();
 
   // Cancelled by the first SIGTERM or SIGINT.
   const CallerPtr& stop() const { return stop_; }
-  // Waits for it.
+  // Waits for that cancellation.
   void Wait() const { received_.wait(); }
   // Reloads `server`, which lives until the process ends, on SIGHUP. Before this call SIGHUP has no
   // effect.
@@ -82,7 +82,7 @@ Signals::Signals() {
   int ends[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
   handler_fd = ends[1];
-  // A handler does not wait for room.
+  // A handler must not wait for space in the pipe.
   fcntl(handler_fd, F_SETFL, O_NONBLOCK);
   struct sigaction action = {};
   action.sa_handler = Forward;
@@ -109,8 +109,8 @@ void Signals::HandleSignals(int fd) {
   }
 }
 
-// Bounds the freed memory that glibc keeps, by default in eight arenas for each processor and in
-// ever larger blocks: few arenas keep it, and blocks larger than a message are released.
+// Bounds the freed memory that glibc keeps, by default in eight arenas per processor and in ever
+// larger blocks: uses few arenas, and releases blocks larger than a message.
 void KeepHeapSmall() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
@@ -127,7 +127,7 @@ void TrimHeap() {
 }
 constexpr std::chrono::seconds kHeapPeriod(1);
 
-// Time for spans that are queued when the last call ends.
+// Time to export spans still queued when the last call ends.
 constexpr std::chrono::milliseconds kLastSpans(1000);
 
 // Logs an error and returns an exit code.
@@ -163,7 +163,7 @@ int Serve(const ServerConfig& config) {
   signals.Wait();
   server->Drain();
   FlushSpans(kLastSpans);
-  // Stopping the metrics listener would wait for idle scrapers, for nothing.
+  // Stopping the metrics listener would needlessly wait for idle scrapers.
   std::_Exit(0);
 }
 
@@ -176,7 +176,7 @@ int Run(int argc, char** argv) try {
   return Serve(config);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "attnbias-server: %s\n", error.what());
-  std::_Exit(1);  // no memory or no thread to begin with
+  std::_Exit(1);  // not enough memory or threads to start
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(const std::stri
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> resolved(found, &freeaddrinfo);
   std::unique_ptr<MetricsPort> port(new MetricsPort(pages));
   for (const addrinfo* at = found; at != nullptr && port->daemon_ == nullptr; at = at->ai_next) {
-    // Lets [::] serve IPv4 as well.
+    // Makes [::] also serve IPv4.
     const unsigned family = at->ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
     port->daemon_ =
         MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | family, 0, nullptr, nullptr, &Answer,

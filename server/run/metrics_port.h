@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves pages over HTTP: metrics, health and version. The threads of prometheus-cpp's Exposer have
-// stacks that OpenBLAS's thread-local memory leaves too little of.
+// Serves pages over HTTP: metrics, health and version. Does not use prometheus-cpp's Exposer, whose
+// thread stacks are too small next to OpenBLAS's thread-local memory.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,16 @@ struct MHD_Daemon;
 
 namespace attnbias {
 
-// An answer to GET. The status is HTTP's.
+// An answer to GET. `status` is an HTTP status.
 struct HttpPage {
   unsigned status = 200;
   std::string text;
 };
 
-// Pages by their paths, such as "/metrics".
+// Pages by path, such as "/metrics".
 using HttpPages = std::map<std::string, std::function<HttpPage()>, std::less<>>;
 
-// Serves while it lives; its destructor waits for requests under way.
+// Serves during its lifetime; its destructor waits for requests in progress.
 class MetricsPort {
  public:
   // Calls the functions of `pages` from one thread. Returns UNAVAILABLE, naming the address, if the
@@ -35,7 +35,7 @@ class MetricsPort {
   MetricsPort& operator=(const MetricsPort&) = delete;
   ~MetricsPort();
 
-  // Returns HOST:PORT with the port that was bound.
+  // Returns HOST:PORT with the bound port.
   const std::string& address() const { return address_; }
   const HttpPages& pages() const { return pages_; }
 

@@ -30,16 +30,16 @@ namespace attnbias {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPoll{5};
-// For the status of calls that are cut.
+// Time to send the status of calls that are aborted.
 constexpr std::chrono::milliseconds kLastWords{100};
-// Time for computations to end after the grace.
+// Time for computations to end after the grace period.
 constexpr std::chrono::seconds kLastPieces{2};
 
 // Interval between checks for cancelled calls.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
-// Concurrent calls on a connection for probes, which send one at a time.
+// Concurrent calls on a connection of probes, which make one call at a time.
 constexpr int kMaxProbeStreams = 8;
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
@@ -52,8 +52,8 @@ std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
 // Computes with the CPU's kernels and, if one exists and is enabled, a CUDA device.
 class Server::Backend final : public AcceleratorObserver {
  public:
-  // Returns INVALID_ARGUMENT, naming the flag, for kernels that this CPU does not have. A device
-  // that is missing is only logged. `metrics` outlives the result.
+  // Returns INVALID_ARGUMENT, naming the flag, for kernels that this CPU does not have. A missing
+  // device is only logged. `metrics` outlives the result.
   static absl::StatusOr<std::unique_ptr<Backend>> Create(const ServerConfig& config,
                                                          Metrics* metrics) {
     const KernelSet* const kernels = FindKernelSet(config.cpu_isa);
@@ -71,7 +71,7 @@ class Server::Backend final : public AcceleratorObserver {
   Backend(const KernelSet& kernels, Metrics* metrics) : kernels_(kernels), metrics_(*metrics) {}
 
   const KernelSet& kernels() const { return kernels_; }
-  // Backends at hand, the one in use first.
+  // Available backends, the one in use first.
   std::vector<std::string> names() const {
     if (accelerator_ == nullptr) return {"cpu"};
     if (uses_device_) return {"cuda", "cpu"};
@@ -90,8 +90,8 @@ class Server::Backend final : public AcceleratorObserver {
  private:
   void OpenDevice(const ServerConfig& config) {
     const bool is_auto = config.backend == "auto";
-    // Results leave over a network. Whether a device is worth its transfers has to be measured
-    // (docs/cuda.md): without --cuda-min-bytes it is left alone.
+    // Results leave over a network. Whether a device is worth its transfers must be measured
+    // (docs/cuda.md), so it is not used without --cuda-min-bytes.
     if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) {
       return;
     }
@@ -109,7 +109,7 @@ class Server::Backend final : public AcceleratorObserver {
     uses_device_ = true;
   }
 
-  // Chosen kernels, with the device.
+  // Selected kernels, with the device.
   KernelSet kernels_;
   Metrics& metrics_;
   std::unique_ptr<Accelerator> accelerator_;
@@ -152,7 +152,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                         pool_.ExpediteCancelled();
                       }),
       server_state_{engine_, pool_, *metrics_, watchdog_, *access_},
-      // During a reload there are the old and the new ones.
+      // During a reload both the old and the new ones exist.
       table_mounts_(config.tables, config.memory_budget_bytes / 2, &server_state_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
       service_(MakeTensorService(&server_state_, [this] { return MakeInfo(); })),
@@ -172,9 +172,9 @@ Server::~Server() {
   const auto now = std::chrono::system_clock::now();
   if (probe_server_) probe_server_->Shutdown(now);
   if (grpc_server_) grpc_server_->Shutdown(now);
-  // It reads gauges, and these read what ends below.
+  // It reads gauges, which read members destroyed below.
   metrics_port_.reset();
-  // The engine's tasks run before it goes.
+  // The engine's tasks must have run before it is destroyed.
   pool_.Shutdown();
 }
 
@@ -277,7 +277,7 @@ void Server::WarnOfExposure() const {
                           " deploy the image behind Envoy; see SECURITY.md"));
 }
 
-// Serves health alone, in plaintext: Kubernetes' probes speak no TLS.
+// Serves only health, in plaintext, since Kubernetes' probes do not support TLS.
 absl::Status Server::StartProbes() {
   if (config_.probe_listen.empty()) return absl::OkStatus();
   ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(), ParseHostPort(config_.probe_listen));
@@ -297,8 +297,8 @@ std::string Server::address() const {
 std::string Server::probe_address() const { return ToString(probe_addresses_.front()); }
 
 // After about a second without work a callback thread of gRPC 1.51 sleeps for 100 ms, and a lone
-// request then waits tens of milliseconds. A call of the server to itself every 400 ms, 1.5 ms of
-// CPU a second, keeps it awake.
+// request then waits tens of milliseconds. A call from the server to itself every 400 ms, which
+// costs 1.5 ms of CPU per second, keeps it awake.
 void Server::KeepWarm() {
   const std::shared_ptr<grpc::health::v1::Health::Stub> health =
       grpc::health::v1::Health::NewStub(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
@@ -378,14 +378,14 @@ void Server::Drain() {
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline = std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
-  // Once gRPC has sent GOAWAY to a connection, it closes it as soon as its last call has left the
-  // process. If a window update of the client then meets the closed socket, the system drops what
-  // the client has not read. So GOAWAY is sent only after the calls have ended: gRPC then waits for
-  // the client's acknowledgement, which follows all data.
+  // After sending GOAWAY, gRPC closes a connection as soon as its last call has left the process.
+  // If a window update from the client then reaches the closed socket, the system drops data that
+  // the client has not read. GOAWAY is therefore sent only after the calls have ended: gRPC then
+  // waits for the client's acknowledgement, which follows all data.
   while (watchdog_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
-  // Calls that were cancelled may finish a piece of work, but not forever.
+  // Cancelled calls may finish a piece of work, but only for a limited time.
   last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace period; exiting");
     std::_Exit(0);

@@ -34,8 +34,8 @@ namespace attnbias {
 
 class Server {
  public:
-  // Loads what `config` names; binds no port. Returns INVALID_ARGUMENT, naming the flag, for an
-  // invalid configuration.
+  // Loads everything that `config` names, but binds no port. Returns INVALID_ARGUMENT, naming the
+  // flag, for an invalid configuration.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config);
 
   Server(const Server&) = delete;
@@ -47,21 +47,21 @@ class Server {
   absl::Status Start();
   // Fills the cache as configured, then reports SERVING.
   absl::Status BecomeReady(const CallerPtr& caller);
-  // Reports NOT_SERVING, waits for the notice, refuses new calls, and waits for running calls
-  // during the grace. Returns when no call is left.
+  // Reports NOT_SERVING, waits for the shutdown delay, refuses new calls, and waits for running
+  // calls during the grace period. Returns when no calls remain.
   void Drain();
 
   // Reads the learned tables and the files of AccessFiles again, on other threads. Logs errors,
-  // which leave the previous values in use. Call Start before.
+  // which leave the previous values in use. Requires Start.
   void Reload();
 
-  // Runs tasks that may wait. They end before this does.
+  // Runs tasks that may wait. They end before this object is destroyed.
   Timer& disk_timer() { return disk_timer_; }
 
-  // Returns the version and the configuration in one line.
+  // Returns the version and the configuration on one line.
   std::string Summary() const;
 
-  // Return the addresses with the ports that Start bound, those of the service joined by ", ".
+  // Return the addresses with the ports bound by Start; those of the service are joined by ", ".
   std::string address() const;
   const std::string& metrics_address() const { return metrics_port_->address(); }
   std::string probe_address() const;
@@ -75,18 +75,19 @@ class Server {
   void AddGauges();
   absl::Status StartGrpc();
   absl::Status StartProbes();
-  // Logs a warning if other machines reach a gRPC that gets no fixes, without a certificate.
+  // Logs a warning if other machines can reach, without a certificate, a gRPC version that gets no
+  // fixes.
   void WarnOfExposure() const;
   void KeepWarm();
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
-  // The bodies of its tasks never wait.
+  // Its tasks never wait.
   Timer timer_;
   Timer disk_timer_;
-  // Apart from tables, which take long to read: a token that was removed must not stay valid.
+  // Separate from tables, which take long to read, since a removed token must not stay valid.
   Timer access_timer_;
-  // From Drain on; outlives all that could still compute.
+  // Set by Drain; outlives everything that could still compute.
   std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;
@@ -96,7 +97,7 @@ class Server {
   StreamWatchdog watchdog_;
   Timer::Task cancelled_task_;
   ServerState server_state_;
-  // True from the shutdown delay on.
+  // True once the shutdown delay starts.
   std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;
@@ -105,7 +106,7 @@ class Server {
   std::vector<PlanPtr> precompute_;
   std::vector<ListenAddress> addresses_;
   std::unique_ptr<MetricsPort> metrics_port_;
-  // gRPC uses the credentials at each handshake, without ownership.
+  // gRPC uses the credentials at each handshake without owning them.
   std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<ListenAddress> probe_addresses_;

@@ -73,7 +73,7 @@ absl::Status AddCheckpointFlag(const std::string& flag, TableSetBuilder& builder
   return AddCheckpoint(name, FlagValue(flag), builder);
 }
 
-// Returns a text that changes with the file or with the file of its name.
+// Returns a string that changes when the file is modified or replaced.
 std::string StampOf(const fs::path& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return absl::StrCat(path.string(), "\n");
@@ -106,23 +106,23 @@ void TableMounts::Refresh() {
     last_error_.clear();
     LogInfo(absl::StrCat("tables: reloaded, ", mounted, " mounted"));
   } else {
-    // Retries at the next Refresh, since the system may have failed rather than the files.
+    // Retried at the next Refresh, since the system may have failed instead of the files.
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
-    LogError(absl::StrCat("tables: reload failed, the ", mounted,
-                          " mounted before stay in use: ", message));
+    LogError(absl::StrCat("tables: reload failed, keeping the previous ones (", mounted,
+                          " mounted): ", message));
     last_error_ = std::move(message);
   }
 }
 
 absl::Status TableMounts::Load() {
-  // Computed before the files are read, so that the next Refresh sees changes made meanwhile.
+  // Computed before the files are read, so that the next Refresh sees changes made in the meantime.
   stamp_ = Stamp();
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
   if (failed_) return tables.status();
-  // The folder was emptied, or is missing for a moment.
+  // The folder was emptied or is briefly missing.
   if ((*tables)->tables().empty() && !registry_.Get()->tables().empty()) {
     failed_ = true;
     return Invalid("--tables: ", sources_.folder, ": got no tables, want at least one");

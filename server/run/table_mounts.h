@@ -25,16 +25,17 @@ struct TableSources {
 // Load and Refresh are called by one thread at a time.
 class TableMounts {
  public:
-  // `registry` outlives this object. `max_bytes` and `hold` are TableSetBuilder's.
+  // `registry` outlives this object. `max_bytes` and `hold` are passed to TableSetBuilder.
   TableMounts(TableSources sources, int64_t max_bytes, TableRegistry* registry,
               TableSetBuilder::Hold hold = nullptr);
 
-  // Reads every table. An error names flag and file, and leaves the mounted tables as they are.
+  // Reads every table. An error names the flag and the file, and leaves the mounted tables
+  // unchanged.
   absl::Status Load();
 
   // Makes the next Refresh load even unchanged files.
   void Invalidate() { stale_ = true; }
-  // Loads and logs the outcome, if a file has changed since the last Load.
+  // If a file has changed since the last Load, loads again and logs the outcome.
   void Refresh();
 
   // Returns whether the last Load failed.

@@ -36,7 +36,7 @@ absl::Status Malformed(std::string_view text) {
   return Invalid("got '", std::string(text), "', want HOST:PORT with a port in [0, 65535]");
 }
 
-// unix:PATH or, as gRPC's clients may spell it, unix:///PATH.
+// unix:PATH or, in gRPC's alternative spelling, unix:///PATH.
 absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
   std::string_view path = text.substr(kUnix.size());
   const bool has_authority = path.starts_with("//");
@@ -86,7 +86,7 @@ std::string ToString(const ListenAddress& address) {
 
 namespace {
 
-// Returns 0 or the errno of connecting.
+// Returns 0 or the errno of connect().
 int Connect(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -99,8 +99,8 @@ int Connect(const std::string& path) {
   return error;
 }
 
-// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at `path`. gRPC gives no
-// reason, and removes the socket of a running server.
+// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC states
+// no reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(path).parent_path();
@@ -114,17 +114,17 @@ absl::Status CheckSocketFile(const std::string& path) {
     return absl::UnavailableError("the path exists and is not a socket");
   }
   switch (const int connected = Connect(path)) {
-    case ECONNREFUSED:  // left behind by a server that has ended
+    case ECONNREFUSED:  // left behind by a server that ended
       return absl::OkStatus();
     case 0:
-    case EAGAIN:  // with a full queue
+    case EAGAIN:  // its queue is full
       return absl::UnavailableError("another server is listening there");
     default:
       return absl::UnavailableError(std::strerror(connected));
   }
 }
 
-// Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of these calls with
+// Maximum bytes of incomplete requests in gRPC. Above it, gRPC ends some of these calls with
 // RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 
@@ -142,8 +142,8 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
   }
 };
 
-// Clears ServerReflectionRequests that are longer than names of symbols and files: answers repeat
-// them.
+// Clears ServerReflectionRequests that are longer than names of symbols and files, because answers
+// repeat them.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
@@ -181,7 +181,7 @@ int Milliseconds(absl::Duration duration) {
 
 void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  // With SO_REUSEPORT, a second server on the port would silently receive some of the connections.
+  // With SO_REUSEPORT, a second server on the port would silently receive some connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // gRPC checks the size of a message after decompression: 0.5 MB can become more than 0.5 GB.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -193,14 +193,14 @@ void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                              Milliseconds(options.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients ping every 10 s. gRPC closes connections that ping more than twice as often.
+  // Clients ping every 10 s. gRPC closes connections that ping more than twice that often.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   // By default, gRPC waits without limit for calls on such a connection.
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                Milliseconds(options.max_connection_age));
   }
-  // Only reflection uses these threads, one for each stream.
+  // Only reflection uses these threads, one per stream.
   builder.SetResourceQuota(
       grpc::ResourceQuota().SetMaxThreads(kReflectionThreads).Resize(kTransportBytes));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);

@@ -41,22 +41,22 @@ std::string ToString(const ListenAddress& address);
 struct TransportOptions {
   // Concurrent calls on a connection.
   int max_concurrent_streams = 256;
-  // Time after which a silent client is pinged, and time after which a connection without an answer
-  // is closed.
+  // Time after which a silent client is pinged, and time after which the connection is closed if
+  // the ping is not answered.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // Age, give or take a tenth, after which a connection closes when its calls have ended. Zero for
-  // no limit.
+  // Age, plus or minus a tenth, after which a connection is closed once its calls have ended. Zero
+  // means no limit.
   absl::Duration max_connection_age;
   // Mode of socket files.
   mode_t socket_mode = 0660;
-  // True if clients may request the descriptions of the services.
+  // True if clients may request descriptions of the services.
   bool reflection = true;
 };
 
-// Starts a server of `services` on `addresses`, and sets their ports to those that were bound.
-// Bounds the work and memory that clients can cause. Clients of socket files need no `credentials`.
-// Returns UNAVAILABLE, with the address, if one cannot be bound.
+// Starts a server of `services` on `addresses`, and sets their ports to the bound ones. Bounds the
+// work and memory that clients can cause. Clients of socket files need no `credentials`. Returns
+// UNAVAILABLE, with the address, if one cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,

@@ -17,12 +17,12 @@
 
 namespace attnbias {
 
-// Pops an item of the owner that has used the least time. An owner that returns starts level with
-// the others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng, 1996), except that
-// the time of an item is charged after it has run.
+// Pops an item of the owner that has used the least time. A returning owner starts level with the
+// others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng, 1996), except that an
+// item's time is charged after it has run.
 //
-// Pops an owner's short items before its long ones; while it has both, a long one after kShortRun
-// short ones. Keeps the order of items of a kind.
+// Pops an owner's short items before its long ones, but while it has both, pops a long one after
+// kShortRun short ones. Keeps the order of items of the same kind.
 //
 // Not safe for concurrent use.
 template <typename Item>
@@ -36,7 +36,7 @@ class FairQueue {
   int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // Returns the number of owners that are remembered.
+  // Returns the number of known owners.
   int64_t owners() const { return static_cast<int64_t>(owners_.size()); }
 
   void Push(const std::string& name, Item item, Kind kind = kShort) {
@@ -48,7 +48,7 @@ class FairQueue {
     OwnerToPush(name).items[kShort].push_front(std::move(item));
   }
 
-  // Returns the item that Pop would return. Requires items, as Pop does.
+  // Returns the item that Pop would return. Requires a nonempty queue, as Pop does.
   const Item& Front() const {
     const Owner& owner = std::get<Entry*>(*queue_.begin())->second;
     return owner.items[owner.NextKind()].front();
@@ -56,7 +56,7 @@ class FairQueue {
 
   Item Pop() { return PopOf(*std::get<Entry*>(*queue_.begin())); }
 
-  // Pops the item of the first owner whose next item `fits`, if there is one.
+  // Pops the item of the first owner whose next item `fits`, if any.
   template <typename Predicate>
   std::optional<Item> PopFirst(Predicate fits) {
     for (const auto& [used, sequence, entry] : queue_) {
@@ -74,9 +74,9 @@ class FairQueue {
     entry.second.used += time;
     --entry.second.running;
     if (waits) Enqueue(entry);
-    // New owners, however many, do not pass those that have waited.
+    // New owners, however many, do not overtake owners that have waited.
     level_ += time / static_cast<int64_t>(queue_.size() + 1);
-    // No owner waited for it.
+    // No other owner waited for it.
     if (empty()) level_ = std::max(level_, entry.second.used);
   }
 
@@ -110,7 +110,7 @@ class FairQueue {
 
  private:
   struct Owner {
-    // Indexed by kind.
+    // Items, indexed by kind.
     std::deque<Item> items[2];
     // Short items popped since the last long one.
     int run = 0;
@@ -175,7 +175,7 @@ class FairQueue {
   // Owners with items; the first is next.
   std::set<std::tuple<Time, uint64_t, Entry*>> queue_;
   uint64_t next_sequence_ = 0;
-  // Time that a new owner counts as having used.
+  // Time that a new owner is assumed to have used.
   Time level_{0};
   int64_t size_ = 0;
 };

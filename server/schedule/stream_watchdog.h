@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes calls that would not end by themselves: with ABORTED those whose client has stopped
-// reading or sending, sooner if other calls wait for the memory. A drain closes the calls that wait
-// for their client to send, and in the end all.
+// Closes calls that would not end by themselves. Closes calls whose client has stopped reading or
+// sending with ABORTED, sooner if other calls wait for the memory. A drain closes the calls that
+// wait for their client to send, and finally all calls.
 //
-// Such calls hold memory: a write that makes no progress holds its tensor, a silent ComputeLogits
-// its vectors.
+// Such calls hold memory: a write that makes no progress holds its tensor, and an idle
+// ComputeLogits holds its vectors.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its entries.
 class StreamWatchdog {
  public:
-  // One call, as long as it is open. `call` and `caller` outlive it.
+  // One call, for as long as it is open. `call` and `caller` outlive it.
   class Entry {
    public:
     Entry(StreamWatchdog* watchdog, grpc_call* call, const Caller* caller);
@@ -36,7 +36,7 @@ class StreamWatchdog {
     void WriteStarted();
     void WriteDone() { write_started_ = 0; }
 
-    // States whether the call only waits for its client to send.
+    // Sets whether the call only waits for its client to send.
     void SetIdle(bool idle);
 
     // Returns why the call was closed; OK if it was not.
@@ -48,9 +48,9 @@ class StreamWatchdog {
     StreamWatchdog& watchdog_;
     grpc_call* const call_;
     const Caller& caller_;
-    // Why the call was closed; OK if it was not. Under the watchdog's mutex.
+    // Why the call was closed; OK if it was not. Guarded by the watchdog's mutex.
     absl::Status why_closed_;
-    // Nanoseconds of the steady clock; 0 when nothing is being written, or waited for.
+    // Nanoseconds of the steady clock; 0 if nothing is being written or awaited.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
   };
@@ -59,7 +59,7 @@ class StreamWatchdog {
   // client waits.
   static constexpr int kCrowdedDivisor = 12;
 
-  // How long a write may take, and how long a call may be idle. `budget` and `timer` outlive this.
+  // Maximum duration of a write, and of a call's idleness. `budget` and `timer` outlive this.
   StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
                  std::chrono::milliseconds idle_timeout, const ByteBudget* budget, Timer* timer);
 

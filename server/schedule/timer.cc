@@ -51,7 +51,7 @@ void Timer::RunUntilStopped() {
       mutex_.Unlock();
       task.body_();
       mutex_.Lock();
-      // RunSoon may have asked for the next call meanwhile.
+      // RunSoon may have requested the next call in the meantime.
       task.due_ = std::min(task.due_, Clock::now() + task.period_);
       running_ = nullptr;
       changed_.NotifyAll();

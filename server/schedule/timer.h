@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls functions at steady paces from one thread.
+// Calls functions periodically from one thread.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,17 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its tasks.
 class Timer {
  public:
-  // Calls `body` every `period` as long as it lives, for the first time after one. A body that
-  // takes longer delays its own next call. A body delays those of the timer's other tasks.
+  // Calls `body` every `period` during its lifetime, the first time after one period. A body that
+  // takes longer delays its own next call. A running body delays the timer's other tasks.
   class Task {
    public:
     Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body);
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
-    // Returns when `body` does not run and will not.
+    // Returns once `body` is not running and will not run again.
     ~Task();
 
-    // Makes the next call come at once.
+    // Makes the next call happen immediately.
     void RunSoon();
 
    private:
@@ -33,7 +33,7 @@ class Timer {
     Timer& timer_;
     const std::chrono::milliseconds period_;
     const std::function<void()> body_;
-    // Under the timer's mutex.
+    // Guarded by the timer's mutex.
     std::chrono::steady_clock::time_point due_;
   };
 

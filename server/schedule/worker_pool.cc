@@ -11,13 +11,13 @@
 namespace attnbias {
 namespace {
 
-// Maximum time that a caller with short tasks has used.
+// Used time up to which a caller's tasks count as short.
 constexpr std::chrono::milliseconds kShort{10};
 
-// Worker threads for each non-preemptible task that runs. They have a higher priority.
+// Worker threads per running non-preemptible task. They have a higher priority.
 constexpr int kWorkersForEachBlocking = 4;
 constexpr int kBlockingNice = 5;
-// Maximum number of non-preemptible tasks that have begun, each on its own thread.
+// Maximum number of non-preemptible tasks that have started, each on its own thread.
 constexpr int kMostBegun = 16;
 // Time slice of a non-preemptible task.
 constexpr std::chrono::milliseconds kBlockingTimeSlice{2};
@@ -25,9 +25,9 @@ constexpr std::chrono::milliseconds kBlockingTimeSlice{2};
 }  // namespace
 
 struct WorkerPool::BlockingThread {
-  // The task that runs or begins here.
+  // The task that runs or starts on this thread.
   Waiting task;
-  // True while the thread may begin its task, or resume it.
+  // True while the thread may start or resume its task.
   bool may_run = false;
   Condition changed;
   // Start of the time that has not been charged.
@@ -77,7 +77,7 @@ void WorkerPool::Yield() {
   if (own == nullptr || now - own->looked < kBlockingTimeSlice) return;
   own->looked = now;
   MutexLock lock(mutex_);
-  // If all threads have begun something, each is free sooner if it continues.
+  // If all threads have started a task, each is free sooner if it continues.
   if (blocking_.empty() || (blocking_.Front().thread == nullptr && blocking_idle_.empty())) {
     return;
   }
@@ -94,7 +94,7 @@ void WorkerPool::Yield() {
 
 void WorkerPool::DispatchBlockingLocked() {
   while (blocking_running_ < num_blocking_) {
-    // A task that cannot begin for want of a thread does not hold up those that have begun.
+    // A task that cannot start for lack of a thread does not block tasks that have started.
     const bool has_idle = !blocking_idle_.empty();
     std::optional<Waiting> next = blocking_.PopFirst(
         [has_idle](const Waiting& waiting) { return waiting.thread != nullptr || has_idle; });
@@ -167,7 +167,7 @@ WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   Clock::time_point& start = blocking == nullptr ? of_slice : blocking->start;
   start = Clock::now();
   next.task();
-  // Releases what the task holds without the lock.
+  // Releases the task's resources without holding the lock.
   next.task = nullptr;
   const Clock::duration time = Clock::now() - start;
   next.caller->Use(time);
@@ -189,7 +189,7 @@ void WorkerPool::Work() {
 }
 
 void WorkerPool::WorkBlocking() {
-  // On Linux, this applies to the calling thread alone.
+  // On Linux, this applies only to the calling thread.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kBlockingNice);
   BlockingThread own;
   BlockingThread::current = &own;

@@ -13,8 +13,8 @@
 
 namespace attnbias {
 
-// Shares time fairly between clients. Of a client's callers, those that have used little time,
-// whose results are cached or cheap, run before the others.
+// Shares time fairly between clients. Among a client's callers, those that have used little time,
+// because their results are cached or cheap, run first.
 //
 // Runs non-preemptible tasks on additional threads, a few at a time, at a lower priority. They
 // share time fairly when they yield.
@@ -35,16 +35,16 @@ class WorkerPool final : public Executor {
   void Yield() override;
   int num_threads() const override { return num_threads_; }
 
-  // Ends non-preemptible tasks of cancelled callers that have not begun, on the other threads:
-  // until then they hold memory.
+  // Ends non-preemptible tasks of cancelled callers that have not started, on the other threads,
+  // since they hold memory until then.
   void ExpediteCancelled();
 
-  // Runs the queued tasks and joins the threads. Is not called from a task.
+  // Runs the queued tasks and joins the threads. Must not be called from a task.
   void Shutdown();
 
   // Returns the number of queued tasks.
   int64_t queued() const;
-  // Returns the time that the oldest of them has waited; 0 without one.
+  // Returns the time that the oldest queued task has waited; 0 if none is queued.
   Clock::duration oldest_wait() const;
 
  private:
@@ -55,22 +55,22 @@ class WorkerPool final : public Executor {
     CallerPtr caller;
     Task task;
     Clock::time_point since;
-    // Thread of a non-preemptible task that has begun; else null.
+    // Thread of a non-preemptible task that has started; otherwise null.
     BlockingThread* thread = nullptr;
   };
 
-  // Returns whether there will be no more tasks.
+  // Returns whether no more tasks will arrive.
   bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Runs a task without the lock. Returns its time.
+  // Runs a task without holding the lock. Returns its duration.
   Clock::duration Run(Waiting& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
   void WorkBlocking();
-  // Resumes or begins non-preemptible tasks, as many as may run.
+  // Resumes or starts as many non-preemptible tasks as may run.
   void DispatchBlockingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int num_threads_;
-  // Maximum number of non-preemptible tasks that run. Others have begun and have yielded.
+  // Maximum number of running non-preemptible tasks. Others have started but have yielded.
   const int num_blocking_;
 
   mutable Mutex mutex_;

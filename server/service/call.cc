@@ -23,19 +23,19 @@
 namespace attnbias {
 namespace {
 
-// Memory of a call, here and in gRPC, without its request and its answer.
+// Memory of a call, here and in gRPC, excluding its request and answer.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
-// Counts a request's lists as received, as the positions of its plan, as the plan's resolved spec
-// repeats them, and in the header.
+// Counts a request's lists four times: as received, as positions of its plan, in the plan's
+// resolved spec, and in the header.
 constexpr int64_t kCopies = 4;
 
-// Maximum backlog of a caller with limited bytes per second. Beyond it, GetTensor and ModelInfer
-// are refused.
+// Maximum backlog of a caller with limited bytes per second. Above it, GetTensor and ModelInfer are
+// rejected.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
-// Uses the monotonic clock. The system's clock, in nanoseconds, ends in 2262, before Go's longest
-// timeout.
+// Uses the monotonic clock. The system clock, in nanoseconds, overflows in 2262, before Go's
+// longest timeout.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
@@ -44,8 +44,8 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Returns the last address in `x-forwarded-for`: the proxy that connects to this server has added
-// it. Ignores what is longer than an address.
+// Returns the last address in `x-forwarded-for`: which the proxy that connects to this server
+// added. Ignores values longer than an address.
 std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   constexpr size_t kLongestAddress = 45;
   const std::string_view list = OnlyValue(context.client_metadata(), "x-forwarded-for");
@@ -53,8 +53,8 @@ std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   return last.size() <= kLongestAddress ? last : std::string_view();
 }
 
-// Identifies a connection over a socket file by the address of its properties: gRPC gives all such
-// connections the same name.
+// Identifies a connection over a socket file by the memory address of its properties, since gRPC
+// gives all such connections the same name.
 std::string SocketOf(const grpc::CallbackServerContext& context, const std::string& peer) {
   const std::shared_ptr<const grpc::AuthContext> properties = context.auth_context();
   grpc::AuthPropertyIterator first = properties->begin();
@@ -64,14 +64,15 @@ std::string SocketOf(const grpc::CallbackServerContext& context, const std::stri
 }
 
 // Returns the key of an anonymous client: its address (over a socket file, its connection) and the
-// address that a proxy reports. A client that reports a false address shares no other client's key.
+// address that a proxy reports. A client that reports a false address never shares another client's
+// key.
 std::string ClientOf(const grpc::CallbackServerContext& context, const std::string& peer) {
   return absl::StrCat(
       peer.starts_with("unix:") ? SocketOf(context, peer) : peer.substr(0, peer.rfind(':')),
       " for ", std::string(ForwardedFor(context)));
 }
 
-// A named caller is one client at all its addresses.
+// A named caller is the same client at all its addresses.
 CallerPtr MakeCaller(const grpc::CallbackServerContext& context, const std::string& peer,
                      const absl::StatusOr<Identity>& identity, int64_t memory_budget_bytes) {
   if (!identity.ok() || !*identity) {
@@ -175,7 +176,7 @@ absl::Status Call::CheckAllowed() {
     return CallerLimit(absl::StrCat(Shortened(account.name), " has ", rights.concurrent_calls,
                                     " calls in flight, its limit; try again later"));
   }
-  // Streams are delayed; a unary call is answered at once or refused.
+  // Streams are delayed; a unary call is answered immediately or rejected.
   if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&
       account.pacer.Backlog() > kLongestBacklog) {
     return CallerLimit(absl::StrCat(Shortened(account.name), " may receive ",

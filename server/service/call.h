@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admits, counts and logs calls of every method.
+// Admits, counts and logs the calls of all methods.
 #pragma once
 
 #include <atomic>
@@ -53,20 +53,21 @@ class Call {
 
   const CallerPtr& caller() const { return caller_; }
 
-  // The tables that were mounted when the call began, and that it may use.
+  // The tables that were mounted when the call began and that the call may use.
   const TableSetPtr& tables() const { return tables_; }
 
-  // Returns UNAVAILABLE while draining, and DEADLINE_EXCEEDED or CANCELLED if the client does not
-  // wait for the answer any more.
+  // Returns UNAVAILABLE while draining, and DEADLINE_EXCEEDED or CANCELLED if the client no longer
+  // waits for the answer.
   absl::Status CheckCancelled() const;
 
-  // Plans `spec`, which stands at `path` in the request; empty if its fields are the request's.
+  // Plans `spec`, which is at `path` in the request; the path is empty if its fields are the
+  // request's own.
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, std::string_view path = "spec");
 
   // Checks whether the call is allowed, before it has any effect. Reserves memory until the call
   // ends, for the call itself and the bytes received.
   //
-  // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or the caller may not call this method
+  // UNAUTHENTICATED, PERMISSION_DENIED  see Access::Identify, or the method is not granted
   // RESOURCE_EXHAUSTED                  no memory, or the caller's limit is reached
   absl::Status Admit(int64_t received_bytes);
 
@@ -79,18 +80,19 @@ class Call {
   // Releases the memory that Parse reserved, before a stream's next request.
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
-  // Closes the call if its client stops reading or sending. Is notified of writes and of rests.
+  // Closes the call if its client stops reading or sending. Notified when a write or an idle time
+  // starts or ends.
   StreamWatchdog::Entry& watchdog_entry() { return watchdog_entry_; }
 
   PhaseClock& phases() { return phases_; }
 
-  // Sets the plan that the log names.
+  // Sets the plan to log.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
   // Returns when the next message, with this many bytes of tensors, may be sent, and reserves
   // it at the caller's rate.
   std::chrono::steady_clock::time_point ReserveSendTime(int64_t bytes);
-  // Reserves the same and returns true, if the message may be sent now.
+  // If the message may be sent now, reserves the same and returns true.
   bool TryReserveSendTime(int64_t bytes);
 
   // Counts the only answer of a call, and closes the call if its client does not read it.
@@ -98,10 +100,10 @@ class Call {
   // Counts a message that was sent.
   void MessageSent(int64_t bytes = 0);
 
-  // Returns the status to finish the call with. Counts it and adds its trailing metadata. Call it
-  // once.
+  // Returns the status with which to finish the call. Counts it and adds its trailing metadata.
+  // Must be called once.
   grpc::Status End(const absl::Status& status);
-  // Returns why the call is cancelled: by this server, its deadline or the client.
+  // Returns the reason for the cancellation: this server, the deadline or the client.
   absl::Status WhyCancelled() const;
 
  private:
@@ -114,9 +116,9 @@ class Call {
   ServerState& server_state_;
   const Method method_;
   grpc::CallbackServerContext& context_;
-  // Copied when the call begins: gRPC forgets it once the call is cancelled.
+  // Copied when the call begins, since gRPC drops it once the call is cancelled.
   const std::string peer_;
-  // The caller, or why it is refused.
+  // The caller, or why it was rejected.
   const absl::StatusOr<Identity> identity_;
   const CallerPtr caller_;
   const TableSetPtr tables_;
@@ -124,7 +126,7 @@ class Call {
   const std::chrono::steady_clock::time_point deadline_;
   PhaseClock phases_;
   StreamWatchdog::Entry watchdog_entry_;
-  // True if the call counts among those of its account.
+  // True if the account counts this call.
   bool counted_ = false;
   ByteBudget::Reservation received_memory_;
   ByteBudget::Reservation decoded_memory_;
@@ -139,10 +141,10 @@ class Call {
 absl::Status CheckHeaderSize(int64_t message_bytes);
 
 // Returns the id of a call, for the log and the client: `given`, if it is 1 to 128 letters, digits
-// and "-_.:/+=", or else one that no other call has, of this process or another.
+// and "-_.:/+=", or else one that is unique across processes.
 std::string RequestId(std::string_view given);
 
-// Returns the UNAVAILABLE of a server that drains.
+// Returns the UNAVAILABLE error of a draining server.
 absl::Status Draining();
 
 }  // namespace attnbias

@@ -16,8 +16,8 @@
 
 namespace attnbias {
 
-// Adds a Call to one of gRPC's reactors. Deletes itself when the call ends: do not use it after
-// End, which is called once.
+// Adds a Call to one of gRPC's reactors. Deletes itself when the call ends, and must not be used
+// after End, which is called once.
 template <typename Reactor>
 class CallReactor : public Reactor {
  public:
@@ -36,8 +36,8 @@ class CallReactor : public Reactor {
     return call_.Admit(static_cast<int64_t>(request.Length()));
   }
 
-  // Admits the call and runs `step` on a thread of the executor, if the client still waits: no
-  // computation holds up gRPC's threads.
+  // Admits the call and runs `step` on a thread of the executor, if the client still waits, so that
+  // computations do not block gRPC's threads.
   template <typename Step>
   void Begin(const grpc::ByteBuffer& request, Step step) {
     if (absl::Status status = Admit(request); !status.ok()) return End(status);
@@ -80,7 +80,7 @@ class CallReactor : public Reactor {
     });
   }
 
-  // Calls `done` with the payload or an error, for calls that continue after one.
+  // Calls `done` with the payload or an error, for calls that continue after an error.
   template <typename Done>
   void TryGetPayload(const PlanPtr& plan, Done done) {
     call_.phases().Enter(Phase::kCompute);
@@ -95,7 +95,7 @@ class CallReactor : public Reactor {
   const CallerPtr caller_;
 };
 
-// A call that is answered in one step.
+// A call answered in one step.
 class UnaryHandler final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
   // `make(call, request, answer)` fills in the answer or returns an error.

@@ -18,7 +18,7 @@ namespace {
 constexpr char kDomain[] = "attnbias";
 
 struct StatusCodeRow {
-  // In ErrorInfo, if the error has no reason itself.
+  // Used in ErrorInfo if the error itself has no reason.
   std::string_view reason;
   // True if the message's field path becomes a BadRequest.
   bool names_field = false;
@@ -27,7 +27,7 @@ struct StatusCodeRow {
   std::optional<Rejection> rejection = std::nullopt;
 };
 
-// By number: gRPC's codes are Abseil's.
+// Indexed by number, since gRPC's codes are Abseil's.
 constexpr std::array<StatusCodeRow, 17> kStatusCodes = {{
     {""},
     {"CANCELLED"},
@@ -52,7 +52,7 @@ const StatusCodeRow& RowOf(const absl::Status& status) {
   return kStatusCodes[static_cast<int>(status.code())];
 }
 
-// The path that a message begins with, or nothing.
+// The path at the beginning of a message, or nothing.
 std::string_view FieldOf(const absl::Status& status) {
   if (!RowOf(status).names_field) return "";
   const std::string_view message(status.message().data(), status.message().size());

@@ -13,23 +13,23 @@
 
 namespace attnbias {
 
-// Prefixes the field path that the message begins with: "alibi.num_heads: ..." under "spec" becomes
-// "spec.alibi.num_heads: ...". Errors without a field path, and an empty `parent`, leave it
-// unchanged.
+// Adds a prefix to the field path at the beginning of the message: "alibi.num_heads: ..." under
+// "spec" becomes "spec.alibi.num_heads: ...". Errors without a field path, and an empty `parent`,
+// leave it unchanged.
 absl::Status Under(std::string_view parent, const absl::Status& status);
 
-// Shortens the message to a kilobyte: a client refuses a status of more than 8, which contains the
-// message three times.
+// Shortens the message to a kilobyte: clients reject a status of more than 8 KB, and it contains
+// the message three times.
 absl::Status WithShortMessage(const absl::Status& status);
 
-// Returns the reason that calls with this end are counted by, if they count as rejected.
+// Returns the reason under which calls with this status are counted, if they count as rejected.
 std::optional<Rejection> RejectionOf(const absl::Status& status);
 
-// Returns the time after which the caller should retry, if it should.
+// Returns the time after which the caller should retry, if any.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
-// Keeps code and message. Details: ErrorInfo always, with the status's reason or else its code's;
-// BadRequest if the message begins with a field's path and ": "; RetryInfo if there is a
+// Keeps code and message. Details: ErrorInfo always, with the status's reason, or else that of its
+// code; BadRequest if the message begins with a field's path and ": "; RetryInfo if there is a
 // RetryDelay; RequestInfo if `request_id` is not empty.
 grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id = "");
 

@@ -21,7 +21,7 @@
 namespace attnbias {
 namespace {
 
-// The vectors of one call may take the memory budget divided by this.
+// The vectors of one call may take at most the memory budget divided by this.
 constexpr int64_t kLargestVectorsDivisor = 8;
 
 absl::Status NoSpec() { return Invalid("spec: not set, want it in the first message"); }
@@ -42,7 +42,7 @@ class LogitsReactor final : public RequestPump {
   struct Work {
     BudgetedBuffer memory;
     RowBlock block;
-    // Lines of the answer, and those that have been made.
+    // Lines of the answer, and those already computed.
     int64_t lines = 0;
     int64_t made = 0;
   };
@@ -77,7 +77,7 @@ class LogitsReactor final : public RequestPump {
   absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(const grpc::ByteBuffer& bytes,
                                                      ByteBudget::Reservation& memory) {
     ATTNBIAS_RETURN_IF_ERROR(call_.CheckCancelled());
-    // The spec is kept as long as the call, rows until they are copied.
+    // The spec is kept for the duration of the call, rows until they are copied.
     using Request = v1::ComputeLogitsRequest;
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
     return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {
@@ -108,7 +108,7 @@ class LogitsReactor final : public RequestPump {
     return plan;
   }
 
-  // Makes the vectors, then calls `done`.
+  // Computes the vectors, then calls `done`.
   template <typename Done>
   void Prepare(Done done) {
     ServerState& server_state = call_.server_state();
@@ -133,7 +133,7 @@ class LogitsReactor final : public RequestPump {
     call_.server_state().engine.cache().AddEvictable(std::move(logits_), bytes);
   }
 
-  // Copies the data to memory that the budget counts until the answer is made.
+  // Copies the data to memory that counts against the budget until the answer is complete.
   absl::Status Accept(const v1::ComputeLogitsRequest& request) {
     if (request.has_spec()) {
       return Invalid("spec: got a second one, want it only in the first message");
@@ -193,7 +193,7 @@ class LogitsReactor final : public RequestPump {
   // Used by one Make at a time.
   LogitsPlanPtr plan_;
   PositionalLogitsPtr logits_;
-  // Between requests the cache may evict the vectors; they are made again then.
+  // Between requests the cache may evict the vectors, which are then computed again.
   std::weak_ptr<const PositionalLogits> evictable_;
   Work work_;
 };

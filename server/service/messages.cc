@@ -23,9 +23,9 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Memory of an object, of a pointer to it and of the allocator.
+// Memory of an object, including a pointer to it and the allocator's overhead.
 constexpr int64_t kObjectBytes = 256;
-// A list grows by doubling.
+// Lists grow by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
 // Maximum depth that protobuf accepts.
 constexpr size_t kMostDepth = 100;
@@ -34,12 +34,12 @@ WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
   return WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
 }
 
-// Walks over the bytes of a message once.
+// Scans the bytes of a message once.
 class Walker {
  public:
   explicit Walker(CodedInputStream* in) : in_(*in) {}
 
-  // Walks over the fields up to the stream's limit. Returns false if they do not end there.
+  // Scans the fields up to the stream's limit. Returns false if they do not end there.
   bool Walk(const Descriptor& type) {
     if (path_.size() > kMostDepth) return false;
     size_ += kObjectBytes;
@@ -65,12 +65,12 @@ class Walker {
  private:
   struct Step {
     const FieldDescriptor* field;
-    // In a list.
+    // Set for elements of a list.
     int index;
   };
 
-  // Returns the field that `tag` begins; null if `type` has none, or encodes it otherwise.
-  // Protobuf's parser then keeps an unknown field.
+  // Returns the field that `tag` introduces; null if `type` has no such field or encodes it
+  // differently. Protobuf's parser then keeps an unknown field.
   static const FieldDescriptor* FieldOf(const Descriptor& type, uint32_t tag) {
     const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     if (field == nullptr) return nullptr;
@@ -99,11 +99,11 @@ class Walker {
     return true;
   }
 
-  // Walks over a field with a length: a message, packed numbers or a string.
+  // Scans a length-delimited field: a message, packed numbers or a string.
   bool WalkBytes(const FieldDescriptor* field) {
     uint32_t length = 0;
     if (!in_.ReadVarint32(&length)) return false;
-    // A length beyond the end takes no memory.
+    // A length beyond the end allocates no memory.
     if (static_cast<int64_t>(length) > in_.BytesUntilLimit()) return false;
     const bool is_message = field != nullptr && field->message_type() != nullptr;
     const bool is_packed = field != nullptr && field->is_packable();
@@ -117,16 +117,16 @@ class Walker {
     return whole;
   }
 
-  // Walks over packed enums up to the stream's limit.
+  // Scans packed enums up to the stream's limit.
   bool WalkEnums(const FieldDescriptor& field) {
     for (; in_.BytesUntilLimit() > 0; ++path_.back().index) {
       if (!WalkEnum(field)) return false;
     }
-    --path_.back().index;  // of the last
+    --path_.back().index;  // shift of the last byte
     return true;
   }
 
-  // Returns the least number of bytes of a packed number.
+  // Returns the minimum number of bytes of a packed number.
   static int64_t ShortestOf(const FieldDescriptor& field) {
     switch (WireTypeOf(field)) {
       case WireFormatLite::WIRETYPE_FIXED64:
@@ -138,7 +138,7 @@ class Walker {
     }
   }
 
-  // Sets known() for something at path_, unless it is set.
+  // Sets known() to an error at path_, unless it is already set.
   void NoteUnknown(std::string_view kind, int number) {
     if (!known_.ok()) return;
     const auto write = [](std::string* text, const Step& step) {
@@ -152,7 +152,7 @@ class Walker {
   }
 
   CodedInputStream& in_;
-  // To the field that is walked over.
+  // Path to the field being scanned.
   std::vector<Step> path_;
   int64_t size_ = 0;
   absl::Status known_;
@@ -168,7 +168,7 @@ Measured WalkOver(CodedInputStream* in, size_t size, const Descriptor& type) {
 }  // namespace
 
 Measured Measure(const grpc::ByteBuffer& bytes, const Descriptor& type) {
-  grpc::ByteBuffer copy(bytes);  // of references
+  grpc::ByteBuffer copy(bytes);  // maximum number of references
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
   return WalkOver(&in, bytes.Length(), type);
@@ -191,7 +191,7 @@ void Describe(const Part& part, const Plan& plan, v1::TensorPart* header) {
   header->set_offset(part.offset);
   header->set_size_bytes(part.size_bytes);
   if (part.form == v1::FORM_TOEPLITZ) {
-    // The least key minus the greatest query.
+    // The smallest key minus the largest query.
     header->set_first_relative_position(plan.window().keys.hull().begin -
                                         (plan.window().queries.hull().end - 1));
   }
@@ -257,7 +257,7 @@ std::string TagAndLength(int field, size_t length) {
 }
 
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
-  // All pieces are referenced through one count.
+  // All pieces share one reference count.
   const grpc::Slice memory(const_cast<std::byte*>(chunk.memory.data()), chunk.memory.size(),
                            &ReleaseOwner, new std::shared_ptr<const void>(chunk.owner));
   int64_t size = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of messages, which docs/protocol.md promises; parses requests and serialises answers.
+// Bounds of messages, documented in docs/protocol.md; parses requests and serialises answers.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@
 
 namespace attnbias {
 
-// gRPC refuses larger requests.
+// gRPC rejects larger requests.
 inline constexpr int kMaxRequestBytes = 8 << 20;
 
-// Maximum message of stock clients, and the payload that leaves room in it for a header.
+// Maximum message size of stock clients, and the maximum payload that leaves room for a header.
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
@@ -37,11 +37,11 @@ inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
 // Properties of a message that has not been decoded.
 struct Measured {
-  // Upper bound of its decoded size, roughly: an empty element of two bytes becomes an object, a
-  // number of one byte takes sixteen. Counts until the bytes are invalid.
+  // Approximate upper bound of its decoded size: an empty element of two bytes becomes an object,
+  // and a number of one byte takes sixteen. Stops at the first invalid byte.
   int64_t decoded_bytes = 0;
-  // True if each field ends inside its message. If one claims more, protobuf's parser allocates up
-  // to 50 MB for a string in it.
+  // True if each field ends inside its message. If a field claims more, protobuf's parser allocates
+  // up to 50 MB for a string in it.
   bool is_whole = false;
   // UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its descriptor
   // does not have. The error names path, number and this server's version. Otherwise a newer client
@@ -49,7 +49,7 @@ struct Measured {
   absl::Status known;
 };
 
-// Measures a `type` in `bytes`.
+// Measures a message of `type` in `bytes`.
 Measured Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
 // Returns Measured::known of a decoded message.
@@ -62,7 +62,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   const Measured measured = Measure(bytes, *Message::descriptor());
   ATTNBIAS_RETURN_IF_ERROR(hold(measured.decoded_bytes));
   Message message;
-  grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
+  grpc::ByteBuffer copy(bytes);  // message bytes as references; parsing empties them
   grpc::ProtoBufferReader reader(&copy);
   // An unbounded parser allocates the length that a field claims, up to 50 MB.
   if (!measured.is_whole || !reader.status().ok() ||
@@ -73,7 +73,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   return message;
 }
 
-// Returns the CRC-32C of a request's bytes, by which a client recognizes the answer.
+// Returns the CRC-32C of a request's bytes, by which a client recognizes its answer.
 uint32_t ChecksumOf(const grpc::ByteBuffer& request);
 
 v1::TensorHeader HeaderOf(const Plan& plan);
@@ -93,7 +93,7 @@ grpc::ByteBuffer Serialized(const Message& message) {
 // Returns the bytes before those of a field.
 std::string TagAndLength(int field, size_t length);
 
-// Serialises a Response with only the header, its checksum and that of the request.
+// Serialises a Response with only the header and the checksums of header and request.
 template <typename Response, typename Header>
 std::string SerializeHeader(const Header& header, uint32_t request_crc32c) {
   const size_t size = header.ByteSizeLong();

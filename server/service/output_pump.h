@@ -21,7 +21,7 @@ namespace attnbias {
 // Writes one message while the executor makes the next.
 //
 // Every event ends in ProceedAndUnlock, which starts the next steps. The call ends when no step is
-// under way, and one has failed or there will be no more.
+// in progress and one has failed or none remain.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:
@@ -54,11 +54,11 @@ class OutputPump : public CallReactor<Reactor> {
       : CallReactor<Reactor>(server_state, method, context) {}
   ~OutputPump() override = default;
 
-  // Begins to make a message, on a thread of the executor; calls Made once. The call does not end
-  // meanwhile. Handles one message at a time; the caller checks HasWork first.
+  // Starts to make a message, on a thread of the executor; calls Made once. The call does not end
+  // before that. Handles one message at a time; the caller checks HasWork first.
   virtual void Make() = 0;
   // Return whether there is a message to make, and whether the client may request more. Not called
-  // while a message is made.
+  // while a message is being made.
   virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual bool AwaitsClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
@@ -113,11 +113,11 @@ class OutputPump : public CallReactor<Reactor> {
   using CallReactor<Reactor>::caller_;
 
   Mutex mutex_;
-  // The end of the call.
+  // Status of the call.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
  private:
-  // Until there is a message, Make enters the phases.
+  // Until the first message is made, Make enters the phases.
   void EnterPhase(bool idle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     PhaseClock& phases = call_.phases();
     if (idle) return phases.Leave();
@@ -161,7 +161,7 @@ class OutputPump : public CallReactor<Reactor> {
 
   // Being written; lives until OnWriteDone.
   Message written_;
-  // True once there has been a message; does not change while one is made.
+  // True once a message was made; does not change while one is being made.
   bool begun_ = false;
 
   std::optional<Message> next_ ABSL_GUARDED_BY(mutex_);
@@ -176,7 +176,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
  public:
   void OnReadDone(bool ok) final {
     if (ok) {
-      // Counts against the budget until the request has been worked on.
+      // Counts against the budget until the request has been processed.
       auto memory = call_.server_state().engine.cache().Reserve(
           static_cast<int64_t>(incoming_.bytes.Length()), *caller_);
       if (memory.ok()) {
@@ -209,26 +209,25 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
     ProceedAndUnlock();
   }
 
-  // Returns whether there is more to make for the request that was taken.
+  // Returns whether the current request needs more messages.
   virtual bool IsUnfinished() const = 0;
-  // Returns the end of a stream without a request.
+  // Returns the status of a stream without a request.
   virtual absl::Status NoRequest() const = 0;
 
-  // A request that was read. Without memory for it, `held` is the error and there are no bytes.
+  // A request as read. If memory for it is lacking, `held` is the error and there are no bytes.
   struct Incoming {
     grpc::ByteBuffer bytes;
     ByteBudget::Reservation memory;
     absl::Status held;
   };
 
-  // Returns the request that waits, and begins to read the next. Make calls it, if not
-  // IsUnfinished.
+  // Returns the pending request and starts to read the next. Make calls it unless IsUnfinished.
   Incoming TakeRequest() {
     Incoming taken = std::exchange(incoming_, Incoming());
     mutex_.Lock();
     waiting_ = false;
     mutex_.Unlock();
-    // Make keeps the call from ending meanwhile.
+    // The call cannot end in the meantime, since Make is running.
     StartRead(&incoming_.bytes);
     return taken;
   }
@@ -237,14 +236,14 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
   bool HasWork() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsUnfinished() || waiting_; }
   bool AwaitsClient() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !half_closed_; }
 
-  // Being read, or waiting.
+  // Being read or pending.
   Incoming incoming_;
 
-  // True once there has been a request.
+  // True once a request was received.
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
   // True while incoming_ is a request.
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
-  // True once there will be no more requests.
+  // True once no more requests can arrive.
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

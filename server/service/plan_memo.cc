@@ -29,7 +29,7 @@ void PlanMemo::Insert(std::string request, const TableSetPtr& tables, PlannedReq
   }
   if (all_requests > kMaxRequests || all_bytes > kMaxBytes) by_tables_.clear();
   Known& known = by_tables_[tables];
-  // A concurrent caller may have made the same plan.
+  // A concurrent call may have made the same plan.
   if (known.requests.emplace(std::move(request), std::move(planned)).second) known.bytes += bytes;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the plans of recent small requests, by the requests' bytes.
 //
-// A small answer from the cache costs little. Parsing, checking, naming and describing it would
-// be most of what its call costs: without the memo, a server answers 0.65 times as many small
-// calls. A plan depends on nothing but the request and the mounted tables: it is right while these
-// stay mounted.
+// A small answer from the cache costs little, so parsing, checking, naming and describing it would
+// account for most of the cost of its call: without the memo, a server answers 0.65 times as many
+// small calls. A plan depends only on the request and the mounted tables, so it is valid while
+// these stay mounted.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@
 
 namespace attnbias {
 
-// Which bytes of a payload a call asks for.
+// Range of a payload that a call requests.
 struct StreamWindow {
-  // Bytes of the payload; empty when only the header is wanted.
+  // Bytes of the payload; empty if only the header is requested.
   Range bytes;
   int64_t chunk_bytes = 0;
 };
 
 struct PlannedRequest {
   PlanPtr plan;
-  // A StreamTensorResponse with the header and checksums: see SerializeHeader.
+  // A StreamTensorResponse with the header and checksums; see SerializeHeader.
   std::string header;
   StreamWindow window;
 };
@@ -42,13 +42,13 @@ class PlanMemo {
   // Enough for a learned table of a bias: T5's largest has 8 KiB, Swin's 21.
   static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
-  // Limit of all requests and headers; their plans take a few times as much.
+  // Limit of all requests and headers; their plans need a few times as much.
   static constexpr size_t kMaxBytes = size_t{4} << 20;
 
-  // Null when the request is not remembered with these tables.
+  // Null if no plan of the request with these tables is stored.
   PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
-  // Larger requests are not remembered, nor those with a larger header: a header repeats what makes
-  // a plan large. Forgets all others when it is full, and those of tables that are gone, whose
+  // Does not store larger requests or those with a larger header, since a header repeats the parts
+  // that make a plan large. When full, drops all others, including those of unmounted tables, whose
   // numbers they keep in memory.
   void Insert(std::string request, const TableSetPtr& tables, PlannedRequestPtr planned);
 
@@ -61,7 +61,7 @@ class PlanMemo {
   };
 
   Mutex mutex_;
-  // Each caller sees one of a few sets: of all tables, or of those that a policy grants.
+  // Each caller sees one of a few sets: all tables, or those that a policy grants.
   std::map<WeakTables, Known, std::owner_less<>> by_tables_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -22,7 +22,7 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry, const Engine& engine
   if (!parsed.ok()) {
     return Invalid("not a TensorSpec: ", parsed.ToString());
   }
-  // JSON may hold an enum's number, known or not.
+  // JSON may contain an enum's number, known or not.
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(spec));
   ATTNBIAS_ASSIGN_OR_RETURN(const Tables found, TakeTables(tables, spec));
   return engine.MakePlan(std::move(spec), found);
@@ -66,13 +66,13 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
       return Located(absl::StrCat("precompute entry ", i), status);
     }
   }
-  // Some are never cached, and a later one may have evicted an earlier one.
+  // Some tensors are never cached, and a later one may have evicted an earlier one.
   for (size_t i = 0; i < plans.size(); ++i) {
     if (engine->Find(plans[i], caller) != nullptr) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
                      ": was not cached. The cache holds no tensor of structure "
-                     "DENSE, none above an eighth of the memory budget of ",
+                     "DENSE, no tensor above an eighth of the memory budget of ",
                      engine->budget().limit(), " bytes, and no more than the budget in total"));
   }
   return absl::OkStatus();

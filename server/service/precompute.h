@@ -19,8 +19,8 @@ absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
                                                         const Engine& engine,
                                                         const TableSet& tables);
 
-// Computes one after the other, until all are in the cache. An error names the entry. Returns
-// CANCELLED if `caller` cancels.
+// Computes the specs one after another until all are in the cache. An error names the entry.
+// Returns CANCELLED if `caller` cancels.
 absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine, const CallerPtr& caller);
 
 }  // namespace attnbias

@@ -30,20 +30,20 @@ using google::protobuf::Message;
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// Precedes the last name of a page in a token. The next page begins after that name, also if tables
-// have been mounted meanwhile.
+// Precedes the last name of a page in a token. The next page begins after that name, even if tables
+// were mounted in the meantime.
 constexpr char kTokenPrefix[] = "after:";
 
-// Maximum size of answers from the cache that gRPC threads make: for these, switching threads would
-// take longer.
+// Maximum size of cached answers that gRPC threads produce, since switching threads would take
+// longer.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// Returns the mounted table of this digest. Of several with the same numbers, returns the one whose
-// name is most like that of `own`.
+// Returns the mounted table of this digest. If several have the same numbers, returns the one whose
+// name is most similar to that of `own`.
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
   const MountedTable* best = nullptr;
@@ -155,7 +155,7 @@ absl::Status TooLargeForGet(const std::string& got, int64_t want) {
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
-// Returns the key by which a plan is remembered.
+// Returns the key under which a plan is stored.
 std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   grpc::Slice slice;
   if (!request.DumpToSingleSlice(&slice).ok()) return "";
@@ -164,11 +164,11 @@ std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   return key;
 }
 
-// A call for the bytes of a tensor: planned (unless remembered) -> computed (unless cached) ->
+// A call for the bytes of a tensor: planned (unless stored) -> computed (unless cached) ->
 // answered. The last step calls End.
 //
-// A StreamTensor of one message is answered like a GetTensor, with the same bytes: the fields of
-// both answers have the same numbers.
+// A StreamTensor of one message is answered like a GetTensor, with the same bytes, since the fields
+// of both answers have the same numbers.
 template <typename Base>
 class TensorReactor : public Base {
  protected:
@@ -217,7 +217,7 @@ class TensorReactor : public Base {
   PayloadPtr payload_;
 
  private:
-  // Answers on gRPC's thread, if that takes less than a change of thread.
+  // Answers on gRPC's thread if that is faster than switching threads.
   bool AnswerAtOnce() {
     if (!IsRemembered()) return false;
     ServerState& server_state = call_.server_state();
@@ -247,7 +247,7 @@ class TensorReactor : public Base {
       own->header = SerializeHeader<v1::StreamTensorResponse>(header, ChecksumOf(request_));
       if (absl::Status status = CheckSize(*own); !status.ok()) return this->End(status);
       planned_ = own;
-      // A range is requested once, and would displace frequent requests.
+      // A range is requested only once, and would displace frequent requests.
       if (IsRemembered() && planned_->window.bytes.begin == 0) {
         call_.server_state().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
       }
@@ -272,7 +272,7 @@ class TensorReactor : public Base {
 // Maximum bytes of the fields of an answer other than header and data.
 constexpr int64_t kFramingBytes = 64;
 
-// Returns how many bytes of a payload fit into one message with this header.
+// Returns the number of payload bytes that fit in one message with this header.
 int64_t RoomBeside(const std::string& header) {
   return kMaxUnaryResponseBytes - kFramingBytes - static_cast<int64_t>(header.size());
 }
@@ -363,7 +363,7 @@ class StreamReactor final
                         call_.End(absl::OkStatus()));
   }
 
-  // The first message has less room: it carries the header.
+  // The first message has less room, since it carries the header.
   int64_t NextSize() const {
     const StreamWindow& window = planned_->window;
     const int64_t most = std::min(window.chunk_bytes, window.bytes.end - made_);
@@ -394,7 +394,7 @@ class StreamReactor final
 
   grpc::ByteBuffer only_;  // the only message
   bool header_sent_ = false;
-  int64_t made_ = 0;  // end of the bytes made so far, in the payload
+  int64_t made_ = 0;  // end, in the payload, of the bytes produced so far
 };
 
 absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
@@ -416,7 +416,7 @@ absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
   return absl::OkStatus();
 }
 
-// All methods get raw messages: payloads are not copied, and bytes that are not a message are
+// All methods receive raw messages, so that payloads are not copied, and malformed requests are
 // answered, logged and counted like other invalid requests.
 using TensorMethods = v1::AttentionBiasService;
 using RawTensorMethods = TensorMethods::WithRawCallbackMethod_DescribeTensor<

@@ -18,20 +18,20 @@
 
 namespace attnbias {
 
-// `server_state` outlives the service; `info` makes the answer of GetServerInfo.
+// `server_state` outlives the service; `info` returns the answer of GetServerInfo.
 std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
                                                  std::function<v1::GetServerInfoResponse()> info);
 
-// Returns the bytes that a request asks for.
+// Returns the range that a request selects.
 //
 // INVALID_ARGUMENT     a field's value
-// FAILED_PRECONDITION  expected_fingerprint is not the plan's
+// FAILED_PRECONDITION  expected_fingerprint differs from the plan's
 // OUT_OF_RANGE         read_offset lies past the payload's end
 absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& request,
                                            const Plan& plan);
 
 // Lists a page of the mounted tables. Returns INVALID_ARGUMENT, naming the field, for an invalid
-// size or a token that is not of this server.
+// size or a token that this server did not issue.
 absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& tables,
                         v1::ListTablesResponse* response);
 

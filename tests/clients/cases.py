@@ -163,7 +163,7 @@ def refused(
 
 
 def detailed(raw: bytes) -> Trial:
-    """Returns a trial whose refusal has these bytes as its details, which tell nothing."""
+    """Returns a trial with an error whose details are these meaningless bytes."""
     refusal = refused("INVALID_ARGUMENT", trailers=((DETAILS, raw),))
     return Trial(LARGE, then(refusal, after=0), fails=Fails("INVALID_ARGUMENT", "not now"))
 
@@ -226,7 +226,7 @@ INTERRUPTED = {
         status_with(b"\x0a\x02\xff\xfe")
     ),
     "`INVALID_ARGUMENT`, with 6 KiB of details of garbage": detailed(GARBAGE * (3 << 10)),
-    # Most clients do not read them to their end.
+    # Most clients do not read them completely.
     "`RESOURCE_EXHAUSTED`, with 1 MiB of details of garbage": Trial(
         LARGE,
         then(refused("RESOURCE_EXHAUSTED", trailers=((DETAILS, GARBAGE * (1 << 19)),)), after=0),
@@ -450,7 +450,7 @@ ONE_MESSAGE = {
     ),
     "the only message cut short": spoilt(replaced(0, lambda raw: raw[:-9]), NOT_PROTOBUF, SMALL),
 }
-# 24 MiB, and a place beyond the window of 16 MiB.
+# 24 MiB, and an offset beyond the window of 16 MiB.
 HUGE, PLACE = sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
     "what it should, 24 MiB": Trial(HUGE),
@@ -460,7 +460,7 @@ RANGES = {
         HUGE,
     ),
     "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=2),
-    # A reset may discard all bytes that its call was sent, so the resets have to end at some point.
+    # A reset may discard all bytes that its call was sent, so the resets must end at some point.
     "connection reset beyond 16 MiB": Trial(
         HUGE, for_calls(10, at(PLACE, lambda _: [CUT])), calls=None
     ),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers whose headers contradict themselves; and what servers do to a terminal or to a loop that
-believes them.
+"""Servers whose headers contradict themselves, and servers that attack a terminal or a trusting
+loop.
 """
 
 import math
@@ -23,7 +23,7 @@ ESCAPES = "\x1b]0;owned\x07\n\u202eline"
 
 
 def claimed(name: str, form: str, *shape: int) -> dict[str, Any]:
-    """A part of a header, whose size fits."""
+    """A part of a header, with a consistent size."""
     return {
         "name": name,
         "data_type": "DATA_TYPE_F32",
@@ -35,7 +35,7 @@ def claimed(name: str, form: str, *shape: int) -> dict[str, Any]:
 
 
 def claims(*parts: dict[str, Any]) -> Fault:
-    """A header with these parts, one after the other."""
+    """A header with these parts, one after another."""
 
     def change(owner: Any) -> None:
         owner.ClearField("parts")
@@ -48,7 +48,7 @@ def claims(*parts: dict[str, Any]) -> Fault:
 
 
 def contradicts(says: str, *parts: dict[str, Any]) -> Trial:
-    """An answer of parts that no answer has."""
+    """An answer with parts that no real answer has."""
     return spoilt(claims(*parts), "header" + says, SMALL)
 
 
@@ -89,7 +89,7 @@ def diagonals(*shape: int) -> dict[str, Any]:
 
 
 def columns(*axes: int) -> Trial:
-    """Returns a trial whose answer is right, except for the axes of its columns."""
+    """Returns a trial whose answer is correct, except for the axes of its columns."""
     says = "header.column_axes: got other columns, want those of the parts"
 
     def change(owner: Any) -> None:
@@ -130,7 +130,7 @@ def first_part(fault: Callable[[Any], object]) -> Fault:
 
 
 def _refusal() -> Refusal:
-    """A refusal whose every text is hostile."""
+    """An error in which every text is hostile."""
     status = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message=ESCAPES)
     for detail in (
         error_details_pb2.ErrorInfo(reason=ESCAPES, domain=ESCAPES),
@@ -176,7 +176,7 @@ TEXTS = {
 
 
 def pages(page: Callable[[int], tuple[list[str], str]], *first: Step) -> Fault:
-    """An answer to ListTables for the number of its call: names, and the token of the next."""
+    """Answers to ListTables, indexed by call: names, and the token of the next page."""
 
     def fault(attempt: int, _messages: list[bytes]) -> list[Step]:
         names, token = page(attempt)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real server, the loop of the faulty ones, and the table at the end: what became of each case
-in each client.
+"""The real server, the event loop of the faulty ones, and the final table with the outcome of each
+case in each client.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets with which there is no connection, or not at once.
+"""Targets that cannot be reached, at least not immediately.
 
-Each fails long before its timeout, which is more than the suite waits for.
+Each fails long before its timeout, for which the suite would not wait.
 """
 
 from tests.clients.faults import Away, in_turn, none, then
@@ -25,7 +25,7 @@ CERTIFICATES = {"here": "DNS:localhost,IP:127.0.0.1,IP:::1", "elsewhere": "DNS:e
 
 
 def unreached(front: Front, says: str, ca: str = "", *, on_localhost: bool = False) -> Trial:
-    """A client whose patience for its first connection is two seconds."""
+    """A client with a connect timeout of two seconds."""
     settings = {"connect_timeout": 2, "timeout": 5 * PATIENCE}
     return Trial(
         SMALL,

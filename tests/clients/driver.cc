@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ client for the suite: gets the tensor that a JSON names, or lists tables, and prints the
-// outcome as one line of JSON.
+// The C++ client for the suite: gets the tensor that a JSON object names, or lists tables, and
+// prints the outcome as one line of JSON.
 #include <google/protobuf/util/json_util.h>
 #include <openssl/sha.h>
 
@@ -69,7 +69,7 @@ json Tables(const attnbias::Client& client) {
   return {{"tables", names}};
 }
 
-// The tensor of `spec`, which is got several times; of the last.
+// Gets the tensor of `spec` several times, and returns the last outcome.
 json Get(const attnbias::Client& client, const v1::TensorSpec& spec, int times) {
   absl::StatusOr<attnbias::Tensor> tensor = absl::UnknownError("not asked for");
   for (int i = times; i > 0; --i) tensor = client.Get(spec);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command driver is Go's client for the suite: it gets the tensor that a JSON names, and prints the
-// outcome as one line of JSON.
+// Command driver is Go's client for the suite: it gets the tensor that a JSON object names and
+// prints the outcome as one line of JSON.
 package main
 
 import (
@@ -28,7 +28,7 @@ type settings struct {
 	Times          int
 	Timeout        float64
 	ConnectTimeout *float64 `json:"connect_timeout"`
-	CA             *string  // a file with the authorities that may have signed
+	CA             *string  // a file with trusted authorities
 	Token          *string
 	MaxAttempts    *int   `json:"max_attempts"`
 	MaxTensorBytes *int64 `json:"max_tensor_bytes"`
@@ -57,7 +57,7 @@ func main() {
 	fmt.Println(string(line))
 }
 
-// get gets a tensor, several times, and gives the last outcome.
+// get gets a tensor several times and returns the last outcome.
 func get(client *attnbias.Client, request []byte, times int) map[string]any {
 	spec := &pb.TensorSpec{}
 	check(protojson.Unmarshal(request, spec))
@@ -129,7 +129,7 @@ func parts(tensor *attnbias.Tensor) map[string]any {
 	return map[string]any{"fingerprint": tensor.Fingerprint(), "parts": parts}
 }
 
-// nameOf is a code as the contract has it: "DATA_LOSS", which Go calls DataLoss.
+// nameOf returns the contract's name of a code: "DATA_LOSS", which Go calls DataLoss.
 func nameOf(code codes.Code) string {
 	var name strings.Builder
 	for i, letter := range code.String() {

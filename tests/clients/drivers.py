@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clients under test: programs that get one tensor and report the outcome.
 
-Python's, Go's and C++'s take the same JSON and give the same; the command-line tool is driven as
-itself, by its options, and what it wrote is read back.
+Those for Python, Go and C++ accept and print the same JSON; the command-line tool is run with its
+own options, and its output is read back.
 """
 
 import functools
@@ -42,7 +42,7 @@ def sketch(part: ways.Part) -> dict[str, Any]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a program and checks that its log holds no control characters."""
+    """Runs a program and checks that its log contains no control characters."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     expect_printable(done.stderr)
     return done
@@ -71,7 +71,7 @@ def _by_python(kind: str) -> Driver:
         print(request, file=program.stdin, flush=True)
         for line in program.stdout or ():
             expect_printable(line)
-            if line.startswith("{"):  # and not of its log
+            if line.startswith("{"):  # and not from its log
                 outcome: Outcome = json.loads(line)
                 return outcome
         raise AssertionError(f"driver.py ended with status {program.wait()}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that a server puts into the answers that hold payloads.
+"""Faults that a server injects into answers with payloads.
 
-A fault gets the number of the call, counted from 0, and the messages that the real server would
-send: chunks from the offset that was asked for, the first with the header. It gives what is sent
+A fault receives the number of the call, counted from 0, and the messages that the real server would
+send: chunks from the requested offset, the first with the header. It yields the messages to send
 instead.
 """
 
@@ -16,7 +16,7 @@ from tests.support.contract import header_checksum, message
 
 
 class Refusal(NamedTuple):
-    """The stream ends with this status."""
+    """Ends the stream with this status."""
 
     code: grpc.StatusCode
     message: str
@@ -27,7 +27,7 @@ class Refusal(NamedTuple):
 
 
 class Stall:
-    """Sends nothing more and leaves the stream open."""
+    """Sends nothing more, but leaves the stream open."""
 
 
 class Cut:
@@ -35,13 +35,13 @@ class Cut:
 
 
 class Away(NamedTuple):
-    """Stops the server, which returns after some seconds."""
+    """Stops the server, which comes back after a few seconds."""
 
     seconds: float
 
 
 class Pause(NamedTuple):
-    """Sends nothing for some seconds."""
+    """Sends nothing for a few seconds."""
 
     seconds: float
 
@@ -60,7 +60,7 @@ def none(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
 
 
 def then(*steps: Step, after: int) -> Fault:
-    """Sends the first messages, and then these steps."""
+    """Sends the first messages, then runs these steps."""
     return lambda _, messages: [*messages[:after], *steps]
 
 
@@ -86,7 +86,7 @@ def chunk(change: Change, index: int = 1) -> Fault:
 
 
 def apart(messages: list[bytes]) -> list[bytes]:
-    """Sends the header alone, and the first chunk after it."""
+    """Sends the header alone, followed by the first chunk."""
     first = _parsed(messages[0])
     names = ("header", "header_crc32c", "request_crc32c")
     alone = type(first)(**{name: getattr(first, name) for name in names})
@@ -106,7 +106,7 @@ def header(change: Change) -> Fault:
 
 
 def part(change: Change, *, total: bool = True) -> Fault:
-    """A header whose only part is another; by default the total fits."""
+    """A header whose only part is replaced; by default the total is consistent."""
 
     def changed(owner: Any) -> None:
         change(owner.parts[0])
@@ -117,7 +117,7 @@ def part(change: Change, *, total: bool = True) -> Fault:
 
 
 def in_turn(*each: Fault) -> Fault:
-    """Applies one fault per call, and the last to all calls that follow."""
+    """Applies one fault per call, and the last one to all later calls."""
     return lambda attempt, messages: each[min(attempt, len(each) - 1)](attempt, messages)
 
 
@@ -132,7 +132,7 @@ def resumed(*each: Fault) -> Fault:
 
 
 def with_header(header_bytes: bytes) -> Fault:
-    """A first message with bytes that need not be a header's."""
+    """A first message whose bytes need not be a header."""
 
     def change(raw: bytes) -> bytes:
         fields = _parsed(raw)
@@ -145,8 +145,8 @@ def with_header(header_bytes: bytes) -> Fault:
 
 
 def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:
-    """Spoils the chunk at an offset and those after it in the same call. A call that
-    begins there is left alone.
+    """Corrupts the chunk at an offset and later chunks of the same call. A call that begins there
+    is unaffected.
     """
 
     def fault(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
@@ -159,7 +159,7 @@ def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:
 
 
 def from_beginning(first: Fault, rest: Fault) -> Fault:
-    """Applies one fault to calls that start at byte 0, another to calls that start later."""
+    """Applies one fault to calls that start at byte 0, and another to calls that start later."""
 
     def fault(attempt: int, messages: list[bytes]) -> Iterable[Step]:
         is_rest = _parsed(messages[0]).offset > 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fronts listen at the target of a client: the faulty server, or something else.
+"""Fronts listen at the target of a client, before the faulty server or something else.
 
-A front is given what is behind it, and gives the target while its block runs.
+A front receives its backend and yields the target while its block runs.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Connection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[No
 
 
 class Behind(Protocol):
-    """The faulty server in plaintext, and the certificates of fronts that speak TLS."""
+    """The faulty server in plaintext, and certificates for fronts that use TLS."""
 
     certificates: pathlib.Path
 
@@ -57,12 +57,12 @@ async def nothing(_behind: Behind, place: Place = HERE) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def unknown_host(_behind: Behind) -> AsyncIterator[str]:
-    """A name without an address, as RFC 6761 has it."""
+    """A name without an address, reserved by RFC 6761."""
     yield "nowhere.invalid:50051"
 
 
 def http(_behind: Behind) -> AbstractAsyncContextManager[str]:
-    """A server of HTTP/1.1."""
+    """An HTTP/1.1 server."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1 << 10)
@@ -73,7 +73,7 @@ def http(_behind: Behind) -> AbstractAsyncContextManager[str]:
 
 
 def silent(_behind: Behind) -> AbstractAsyncContextManager[str]:
-    """Accepts connections, and never sends a byte."""
+    """Accepts connections but never sends a byte."""
 
     async def ignore(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
@@ -82,7 +82,7 @@ def silent(_behind: Behind) -> AbstractAsyncContextManager[str]:
 
 
 def late(seconds: float) -> Front:
-    """Forwards to the faulty server after some seconds, and refuses connections until then."""
+    """Refuses connections for a few seconds, then forwards to the faulty server."""
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:
@@ -104,7 +104,7 @@ def late(seconds: float) -> Front:
 
 
 def addresses(*fronts: Front) -> Front:
-    """A target of several addresses, of one front each."""
+    """A target with several addresses, each with its own front."""
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:
@@ -116,7 +116,7 @@ def addresses(*fronts: Front) -> Front:
 
 
 def localhost(on_ipv6: Any, on_ipv4: Any) -> Front:
-    """The name of this machine, with one front for each of its addresses, at one port."""
+    """The name of this machine, with one front for each of its addresses, on the same port."""
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:
@@ -145,7 +145,7 @@ async def _listening(
 
 
 def _bound(place: Place) -> socket.socket:
-    """A socket that does not listen yet: connections to it are refused."""
+    """A socket that does not listen yet, so that connections to it are refused."""
     bound = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(place)

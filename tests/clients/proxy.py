@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that spoils what it sends: it stands before a real one, passes every call on as bytes,
-and puts one fault into the answers that hold payloads or tables.
+"""A server that corrupts its answers: a proxy for a real server that forwards every call as bytes
+and injects one fault into the answers with payloads or tables.
 
-Between it and its clients is a front, which forwards TCP so that a fault can reset connections.
+A front between it and its clients forwards TCP, so that a fault can reset connections.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.clients.faults import Away, Cut, Fault, Pause, Refusal, Stall
 from tests.clients.fronts import Front, nothing, plain
 from tests.support.contract import SERVICE
 
-_RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: closes at once, without a goodbye
+_RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER that makes close() reset the connection
 _PASSED_ON = ("authorization",)
 # On the wire, a unary call is a stream of one message.
 _TABLES = f"/{SERVICE}/ListTables"
@@ -33,7 +33,8 @@ _SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor"}
 
 
 class Loop:
-    """An event loop in a thread: gRPC wants all its servers of one process in the same."""
+    """An event loop in a thread, since gRPC requires all its servers of one process to share a
+    loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -111,7 +112,7 @@ class Proxy(grpc.GenericRpcHandler):
                     self._cut()
                 case Pause():
                     await asyncio.sleep(step.seconds)
-                case Away():  # a separate task: the end of its connection cancels this one
+                case Away():  # a separate task, since the end of its connection cancels this one
                     self._away = asyncio.create_task(self._go_away(step.seconds))
                     await asyncio.Event().wait()
 
@@ -138,7 +139,7 @@ class Proxy(grpc.GenericRpcHandler):
         self._connections = set()
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Takes one connection of a client."""
+        """Handles one connection of a client."""
         self._connections.add(writer)
         inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
         await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
@@ -154,8 +155,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @contextlib.asynccontextmanager
 async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
-    """Yields arguments for a call to the real server; a refusal inside ends the proxied call
-    alike."""
+    """Yields arguments for a call to the real server; an error inside ends the proxied call in the
+    same way."""
     metadata = [(key, value) for key, value in context.invocation_metadata() if key in _PASSED_ON]
     try:
         yield {"metadata": metadata, "timeout": context.time_remaining()}
@@ -165,7 +166,7 @@ async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
 
 
 def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
-    """Returns the details as a server sends them, next to code and message."""
+    """Returns the details as a server sends them, in addition to code and message."""
     status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message)
     if refusal.reason:
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason=refusal.reason))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case: a tensor in the words of every client, a fault, and what has to come of it."""
+"""A test case: a tensor in each client's terms, a fault, and the expected outcome."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ from tests.clients.faults import Fault, none
 from tests.clients.fronts import Front, plain
 from tests.support.cases import Case, Fields, Options, case_of
 
-LONG = 60  # seconds, where nothing waits for a timeout
+LONG = 60  # seconds, for cases that do not wait for a timeout
 PATIENCE = 120  # seconds, for steps that depend on the machine's speed
 
 
 class Asked(NamedTuple):
-    """A tensor, in the words of every client."""
+    """A tensor, in each client's terms."""
 
     case: Case
     options: Options
@@ -81,7 +81,7 @@ class Trial:
         return self.fails.status + (f" after {self._calls()}" if self._calls() else "")
 
     def _calls(self) -> str:
-        """Empty for one call, for none, and where the number depends on time."""
+        """Empty for one call, for none, and if the number depends on timing."""
         if self.calls in (0, 1, None):
             return ""
         return f"{self.calls} calls" + (f", {self.gap} s apart" if self.gap else "")
@@ -105,7 +105,7 @@ def encoding(name: str, **options: Any) -> Asked:
 
 
 TABLE = np.arange(64, dtype=np.float32).reshape(32, 2)
-# A mounted one, whose name is that of its file and its tensor.
+# A mounted table, named after its file and tensor.
 TABLE_FILE, TABLE_TENSOR = "it's 100%2F", 'layer.0/"relative" bias=[a,b]:@c '
 # 5 MiB, in chunks of 1 MiB.
 LARGE = sinusoid(positions=(0, 5120))
@@ -119,5 +119,5 @@ def corrupt(says: str) -> Fails:
 
 
 def spoilt(fault: Fault, says: str, asked: Asked = LARGE, **more: Any) -> Trial:
-    """Returns a trial whose answer no client accepts."""
+    """Returns a trial whose answer every client rejects."""
     return Trial(asked, fault, fails=corrupt(says), **more)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that the CUDA compiler made from the kernels, read back from the library."""
+"""Code that the CUDA compiler generated from the kernels, read back from the library."""
 
 import pathlib
 import re

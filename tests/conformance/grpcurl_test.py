@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service is usable by a stock client that knows it by reflection only."""
+"""A stock client that knows the service only by reflection can use it."""
 
 import base64
 import json

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer whose bits a family has is named in the same words wherever it is claimed.
+"""Every page names the peer that a family matches bit for bit in the same words.
 
-The tests in tests/conformance/peers hold the claims; documented_rows_test.py there names them.
+The tests in tests/conformance/peers verify the claims; documented_rows_test.py lists them.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page on running a server names every flag, and no other."""
+"""The page on running a server names every flag, and no others."""
 
 import pathlib
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every link of a page leads to an existing file and, after #, to an existing heading."""
+"""Every link of a page points to an existing file and, after #, to an existing heading."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
-    """Returns the addresses of headings, as GitHub derives them."""
+    """Returns the anchors of headings, as GitHub derives them."""
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         for heading in HEADING.findall(text)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of code in the READMEs and docs/ are run as they stand.
+"""The blocks of code in the READMEs and docs/ are run verbatim.
 
-Every block marked sh or python is run, those of one page in order, in one folder and
-against a server of their own: Python blocks share their variables, shell blocks stop
-at the first command that fails. The folder is a clone in which `./dev serve` has run.
-Shells are fresh: README.md uses only what it has set up itself; the other
-pages find the project's programs and grpcurl. A block marked text right after one of
-these is what that prints; `…` stands for anything. A block right after a line
+Every block marked sh or python is run; those of one page run in order, in one folder and against
+their own server. Python blocks share their variables; shell blocks stop at the first command that
+fails. The folder is a clone in which `./dev serve` has run. Shells are fresh: README.md uses only
+programs that it sets up itself; the other pages find the project's programs and grpcurl. A block
+marked text right after one of these is its expected output, in which `…` matches anything. A block
+right after a line
 
     <!-- not run: reason -->
 
-is left out. Blocks that import torch or transformers run where these are installed.
+is skipped. Blocks that import torch or transformers run where these are installed.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ CLIENTS = ROOT / "client"
 README = ROOT / "README.md"
 PROGRAMS = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Variables of the environment that name the caches.
+# Environment variables that name the caches.
 KEPT = ("HOME", "ATTNBIAS_CACHE", "ATTNBIAS_CLI_BINARY", "GOPROXY", "GOSUMDB")
 PAGES = [README, *sorted(CLIENTS.glob("*/README.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
@@ -43,7 +43,7 @@ DEFAULT_ADDRESS = "localhost:50051"
 SECONDS = 120
 
 
-# Imports of a block that not every machine has.
+# Imports in blocks that not every machine provides.
 HEAVY = re.compile(r"^\s*(?:import|from) (torch|transformers)\b", re.MULTILINE)
 
 
@@ -66,8 +66,8 @@ def blocks(text: str) -> list[Block]:
 
 
 def make_clone(folder: pathlib.Path) -> None:
-    """Makes the files of `git clone` and `./dev serve`, with the programs under test as those
-    built."""
+    """Creates the files that `git clone` and `./dev serve` create, using the programs under
+    test."""
     for entry in ROOT.iterdir():
         if entry.name not in ("build", ".git"):
             (folder / entry.name).symlink_to(entry)
@@ -77,8 +77,7 @@ def make_clone(folder: pathlib.Path) -> None:
 
 
 def shell_environment(page: pathlib.Path, server: str) -> dict[str, str]:
-    """Returns the environment of a new shell, except for the server, which has a port of its
-    own."""
+    """Returns the environment of a new shell, except for the server, which has its own port."""
     path = SYSTEM_PATH
     if page != README:
         grpcurl = pathlib.Path(shutil.which("grpcurl") or "grpcurl").parent
@@ -92,7 +91,7 @@ def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> s
 
 
 def run_python(code: str, folder: pathlib.Path) -> str:
-    # Other packages' warnings are not this project's.
+    # Warnings of other packages are ignored.
     strict = [] if HEAVY.search(code) else ["-W", "error"]
     return run([sys.executable, *strict, "-c", code], folder, dict(os.environ))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe for a new encoding names every file that an encoding is in."""
+"""The recipe for a new encoding names every file that contains an encoding."""
 
 import fnmatch
 import pathlib
@@ -10,11 +10,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 FOLDERS = ("client", "core", "docs", "proto", "server", "tests")
 KINDS = {".binpb", ".cc", ".go", ".h", ".inc", ".json", ".jsonl", ".md", ".proto", ".py"}
-# Made where the client is installed from its sources.
+# Created if the client is installed from its sources.
 GENERATED = "client/python/src/attnbias/v1/"
 # An encoding like any other, whose name is neither an English word nor an identifier.
 NAME = "sandwich"
-# Files where it is but an example: others would do.
+# Files that use it only as an example, for which others would do.
 EXAMPLES = {
     "tests/docs/recipe_test.py",
     "tests/unit/cpp/tool_test.cc",
@@ -31,7 +31,7 @@ OTHERS = {
 
 
 def recipe() -> tuple[list[str], list[str]]:
-    """Returns the paths that are made by hand and the others; * stands for some of a name."""
+    """Returns the paths written by hand and the others; * matches part of a name."""
     section = PAGE.read_text().split("\n## Adding an encoding\n")[1].split("\n## ")[0]
     section = section.replace("FAMILY", "*").replace("NAME", NAME)
     first, *others = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)

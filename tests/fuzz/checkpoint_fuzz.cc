@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint's files: config.json, and its model or the index of one with a
-// shard. They come one after the other with a zero byte between them:
+// A checkpoint's files: config.json, and the model or an index with one shard. They are
+// concatenated with a zero byte in between:
 //
 //   config.json 0 index 0 header of the model 0 data of the model
 //
-// An index that is not empty takes the model's place as the first file read.
+// A nonempty index replaces the model as the first file read.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A message of a stream as the C++ client reads it: it takes what protobuf's
-// own parser takes, where the checksums fit, and finds the same in it.
+// A stream message as the C++ client reads it: if the checksums match, it accepts what protobuf's
+// own parser accepts, with the same result.
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -34,8 +34,8 @@ grpc::ByteBuffer Sliced(std::string_view bytes) {
   return {slices.data(), slices.size()};
 }
 
-// True if the header's checksum is not that of its bytes, or if the bytes are not as protobuf
-// writes them, and so are unknown here.
+// True if the header's checksum does not match its bytes, or if the bytes differ from protobuf's
+// serialization and are therefore unknown here.
 bool HasOtherHeader(const v1::StreamTensorResponse& message, std::string_view bytes) {
   if (!message.has_header()) return false;
   const std::string header = message.header().SerializeAsString();
@@ -69,7 +69,7 @@ void Compare(std::string_view bytes, Placement placement) {
             wanted.crc32c() != ChecksumOf(wanted.data()) || HasOtherHeader(wanted, bytes));
     return;
   }
-  // Tags that are longer than they may be are read all the same.
+  // Overlong tags are read nevertheless.
   if (!parses) return;
   Require(chunk->offset == wanted.offset());
   Require(wanted.data() == std::string_view(reinterpret_cast<const char*>(room.data()),

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// NOLINTBEGIN(bugprone-reserved-identifier): of
-// <sanitizer/allocator_interface.h>, which no other step needs installed.
+// NOLINTBEGIN(bugprone-reserved-identifier): from <sanitizer/allocator_interface.h>, which is not
+// installed for other steps.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(
     void (*on_malloc)(const volatile void* memory, size_t size),
     void (*on_free)(const volatile void* memory));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the peak memory of a piece of work above what was in use before.
+// Measures the peak memory of a piece of work above the memory in use before.
 #pragma once
 
 #include <cstdint>
 
 namespace attnbias {
 
-// Counts, from its construction to its end, what this thread allocates and
-// frees, with AddressSanitizer's hooks. One at a time.
+// Counts the memory that this thread allocates and frees during this object's lifetime, with
+// AddressSanitizer's hooks. Only one may exist at a time.
 class HeapGrowth {
  public:
   HeapGrowth();

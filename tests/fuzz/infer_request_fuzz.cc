@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ModelInferRequest from its bytes to its plan and the pieces of its answer,
-// as the server takes it.
+// as in the server.
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
 constexpr int64_t kFixedBytes = int64_t{8} << 20;
 constexpr int64_t kBytesPerByte = 64;
-// Longer answers are not cut to their end.
+// Longer answers are not split completely.
 constexpr int kFewPieces = 1000;
 
 struct Answer {
@@ -51,7 +51,7 @@ absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
   return Answer{std::move(request.spec), std::move(plan), std::move(outputs)};
 }
 
-// The same request to AttentionBiasService has the same tensor.
+// The same request to AttentionBiasService yields the same tensor.
 void CheckSpec(const Answer& answer) {
   v1::TensorSpec read;
   if (!read.ParseFromString(answer.spec.SerializeAsString())) std::abort();

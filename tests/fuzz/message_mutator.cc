@@ -16,7 +16,7 @@
 #include "google/protobuf/reflection.h"
 #include "proto/grpc_versions.h"
 
-// libFuzzer's own changes to bytes.
+// libFuzzer's own mutation of bytes.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace attnbias {
@@ -26,7 +26,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Maximum growth of a text by one mutation.
+// Maximum growth of a string by one mutation.
 constexpr size_t kMoreBytes = 64;
 
 class Mutator {
@@ -35,7 +35,7 @@ class Mutator {
 
   bool OneIn(int n) { return Below(n) == 0; }
 
-  // Changes one field of `message`, or of a message inside it.
+  // Changes one field of `message`, or of a nested message.
   void Mutate(Message* message) {
     const FieldDescriptor* field = Choose(*message);
     if (field == nullptr) return;
@@ -53,7 +53,7 @@ class Mutator {
  private:
   int Below(int end) { return std::uniform_int_distribution<>(0, end - 1)(random_); }
 
-  // Mostly one that is set, where any is.
+  // Mostly one that is set, if any is.
   const FieldDescriptor* Choose(const Message& message) {
     std::vector<const FieldDescriptor*> set;
     message.GetReflection()->ListFields(message, &set);
@@ -102,7 +102,7 @@ class Mutator {
         // The contract has no repeated enum field.
         return owner->GetReflection()->SetEnumValue(owner, &field,
                                                     Below(field.enum_type()->value_count() + 1));
-      default:  // no field of the contract
+      default:  // not a field of the contract
         return;
     }
   }
@@ -151,7 +151,7 @@ class Mutator {
         return static_cast<T>(Below(100));
       case 1:  // where integers and their sums overflow
         return OneIn(2) ? Limits::max() : Limits::lowest();
-      case 2: {  // about where bounds lie
+      case 2: {  // close to typical bounds
         const double power = std::ldexp(1.0, Below(sizeof(T) * 8 - 2));
         return static_cast<T>(power) + static_cast<T>(Below(3)) - T{1};
       }
@@ -184,10 +184,10 @@ class Mutator {
 }  // namespace
 
 size_t MutateMessage(Message* message, uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  // Logs a line for each text that does not parse.
+  // Protobuf logs a line for each string that does not parse.
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   Mutator mutator(seed);
-  // Also tries bytes that are not quite a message.
+  // Also tries bytes that are almost a message.
   if (mutator.OneIn(16) || !message->ParseFromArray(data, static_cast<int>(size))) {
     return LLVMFuzzerMutate(data, size, max_size);
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes a message field by field: of bytes changed at random, hardly any are
-// a message that gets past its parser.
+// Changes a message field by field: randomly changed bytes hardly ever parse as a message.
 #pragma once
 
 #include <cstddef>

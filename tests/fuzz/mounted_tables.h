@@ -6,7 +6,7 @@
 
 namespace attnbias {
 
-// "bias" [32, 2] and "vectors" [9, 8], of F32. Made when first asked for.
+// "bias" [32, 2] and "vectors" [9, 8], of F32. Created on first use.
 const TableSet& MountedTables();
 
 }  // namespace attnbias

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that claim to be .npy, as the command line reads tables out of them.
+// Files that claim to be .npy, from which the command line reads tables.
 #include <cstdint>
 #include <cstdlib>
 

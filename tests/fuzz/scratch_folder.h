@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for code that reads files, in memory where the machine has such.
+// Files for code that reads files, in memory if the machine supports it.
 #pragma once
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace attnbias {
 
-// A folder of this process that is gone when it ends in order.
+// A folder of this process that is removed on normal exit.
 class ScratchFolder {
  public:
   ScratchFolder() {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what fuzzing begins with: a folder of small inputs for each program, made of the tests'
-own cases, and a dictionary of the words in them.
+"""Writes the seeds for fuzzing: a folder of small inputs for each program, made from the tests' own
+cases, and a dictionary of their words.
 
 Usage: python -m tests.fuzz.seeds FOLDER
 """
@@ -174,7 +174,8 @@ def stream_responses() -> Iterator[bytes]:
 
 
 def streams() -> Iterator[bytes]:
-    """See stream_fuzz.cc: 24 bytes whole, resumed, begun again as another tensor, and damaged."""
+    """See stream_fuzz.cc: 24 bytes sent whole, resumed, restarted as another tensor, and
+    damaged."""
     header, other, chunk, early, damaged, end = 0, 1, 2, 5, 6, 7
     ok, changed, later = 0, 1, 3
     yield bytes([6, header, 24, end, ok])

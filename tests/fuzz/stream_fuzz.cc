@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as the C++ client joins them. Whatever they contain, and however they end: a tensor has
-// the bytes that its fingerprint promises, or there is none.
+// Streams as the C++ client joins them. Regardless of their content and end, the client returns the
+// bytes that the fingerprint promises, or an error.
 //
-// An input's first byte is the tensor's size. Two more are a step: what, and of
-// how much.
+// An input's first byte is the tensor's size. Each further pair of bytes is a step: kind and size.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -21,7 +20,7 @@
 namespace attnbias {
 namespace {
 
-// Two tensors of one size, by the fingerprints of their headers.
+// Two tensors of the same size, distinguished by the fingerprints of their headers.
 std::string PayloadOf(const std::string& fingerprint, size_t size) {
   return MakePayload(size, fingerprint == "a" ? 1 : 2);
 }
@@ -53,7 +52,7 @@ struct Steps {
   std::string_view rest = input;
 };
 
-// Answers each call with the next steps, until an end.
+// Answers each call with the next steps, up to an end.
 class Service final : public v1::AttentionBiasService::Service {
  public:
   void Play(std::shared_ptr<Steps> steps) {
@@ -63,8 +62,7 @@ class Service final : public v1::AttentionBiasService::Service {
 
   grpc::Status StreamTensor(grpc::ServerContext* context, const v1::StreamTensorRequest* request,
                             grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
-    // A client that gives up does not wait for this; its next steps
-    // differ.
+    // A client that gives up does not wait for this, so its next steps differ.
     const std::shared_ptr<Steps> steps = Now();
     const size_t size = steps->size;
     std::string_view& rest = steps->rest;
@@ -88,7 +86,7 @@ class Service final : public v1::AttentionBiasService::Service {
           at = end;
           break;
         }
-        case 5:  // a later message, too early
+        case 5:  // a later message sent too early
           stream.SendChunk(payload, end, size);
           break;
         case 6: {
@@ -121,7 +119,7 @@ class Service final : public v1::AttentionBiasService::Service {
   std::shared_ptr<Steps> steps_;
 };
 
-// A server and its client, as long as the program runs.
+// A server and its client, for as long as the program runs.
 struct Connected {
   Service service;
   std::unique_ptr<grpc::Server> server;

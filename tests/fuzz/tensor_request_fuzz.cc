@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A StreamTensorRequest from its bytes to its plan and header, as the server
-// takes it. GetTensorRequest and DescribeTensorRequest are its first field.
+// A StreamTensorRequest from its bytes to its plan and header, as in the server. GetTensorRequest
+// and DescribeTensorRequest are its first field.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -21,8 +21,8 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
-// Memory that does not depend on the size: an encoding has numbers for each of its heads or
-// columns, and there may be 65536 of them.
+// Memory independent of the input size: an encoding has numbers for each of its heads or columns,
+// of which there may be 65536.
 constexpr int64_t kFixedBytes = int64_t{8} << 20;
 constexpr int64_t kBytesPerByte = 64;
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that calls leave: which do, where their time went, what they are called."""
+"""Log lines of calls: which calls are logged, their phases, and their ids."""
 
 import re
 import time
@@ -19,7 +19,7 @@ SANE = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 
 
 def calls(server: Server) -> list[dict[str, Any]]:
-    """The lines of a server's calls, which it ends."""
+    """Returns the log lines of a server's calls, after stopping it."""
     assert server.stop() == 0
     return [line for line in server.json_log() if line["message"] == "call"]
 
@@ -69,7 +69,7 @@ def test_call_phases_sum_to_total_time(start_server: Any) -> None:
     for call in cold, kept, stream:
         assert sum(phases(call).values()) == pytest.approx(call["milliseconds"])
     assert all(spent > 0 for spent in phases(cold).values())
-    # The call is answered without a thread change.
+    # The call is answered without switching threads.
     assert kept["wait_milliseconds"] == 0
     assert stream["write_milliseconds"] > 0
 
@@ -77,7 +77,7 @@ def test_call_phases_sum_to_total_time(start_server: Any) -> None:
 def test_slow_reader_extends_write_phase(start_server: Any) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
-        # More than gRPC's windows may grow to, and what the kernel keeps of a connection.
+        # More than the maximum of gRPC's windows plus the kernel's buffers for a connection.
         stream = stub.stream(alibi(8, 2048, **DENSE))
         received = len(next(stream).data)
         time.sleep(3)
@@ -88,7 +88,7 @@ def test_slow_reader_extends_write_phase(start_server: Any) -> None:
 
 
 def test_time_computing_streamed_tensor_is_compute(start_server: Any) -> None:
-    """The tensor is too large to keep, and computing it takes longer than reading it."""
+    """The tensor is too large to cache, and computing it takes longer than reading it."""
     server = start_server(
         "--log-format=json", "--memory-budget=32MiB", "--threads=1", "--cpu-isa=scalar"
     )

@@ -67,7 +67,7 @@ def test_every_access_path_returns_the_same_bits(
 
     assert ways.by_command_line(served.address, spec, tmp_path) == want
     for name, part in want.items():
-        if part.data_type == "BF16":  # .npy has none
+        if part.data_type == "BF16":  # .npy has no such type
             continue
         out = tmp_path / f"{name}.npy"
         words = [*ways.command_line(spec, tmp_path), f"--out={out}", f"--part={name}"]
@@ -93,7 +93,7 @@ def test_python_and_tool_files_are_equivalent(
             ways.run_tool(served.address, "get", *words)
         with safetensors.safe_open(out, "numpy") as file:
             said[name] = file.metadata()
-    # Two writers of JSON agree on its content, not on its spaces.
+    # Two JSON writers agree on content, but not on whitespace.
     resolved = {
         json_format.Parse(
             metadata.pop("attnbias.resolved_spec"), message("TensorSpec")()
@@ -122,7 +122,7 @@ def test_tool_shows_one_axis_of_a_grid(served: Served) -> None:
 
 
 def fields_reached(owner: Any) -> set[str]:
-    """Names of fields that are set, of all messages inside, and of enums' values."""
+    """Names of set fields, including nested messages, and of enum values."""
     reached = set()
     for field, value in owner.ListFields():
         reached.add(field.full_name)
@@ -145,7 +145,7 @@ def all_fields(descriptor: Any) -> set[str]:
     return every
 
 
-# Follow from the window and its class token.
+# These follow from the window and its class token.
 FOLLOW = {"grid_relative": {"attnbias.v1.Resample.target", "attnbias.v1.Resample.prefix_rows"}}
 
 

@@ -42,7 +42,7 @@ DENSE_BYTES = 8 * 1024 * 1024 * 4
 
 
 class Files:
-    """Files of a server with TLS, tokens and a policy, and those of its clients."""
+    """Files of a server with TLS, tokens and a policy, and files of its clients."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -377,7 +377,8 @@ def test_tables_are_authorized_by_name_prefix(start_server: Any, files: Files) -
         assert names(trainer) == ["ours:bias"]
         assert names(reader) == []
         digest = root.header(t5(name="theirs:bias")).resolved_spec.t5.table.sha256
-        # Twice: the second answer to `root` comes from the memo, by the request's bytes.
+        # Called twice, since the second answer to `root` comes from the plan memo, keyed by the
+        # request's bytes.
         for _ in range(2):
             assert root.tensor(t5(name="theirs:bias")).data
             assert trainer.tensor(t5(name="ours:bias")).data
@@ -433,10 +434,10 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         server.connect(files.credentials("s")) as small,
         server.connect(files.credentials("l")) as large,
     ):
-        # 4 MiB: an eighth of the budget, more than one of those of `small`.
+        # 4 MiB: an eighth of the budget, larger than one of `small`'s tensors.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
-        # Its tensors are made piece by piece, and do not evict those of others.
+        # Its tensors are produced piece by piece and do not evict those of others.
         for seed in range(40):
             request = sinusoid(512, 256)
             request.sinusoidal.ladder.base = 100 + seed
@@ -446,7 +447,7 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         assert large.payload(kept)
         assert server.metrics()["attnbias_cache_misses_total"] == misses
         assert server.metrics()["attnbias_cache_evictions_total"] > 0
-        # A request that would take more at once than its caller may ever have.
+        # A request that needs more memory at once than its caller may ever use.
         network = with_large_table()
         error = refused(lambda: small.tensor(network))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -472,7 +473,7 @@ def test_bytes_per_second_limits_send_rate(start_server: Any, files: Files) -> N
         stream.cancel()
         assert len(quick.payload(DENSE)) == DENSE_BYTES
         small = spec(alibi={"num_heads": 8}, pair={"query_length": 2**15, "key_length": 2**15})
-        # They arrive together, and so all are admitted; later ones are not.
+        # They arrive together, so all are admitted; later ones are not.
         answers = [slow.get.future(message("GetTensorRequest")(spec=small)) for _ in range(16)]
         for answer in answers:
             answer.exception()
@@ -592,7 +593,7 @@ def test_old_connection_closes_between_calls(start_server: Any) -> None:
         got = 0
         for reply in stream:
             got += len(reply.data)
-            time.sleep(0.02)  # beyond the age
+            time.sleep(0.02)  # older than the age limit
         assert got == DENSE_BYTES
         peers: set[str] = set()
 
@@ -621,7 +622,7 @@ EXPOSURE = "vulnerabilities and gets no fixes; any client that reaches"
 def test_outdated_grpc_warns_beyond_loopback(
     start_server: Any, files: Files, admitted: str
 ) -> None:
-    """Runs in a network namespace that no other machine reaches."""
+    """Runs in a network namespace that no other machine can reach."""
     ca = f"--tls-client-ca={files.authority.certificate}"
     flags = {
         "anyone": (),

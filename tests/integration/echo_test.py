@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No answer, of any method of any service, repeats more than a little of the request."""
+"""No answer of any method of any service repeats more than a small part of the request."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def methods() -> dict[str, MethodDescriptor]:
 
 
 def text_fields(of: Descriptor, above: tuple[str, ...] = ()) -> Iterator[list[FieldDescriptor]]:
-    """Paths of the fields that take a text; of a message inside itself, the outer ones."""
+    """Paths of the string fields; for recursive messages, only the outer ones."""
     for field in of.fields:
         if field.type == FieldDescriptor.TYPE_STRING:
             yield [field]
@@ -49,7 +49,7 @@ def text_fields(of: Descriptor, above: tuple[str, ...] = ()) -> Iterator[list[Fi
 
 
 def base(path: str) -> bytes:
-    """Returns a valid request of the method, to which a field is added."""
+    """Returns a valid request of the method with one field added."""
     spec = alibi(2, 4)
     requests: dict[str, Callable[[], Any]] = {
         f"/{SERVICE}/{method}": lambda method=method: message(f"{method}Request")(spec=spec)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small requests that used to be expensive, and input that was echoed at length."""
+"""Small requests that used to be expensive, and input that used to be echoed at length."""
 
 import contextlib
 import os

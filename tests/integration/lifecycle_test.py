@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start, readiness, drain and end of the process."""
+"""Start, readiness, drain and exit of the process."""
 
 import json
 import pathlib
@@ -43,7 +43,7 @@ def test_health_watches_see_drain_without_delaying_it(start_server: Any) -> None
     # The grace period is longer than this test waits.
     server = start_server("--drain-grace=1h")
     with server.connect() as stub:
-        # The server listens shortly before it is ready.
+        # The server starts listening shortly before it is ready.
         eventually(lambda: stub.check("readiness") == "SERVING", "readiness")
         watches = [stub.health.Watch(health_pb2.HealthCheckRequest(service=n)) for n in NAMES]
         serving, not_serving = 1, 2
@@ -63,7 +63,7 @@ def test_calls_are_served_during_shutdown_delay(start_server: Any) -> None:
         eventually(lambda: stub.check("readiness") == "NOT_SERVING", "NOT_SERVING")
         assert stub.check("liveness") == "SERVING"
         assert stub.payload(alibi(8, 4, **DENSE)) == dense_alibi(8, 4, 4).tobytes()
-    # Connecting still works, too; the second signal ends the delay immediately.
+    # Connecting also still works; the second signal ends the delay immediately.
     with server.connect() as stub:
         assert stub.check("liveness") == "SERVING"
     server.terminate()
@@ -81,7 +81,7 @@ def test_stream_beyond_drain_grace_is_closed(start_server: Any) -> None:
 
 
 def slow(key_length: int) -> Any:
-    """Minutes of one core: of a band, or of the first chunk without one."""
+    """Takes minutes of one core, for a band, or for the first chunk without one."""
     pair = {"query_length": 1, "key_length": key_length, "alignment": "ALIGNMENT_START"}
     return spec(sandwich={"num_heads": 1, "dim": 65536}, pair=pair)
 
@@ -136,7 +136,7 @@ def test_other_signals_do_not_end_the_server(start_server: Any, number: int) -> 
     assert server.stop() == 0
 
 
-def test_health_by_name(shared_server: Server) -> None:
+def test_health_is_reported_by_name(shared_server: Server) -> None:
     with shared_server.connect() as stub:
         eventually(lambda: stub.check() == "SERVING", "readiness")
         assert [stub.check(name) for name in NAMES] == ["SERVING"] * 4
@@ -172,7 +172,7 @@ def test_precompute_finishes_before_readiness(start_server: Any, tmp_path: pathl
         assert server.metrics()["attnbias_cache_misses_total"] == 2
 
 
-def test_sigterm_while_precomputing(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_sigterm_stops_precomputation(start_server: Any, tmp_path: pathlib.Path) -> None:
     huge = {"sinusoidal": {"dim": 4096}, "table": {"positions": {"end": 200000}}}
     server = start_server(
         write_specs(tmp_path / "specs.json", huge), "--threads=1", "--memory-budget=64GiB"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeLogits of the real binary: the right rows, and an orderly end in every case."""
+"""ComputeLogits of the real binary: correct rows, and a clean end in every case."""
 
 import queue
 import random
@@ -34,7 +34,7 @@ SHAW = {"table": table_of(VECTORS), "left": 5, "right": 2}
 
 
 def spec_of(queries: int, keys: int, **fields: Any) -> Any:
-    """A request with the spec of Shaw's logits, unless `fields` change it."""
+    """A request with the spec of Shaw's logits, modified by `fields`."""
     given: dict[str, Any] = {
         "num_heads": HEADS,
         "head_dim": DIM,
@@ -67,7 +67,8 @@ def queries_of(count: int) -> Array:
 
 
 def gathered(queries: Array, keys: int) -> Array:
-    """Returns the definition, from the tensor [queries, keys, dim] that the server never makes."""
+    """Returns the definition, from the tensor [queries, keys, dim], which the server never
+    materializes."""
     count = queries.shape[1]
     i = np.arange(count)[:, None] + keys - count
     j = np.arange(keys)[None, :]
@@ -371,7 +372,7 @@ def test_unread_answers_apply_backpressure(start_server: Any) -> None:
         queries = queries_of(5)
         for _ in range(20):
             answers(stub.logits([spec_of(5, 9), rows_of(0, queries)]), (HEADS, 5, 9))
-        assert sent < 2000  # of 64 KB each
+        assert sent < 2000  # requests of 64 KB each
         assert server.resident_bytes() - before < 64 << 20
         call.cancel()
 
@@ -390,7 +391,7 @@ def test_vectors_beyond_budget_are_invalid(start_server: Any) -> None:
 
 def test_drain_completes_started_rows(start_server: Any) -> None:
     server = start_server("--drain-grace=1h")
-    shape = (HEADS, 400, 20000)  # 64 MB, more than sockets hold
+    shape = (HEADS, 400, 20000)  # 64 MB, more than sockets can buffer
     with server.connect() as stub:
         queries = queries_of(400)
         feed = Feed(spec_of(400, 20000), rows_of(0, queries))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server uses the limits of its control groups: in real ones, nested."""
+"""The server uses the limits of its control groups, tested with real nested groups."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ PROCESSORS = {
 
 
 def effective(group: pathlib.Path) -> dict[str, str]:
-    """The server's configuration where it starts in that group."""
+    """The server's configuration if it starts in that group."""
     server = os.environ["ATTNBIAS_SERVER_BINARY"]
     command = [*control_groups.inside(group), server, "--check-config"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -121,7 +121,7 @@ def test_process_metrics_match_procfs(start_server: Any) -> None:
     assert most is not None
     resident = metrics["process_resident_memory_bytes"]
     assert resident == pytest.approx(server.resident_bytes(), rel=0.1)
-    # The reader's own connection has one.
+    # The reader's own connection has one descriptor.
     assert metrics["process_open_fds"] == pytest.approx(server.descriptors(), abs=2)
     assert metrics["process_max_fds"] == int(most[1])
     assert metrics["process_cpu_seconds_total"] == pytest.approx(used, abs=0.5, rel=0.1)
@@ -136,7 +136,7 @@ def test_draining_server_is_not_ready(start_server: Any) -> None:
     eventually(lambda: server.metrics()["attnbias_ready"] == 1, "ready")
     server.terminate()
     eventually(lambda: server.metrics()["attnbias_ready"] == 0, "not ready")
-    assert server.metrics()["attnbias_draining"] == 1  # during the notice
+    assert server.metrics()["attnbias_draining"] == 1  # during the shutdown delay
     for path, status in (("/readyz", 503), ("/healthz", 200)):
         connection = http.client.HTTPConnection(server.metrics_address, timeout=PATIENCE)
         connection.request("GET", path)
@@ -164,7 +164,7 @@ def test_json_log_has_one_line_per_call(start_server: Any) -> None:
         refused(lambda: stub.tensor(alibi(0, 8)))
     assert server.stop() == 0
     lines = server.json_log()
-    # Lines are logged as calls end, shortly after their clients know.
+    # Lines are logged when calls end, shortly after clients receive the status.
     calls = [line for line in lines if line["message"] == "call"]
     calls.sort(key=lambda call: (call["bytes"], call["code"]))
     assert [(c["method"], c["code"], c["bytes"], c["encoding"]) for c in calls] == [
@@ -214,14 +214,14 @@ def test_suspicious_settings_are_warned_about(
 def test_unusable_span_exporter_is_warned_about(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Builds without the library warn about any setting, others about unusable ones."""
+    """Builds without the library warn about any setting, other builds about unusable ones."""
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     server = start_server()
     assert re.search(" warning OTEL_.*; no spans are exported\n", server.log())
     assert server.metrics()["attnbias_spans_dropped"] == 0
 
 
-def test_server_information(shared_server: Server) -> None:
+def test_server_information_lists_limits(shared_server: Server) -> None:
     with shared_server.connect() as stub:
         info = stub.info(message("GetServerInfoRequest")())
     assert info.version.count(".") == 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Open Inference Protocol: its descriptions of models, its errors and their texts, and
-streams whose requests fail. That its tensors are right, access_paths_test tells.
+streams whose requests fail. access_paths_test checks its tensors.
 """
 
 import hashlib
@@ -98,7 +98,7 @@ def test_model_config_lists_contract_fields(channel: grpc.Channel) -> None:
 
 @pytest.mark.parametrize("model", encodings())
 def test_every_parameter_listed_can_be_set(channel: grpc.Channel, model: str) -> None:
-    """None is refused as an unknown field."""
+    """None is rejected as an unknown field."""
     config = call(channel, "ModelConfig", name=model).config
     for path in config.parameters:
         error = refused(lambda path=path: infer(channel, ask(model, {path: "?"})))

@@ -41,7 +41,7 @@ def test_survives_running_out_of_descriptors(start_server: Any) -> None:
 def test_stalled_reader_is_closed_and_memory_released(start_server: Any) -> None:
     server = start_server("--write-stall-timeout=200ms", "--memory-budget=64MiB")
     with server.connect() as stub:
-        # Rows picked by a list are separate chunks of memory.
+        # Rows selected by a list are separate chunks of memory.
         ids = {"position_ids": [{"positions": [i * 7 % 30011 for i in range(200000)]}]}
         spec = sinusoid(1, 64)
         spec.table.Clear()
@@ -76,7 +76,7 @@ def test_unread_unary_answer_is_aborted(start_server: Any) -> None:
         )
         received = client.makefile("rb")
         kinds = []
-        # Without a window update, 64 KiB arrive, and then the end of the stream.
+        # Without a window update, 64 KiB arrive, followed by the end of the stream.
         while http2.RESET not in kinds:
             size, kind = struct.unpack(">IB", b"\0" + received.read(4))
             received.read(5 + size)
@@ -89,10 +89,11 @@ def test_unread_unary_answer_is_aborted(start_server: Any) -> None:
 def test_stalled_memory_owner_is_evicted_for_others(
     start_server: Any, client: str, method: str, tmp_path: pathlib.Path
 ) -> None:
-    """A client is an address, with all its connections, or a connection to a Unix socket."""
+    """A client is identified by its address, with all its connections, or by its connection to a
+    Unix socket."""
     many = client == "its connections"
-    # As separate clients they would have smaller shares each, less than the other one requests, and
-    # would hold the memory for all that time.
+    # As separate clients, each would have a smaller share than the other one requests, and would
+    # hold the memory all that time.
     count, timeout = (18, "72s") if many else (1, "12s")
     flags = (f"--write-stall-timeout={timeout}", "--memory-budget=16MiB")
     listen = f"unix:{tmp_path}/attnbias.sock" if client == "a socket" else "127.0.0.1:0"
@@ -153,7 +154,7 @@ def test_slow_reader_making_progress_is_kept(start_server: Any) -> None:
         got = b""
         for reply in stub.stream(alibi(8, 1024, **DENSE), max_chunk_bytes=2**20):
             got += reply.data
-            time.sleep(0.2)  # 32 times: longer than the timeout altogether
+            time.sleep(0.2)  # 32 times, longer than the timeout in total
         assert got == dense_alibi(8, 1024, 1024).tobytes()
         assert server.metrics()['attnbias_rejected_total{reason="stalled_client"}'] == 0
 
@@ -185,7 +186,7 @@ def test_request_larger_than_budget_is_invalid_not_retryable(start_server: Any) 
         assert "the whole memory budget" in error.details()
         assert Details(error).retry_seconds is None
         assert stub.check("liveness") == "SERVING"
-        settled(server)  # a call ends for its client before the server gives its memory back
+        settled(server)  # a call ends for its client before the server releases its memory
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
 

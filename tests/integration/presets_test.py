@@ -32,12 +32,12 @@ PRESETS = listed()
 
 
 def own_fields(name: str) -> list[dict[str, Any]]:
-    """Returns the fields, without those of layers."""
+    """Returns the fields, excluding those of layers."""
     return [field for field in PRESETS[name] if ".N." not in field["name"]]
 
 
 def layer_of(name: str) -> Any:
-    """Returns the weight of the only layer that a preset gets, with 6 heads."""
+    """Returns the weight of a preset's only layer, with 6 heads."""
     if len(own_fields(name)) == len(PRESETS[name]):
         return None
     has_window = any(field["name"] == "window" for field in PRESETS[name])
@@ -55,7 +55,7 @@ def some_value(field: dict[str, Any]) -> Any:
 
 
 def arguments(name: str) -> list[dict[str, Any]]:
-    """Returns the required arguments, and these with any one or two of the others."""
+    """Returns the required arguments, alone and with any one or two of the others."""
     fields = [field for field in own_fields(name) if not field["name"].endswith("_layout")]
     values = {field["name"]: some_value(field) for field in fields}
     required = {field["name"]: values[field["name"]] for field in fields if field["required"]}
@@ -64,7 +64,7 @@ def arguments(name: str) -> list[dict[str, Any]]:
 
 
 def in_python(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments, with an object for "resample.source" and its other fields."""
+    """Returns the arguments, with an object for "resample.source" and related fields."""
     made: dict[str, Any] = {}
     for name, value in given.items():
         owner, _, part = name.rpartition(".")

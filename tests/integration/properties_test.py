@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of every encoding of a structure, with random hyperparameters and extents: dense is
-the compact form expanded, a window is a slice of the whole, lists of positions are what offsets
-give, a mask hides its elements alone, and a narrower type is one rounding of the same number.
+"""Properties of every encoding of a structure, with random hyperparameters and extents: the dense
+form equals the expanded compact form, a window is a slice of the whole, lists of positions match
+offsets, a mask hides only its own elements, and a narrower type is a single rounding of the same
+number.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ from tests.support.server import Stub, refused
 SEEDS = range(100, 108)
 Spec = dict[str, Any]
 
-# Significant bits, and the exponent of the least normal number.
+# Significant bits, and the exponent of the smallest normal number.
 FORMATS = {"F32": (24, -126), "F16": (11, -14), "BF16": (8, -126)}
 
 
@@ -43,7 +44,7 @@ class Whole:
     def ask(
         self, extent: Spec | None = None, *, lists: Spec | None = None, **output: Any
     ) -> dict[str, Any]:
-        """Returns arrays by the parts' names; `extent` changes the extent, and lists replace it."""
+        """Returns arrays keyed by part name; `extent` modifies the extent, and lists replace it."""
         output.setdefault("values", self.values)
         if self.case.extent == "grid":
             message = {"grid": {"query_stride": self.stride} | (extent or {})}
@@ -58,7 +59,7 @@ class Whole:
         return {k: ways.array_of(part) for k, part in ways.by_stream(self._stub, spec).items()}
 
     def dense(self, extent: Spec | None = None, **other: Any) -> Any:
-        """[heads, queries, keys, columns], with axes of 1 if it has none."""
+        """[heads, queries, keys, columns], with axes of length 1 for missing ones."""
         (array,) = self.ask(extent, form="FORM_DENSE", **other).values()
         return self._with_all_axes(array, 2)
 
@@ -108,7 +109,7 @@ class Whole:
 
 
 def same_bits(got: Any, want: Any) -> bool:
-    """-0 is not 0."""
+    """-0 differs from 0."""
     kind = (got.dtype, got.shape)
     return kind == (want.dtype, want.shape) and got.tobytes() == want.tobytes()
 
@@ -130,12 +131,12 @@ def whole_of(stub: Stub, encoding: str, seed: int) -> Whole:
     return Whole(stub, case_of(encoding, seed), np.random.default_rng(seed))
 
 
-# Encodings of indices only take neither mask nor type.
+# Encodings that have only indices accept neither mask nor type.
 INDICES = {name for name in ENCODINGS if not case_of(name, 0).has_bias}
 CASES_OF_PAIRS = [
     (name, seed) for name in ENCODINGS for seed in SEEDS if case_of(name, seed).extent == "pair"
 ]
-# Vectors take no mask.
+# Vectors accept no mask.
 MASKABLE = [
     (name, seed)
     for name, seed in CASES_OF_PAIRS
@@ -230,7 +231,7 @@ def test_mask_hides_exactly_its_pairs(stub: Stub, encoding: str, seed: int) -> N
 
 
 def rounded(numbers: Any, data_type: str) -> Any:
-    """float64 rounded to nearest, ties to even, and back in float64."""
+    """Rounds float64 to nearest, ties to even, and converts it back to float64."""
     significant, least = FORMATS[data_type]
     _, exponent = np.frexp(numbers)
     step = np.maximum(exponent - 1, least) - significant + 1
@@ -240,9 +241,9 @@ def rounded(numbers: Any, data_type: str) -> Any:
 
 
 def assert_one_rounding(got: Any, double: Any, data_type: str) -> None:
-    """Holds elements to the float64 of the same real number, which lies within half an ulp of it:
-    the element is between what that ulp's ends are rounded to. Except for a float64 that is itself
-    halfway between two elements these are the same."""
+    """Compares elements with the float64 of the same real number, which lies within half an ulp of
+    it: the element is between the rounded ends of that ulp. The two ends round to the same element
+    unless the float64 itself is halfway between two elements."""
     low, high = (rounded(np.nextafter(double, end), data_type) for end in (-np.inf, np.inf))
     exact = got.astype(np.float64)
     assert np.all((low <= exact) & (exact <= high))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every invalid request gets the documented code, and a status that names the field."""
+"""Every invalid request returns the documented code and a status that names the field."""
 
 import math
 import struct
@@ -19,13 +19,13 @@ def of_rows(dim: int = 2, **table: Any) -> dict[str, Any]:
 
 
 def of_pairs(*, output: dict[str, Any] | None = None, **pair: Any) -> dict[str, Any]:
-    """ALiBi of 4 queries and keys, unless `pair` changes it."""
+    """ALiBi of 4 queries and keys, modified by `pair`."""
     extent = {"query_length": 4, "key_length": 4} | pair
     return {"alibi": {"num_heads": 1}, "pair": extent} | ({"output": output} if output else {})
 
 
 def of_table(**inline: Any) -> dict[str, Any]:
-    """T5 with a table of zeros, unless `inline` changes it."""
+    """T5 with a table of zeros, modified by `inline`."""
     table = {"data_type": "DATA_TYPE_F32", "shape": [32, 2], "data": bytes(256)} | inline
     return of_t5(num_heads=2, bidirectional=True, table={"inline_table": table})
 
@@ -183,7 +183,7 @@ def test_tensor_too_large_for_unary_has_its_own_reason(stub: Stub) -> None:
 
 
 def test_response_above_default_grpc_limit_is_rejected(shared_server: Server) -> None:
-    # The header echoes the list: 262144 numbers of six bytes.
+    # The header repeats the list: 262144 numbers of six bytes.
     ids = {"position_ids": [{"positions": list(range(2**36, 2**36 + 2 * 262144, 2))}]}
     request = message("GetTensorRequest")(spec=spec(sinusoidal={"dim": 3}, table=ids))
     assert 262144 * 3 * 4 <= 4 * 2**20 - 64 * 2**10
@@ -192,7 +192,7 @@ def test_response_above_default_grpc_limit_is_rejected(shared_server: Server) ->
 
 
 def test_header_above_default_grpc_limit_is_rejected(stub: Stub) -> None:
-    # Negative positions take ten bytes each in a message.
+    # Negative positions need ten bytes each in a message.
     ids = {"positions": list(range(-2 * 262144, 0, 2))}
     lists = {"query_positions": ids, "key_positions": ids}
     far = spec(alibi={"num_heads": 1}, pair=lists)

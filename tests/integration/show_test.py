@@ -54,7 +54,7 @@ def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
     grey = (pixels == pixels[..., :1]).all(axis=-1)
     np.testing.assert_array_equal(grey, ~np.isfinite(wanted))
     order = np.argsort(wanted[~grey], kind="stable")
-    # There are 700 colours; a rounded one may be darker by less than one.
+    # There are 700 colours; a rounded one may be darker by less than one step.
     lightness = (pixels[~grey] @ (0.2126, 0.7152, 0.0722))[order]
     assert (np.diff(lightness) > -1).all()
     assert len(np.unique(lightness)) > min(50, len(np.unique(wanted[~grey])) / 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams carry the right bytes, whole or in any part, with a right checksum."""
+"""Streams carry the correct bytes, whole or in any part, with a correct checksum."""
 
 import itertools
 import random
@@ -47,7 +47,7 @@ def test_the_default_chunk_is_a_mebibyte(stub: Stub) -> None:
 
 
 def test_large_header_shrinks_first_chunk(stub: Stub) -> None:
-    far = {"positions": [2**39 + 2 * i for i in range(2**18)]}  # 6 bytes each, in the header too
+    far = {"positions": [2**39 + 2 * i for i in range(2**18)]}  # 6 bytes each, also in the header
     spec = message("TensorSpec")(
         sinusoidal={"dim": 8, "axes": [{}, {}]}, table={"position_ids": [far, far]}
     )
@@ -71,7 +71,7 @@ def test_repeated_answer_is_identical(stub: Stub) -> None:
     assert again.header_crc32c == header_checksum(again)
 
 
-def test_an_answer_has_the_checksum_of_its_request(stub: Stub) -> None:
+def test_answer_contains_request_checksum(stub: Stub) -> None:
     same = alibi(2, 16), alibi(2, 16, form="FORM_TOEPLITZ")
     for spec in (*same, *same):  # the second time from the memo of plans
         request = message("DescribeTensorRequest")(spec=spec)
@@ -98,7 +98,7 @@ def test_resolved_spec_names_the_same_bytes(stub: Stub) -> None:
     header = stub.header(alibi(2, 16, 32, mask={"causal": True}))
     again = stub.header(header.resolved_spec)
     assert again == header
-    assert again.resolved_spec.output.form  # stated, not left to a default
+    assert again.resolved_spec.output.form  # set explicitly, not left to a default
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_stream_resumed_at_any_point_is_complete(stub: Stub) -> None:
 def test_streaming_two_gibibytes_keeps_memory_bounded(start_server: Any) -> None:
     server = start_server()
     stub = server.connect()
-    stub.payload(alibi(32, 64, **DENSE))  # what the first call of a process costs is not meant
+    stub.payload(alibi(32, 64, **DENSE))  # excludes the cost of a process's first call
     before = server.resident_bytes()
     total = most = 0
     for reply in stub.stream(alibi(32, 4096, **DENSE)):

@@ -63,7 +63,7 @@ def test_checkpoint_tables_are_served_by_name(start_server: Any, tmp_path: pathl
         assert decoder.data_type == 3
         assert str(tmp_path) not in str(decoder)
 
-        # Keys 0 to 3 before the query are buckets 0 to 3, after it 17 to 19.
+        # Keys 0 to 3 before the query are in buckets 0 to 3, those after it in 17 to 19.
         rows = [3, 2, 1, 0, 17, 18, 19]
         by_name = t5(True, name="m/encoder")
         np.testing.assert_array_equal(numbers(stub, by_name), ENCODER[rows].T)
@@ -113,7 +113,7 @@ def test_names_of_folder_and_single_tables(start_server: Any, tmp_path: pathlib.
         straight = stub.header(t5(True, name="one"))
         transposed = stub.header(t5(True, name="two", layout=2))
         assert transposed.fingerprint == straight.fingerprint
-        # The digest of the transpose is known, too.
+        # The digest of the transpose is also known.
         assert stub.header(transposed.resolved_spec).fingerprint == straight.fingerprint
     assert server.metrics()["attnbias_mounted_tables"] == 4
 
@@ -169,10 +169,10 @@ def test_changed_files_are_remounted(start_server: Any, tmp_path: pathlib.Path, 
         before, after = (np.frombuffer(answer.data, "<f4") for answer in (old, new))
         np.testing.assert_array_equal(after, before + 1)
 
-        # Overwritten in place, and incomplete: the mounted table stays.
+        # The file is overwritten in place and incomplete, so the mounted table stays.
         (model / "model.safetensors").write_bytes(b"not a table")
         notice()
-        eventually(lambda: "mounted before stay in use" in server.log(), "a line about the failure")
+        eventually(lambda: "keeping the previous ones" in server.log(), "a line about the failure")
         assert stub.tensor(request).data == new.data
         assert server.metrics()["attnbias_tables_reload_failed"] == 1
 
@@ -213,7 +213,7 @@ def test_mounted_tables_count_against_budget(start_server: Any, tmp_path: pathli
             "the old one's memory given back",
         )
     write_large_table(tmp_path, 33)
-    eventually(lambda: "the 1 mounted before stay in use" in server.log(), "refused")
+    eventually(lambda: "keeping the previous ones (1 mounted)" in server.log(), "refused")
     assert server.metrics()[budget] == 56 * MIB
     ended = run_server("--check-config", f"--tables={tmp_path}", "--memory-budget=64MiB")
     assert ended.returncode == 2
@@ -240,7 +240,7 @@ def test_empty_table_file_keeps_the_old_table(start_server: Any, tmp_path: pathl
     server = start_server(f"--table=x={file}:w", "--tables-poll=100ms")
     save_file({"w": np.zeros((0, 4), "f4")}, tmp_path / "new")
     (tmp_path / "new").rename(file)
-    eventually(lambda: "the 1 mounted before stay in use" in server.log(), "refused")
+    eventually(lambda: "keeping the previous ones (1 mounted)" in server.log(), "refused")
     assert server.metrics()["attnbias_mounted_tables"] == 1
     assert server.stop() == 0
 

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs ./dev serve and ./dev test on a bare Debian 12: a clean clone of HEAD in a
-# debootstrap folder, with bash, apt and root and nothing else. Needs root, git and
-# debootstrap, and takes as long as everything built and tested from nothing.
+# debootstrap folder, with only bash, apt and root. Needs root, git and debootstrap, and takes as
+# long as building and testing everything from scratch.
 #
-#   tests/packaging/bare.sh [DIRECTORY]    # where the folder is made and removed; default /var/tmp
+#   tests/packaging/bare.sh [DIRECTORY]    # where the folder is created; default /var/tmp
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ((EUID == 0)) || { echo "bare.sh: needs root" >&2 && exit 1; }
@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=tests/tools/bare_machine.sh
 source "$root/tests/tools/bare_machine.sh"
 
-# The first command: it must answer and exit gracefully when told to.
+# The first command: it must answer, and exit gracefully when stopped.
 serve() {
   local line server fd
   exec {fd}< <(exec "${inside[@]}" ./dev serve)

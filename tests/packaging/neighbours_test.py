@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client in one environment with packages that bring their own protobuf or generated code.
 
-Each neighbour is installed by pip from PyPI, before the client and after it, and the two are
+Each neighbour is installed by pip from PyPI, both before and after the client, and the two are
 imported in either order.
 """
 
@@ -44,7 +44,7 @@ with attnbias.LocalServer() as client:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Iterator[str]:
-    """The interpreter of an empty environment, which may grow to gigabytes."""
+    """The interpreter of an empty environment, which may grow to several gigabytes."""
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     yield str(folder / "bin" / "python")
@@ -52,7 +52,7 @@ def python(tmp_path: Path) -> Iterator[str]:
 
 
 def run(*command: str) -> Any:
-    # Only the packages that pip installs, and none of pytest's own settings.
+    # Uses only packages installed by pip, and none of pytest's own settings.
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads build/site in a browser: links, pictures, search, colours, and the width of a phone."""
+"""Checks build/site in a browser: links, pictures, search, colours, and the layout on a phone."""
 
 import functools
 import http.server
@@ -100,7 +100,7 @@ def browser() -> Iterator[Chrome]:
 
 
 def resize(browser: Chrome, size: tuple[int, int]) -> None:
-    """Gives the page this size, which a window may not be as small as."""
+    """Sets the page to this size, which may be smaller than any window."""
     width, height = size
     is_phone = size == PHONE
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone}
@@ -122,7 +122,7 @@ def shown(browser: Chrome, selector: str) -> list[WebElement]:
 
 
 def requests(browser: Chrome) -> tuple[list[str], list[str]]:
-    """Returns the addresses asked for since the last call, and those that failed."""
+    """Returns the addresses requested since the last call, and those that failed."""
     asked, failed = [], []
     for entry in browser.get_log("performance"):
         message = json.loads(entry["message"])["message"]

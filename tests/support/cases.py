@@ -2,8 +2,8 @@
 """Random hyperparameters of every encoding, drawn by the rules of the contract.
 
 They are valid and small, and reach every field and enum value for some seed. A table is an array;
-one whose axes are swapped has its layout next to it. TIED has what the rules lack: how
-the fields of an encoding depend on one another.
+one whose axes are swapped has its layout next to it. TIED describes dependencies between an
+encoding's fields that the rules lack.
 """
 
 import math
@@ -34,7 +34,7 @@ FACTOR = 10
 
 @dataclass(frozen=True)
 class Case:
-    """An encoding and what it can be asked for."""
+    """An encoding and its possible requests."""
 
     encoding: str
     fields: Fields
@@ -61,7 +61,8 @@ class Case:
 
     @property
     def has_grid(self) -> bool:
-        """True if a table is requested over a grid: each column depends on one of several axes."""
+        """True if a table is requested over a grid: each column then depends on one of several
+        axes."""
         return self.axes > 1 and "frequency_matrix" not in self.fields
 
     @property
@@ -79,7 +80,7 @@ class Case:
 
     @property
     def has_bias(self) -> bool:
-        """True if it has other values than BUCKETS."""
+        """True if it has values other than BUCKETS."""
         return not option(self.owner, "buckets_only")
 
     @property
@@ -112,11 +113,11 @@ class Case:
 
     @property
     def needs_lengths(self) -> bool:
-        """True if its numbers depend on a length, which lists do not have."""
+        """True if its numbers depend on a length, which lists do not specify."""
         return self.fields.get("variant") == "KEY_FROM_END"
 
     def spec(self, **extent_and_output: Any) -> Any:
-        """Returns a TensorSpec, of the contract compiled by the test."""
+        """Returns a TensorSpec, in the contract's classes compiled by the test."""
         spec = message("TensorSpec")(**extent_and_output)
         owner = getattr(spec, self.encoding)
         owner.SetInParent()
@@ -124,7 +125,7 @@ class Case:
         return spec
 
     def asked(self, options: Options) -> Any:
-        """Returns a TensorSpec with the `options`."""
+        """Returns a TensorSpec with these `options`."""
         spec = self.spec(output={})
         for owner in (getattr(spec, self.extent), spec.output, spec.output.mask):
             for name, value in options.items():
@@ -211,7 +212,7 @@ def _pick(random: Random, *values: Any) -> Any:
 
 
 class _Drawing:
-    """The fields of a message: those that are given and have a meaning, others by their rules."""
+    """The fields of a message: given fields that apply, and others drawn by their rules."""
 
     def __init__(self, owner: Any, random: Random, most: int, given: Fields) -> None:
         self._owner = owner
@@ -221,14 +222,14 @@ class _Drawing:
         self._needed = {name for name, value in given.items() if value is not None}
         self._idle = given.keys() - self._needed
         self._values: Fields = {}
-        # Enums first, and numbers before the tables whose axes they are.
+        # Enums come first, and numbers precede the tables whose axes they define.
         fields = sorted(owner.fields, key=lambda field: field.enum_type is None)
         for field in sorted(fields, key=lambda field: field.message_type is not None):
             self._draw(field)
         self.fields = {name: value for name, value in self._values.items() if value is not None}
 
     def _draw(self, field: Any) -> Any:
-        """Returns its value, None where it is not set."""
+        """Returns its value; None if it is not set."""
         if field.name not in self._values:
             is_set = self._is_set(field)
             self._values[field.name] = self._value(field) if is_set else None
@@ -297,7 +298,7 @@ class _Drawing:
         return math.exp(_float(self._random, math.log(first), math.log(last)))
 
     def _count(self, field: Any) -> int:
-        """Returns the count of numbers that the list determines; of several lists, or for all."""
+        """Returns the count of numbers determined by the list or lists, or 1 for all."""
         for other in self._owner.fields:
             given_by = option(other, "rule").given_by.split("|")
             if field.name in given_by:
@@ -306,7 +307,7 @@ class _Drawing:
         return _int(self._random, 1, min(option(field, "rule").max_items or 4, 4))
 
     def _axis(self, text: str) -> int:
-        """Reads "(2 left + 1)(2 right + 1) or 1", see FieldRule's shape."""
+        """Parses "(2 left + 1)(2 right + 1) or 1"; see FieldRule's shape."""
 
         def number(name: re.Match[str]) -> str:
             field = self._owner.fields_by_name.get(name[0])
@@ -471,7 +472,7 @@ def _t5(random: Random) -> Fields:
 def _learned_relative(random: Random) -> Fields:
     fields = {"left": _int(random, 0, 20), "right": _int(random, 0, 20)}
     fields |= {"symmetric": _pick(random, None, True), "beyond": _pick(random, None, "CLIP")}
-    if random.random() < 0.3:  # REFUSE beyond what tests ask for
+    if random.random() < 0.3:  # REFUSE applies beyond the positions that tests request
         fields |= {"left": 150, "right": 150, "beyond": "REFUSE"}
     if random.random() < 0.5:
         return fields | {"vectors": None}

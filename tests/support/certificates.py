@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates made for a test with the tool `openssl`."""
+"""Certificates created for a test with the tool `openssl`."""
 
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """Signs certificates; all files lie in `folder`."""
+    """Signs certificates; all files are in `folder`."""
 
     def __init__(self, folder: pathlib.Path, name: str = "ca") -> None:
         self._folder = folder
@@ -32,10 +32,10 @@ class Authority:
         )
 
     def sign(self, name: str, *, alternatives: str = "", days: int = 2) -> Pair:
-        """A certificate for the common name `name`, which may be valid until some days ago.
+        """Issues a certificate for the common name `name`, which may already have expired.
 
         Args:
-            alternatives: its other names, as "DNS:localhost,IP:127.0.0.1".
+            alternatives: its other names, such as "DNS:localhost,IP:127.0.0.1".
         """
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request = self._folder / f"{name}.csr"

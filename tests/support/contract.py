@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages made from proto/ at run time, so that these tests depend on no client of ours."""
+"""Messages built from proto/ at run time, so that these tests do not depend on our clients."""
 
 import functools
 import pathlib
@@ -63,7 +63,8 @@ def inference_message(name: str) -> Any:
 
 
 def header_checksum(reply: Any) -> int:
-    """Returns CRC-32C of a reply's header: protobuf serializes it here as it does in the server."""
+    """Returns CRC-32C of a reply's header: protobuf serializes it here in the same way as in the
+    server."""
     return int(crc32c.crc32c(reply.header.SerializeToString()))
 
 
@@ -88,20 +89,21 @@ def spec(**fields: Any) -> Any:
 
 
 def alibi(heads: int, queries: int, keys: int | None = None, **output: Any) -> Any:
-    """A TensorSpec of symmetric ALiBi; diagonals unless `output` changes it."""
+    """A TensorSpec of symmetric ALiBi; in diagonal form unless `output` changes it."""
     pair = {"query_length": queries, "key_length": keys or queries, "alignment": "ALIGNMENT_END"}
     return spec(alibi={"num_heads": heads}, pair=pair, output=output)
 
 
 def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
-    """Returns Press et al.'s bias for 2^n heads, last query at the last key; exact in F32."""
+    """Returns Press et al.'s bias for 2^n heads, with the last query at the last key; exact in
+    F32."""
     slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
     distance = np.abs(np.arange(queries)[:, None] + (keys - queries) - np.arange(keys)[None, :])
     return (slopes[:, None, None] * -distance).astype("<f4")  # an integer 0 has no sign
 
 
 def with_large_table() -> Any:
-    """Returns a TensorSpec with a table of zeros of 2 MiB, the most that a request may have."""
+    """Returns a TensorSpec with a table of zeros of 2 MiB, the maximum in a request."""
     table = {"data_type": "DATA_TYPE_F32", "shape": [4096, 128], "data": bytes(2 << 20)}
     fields = {"num_heads": 128, "num_buckets": 4096, "max_distance": 8192, "bidirectional": True}
     pair = {"query_length": 4, "key_length": 4}

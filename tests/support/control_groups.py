@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups with limits, of version 1 or 2; tests are skipped if none can be made."""
+"""Control groups with limits, of version 1 or 2; tests are skipped if none can be created."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ def has(controller: str, version: int) -> bool:
 
 @contextlib.contextmanager
 def limited(controller: str, version: int, files: Files) -> Iterator[pathlib.Path]:
-    """Makes a group without its own limits, below one with these."""
+    """Creates a group without its own limits, below a group with these."""
     if not has(controller, version):
         pytest.skip(f"{controller} has no groups of version {version} here")
     with contextlib.ExitStack() as stack:
@@ -39,14 +39,14 @@ def limited(controller: str, version: int, files: Files) -> Iterator[pathlib.Pat
 
 @contextlib.contextmanager
 def limited_memory(size: int) -> Iterator[pathlib.Path]:
-    """Makes a group with a memory limit, of the available version."""
+    """Creates a group of the available version with a memory limit."""
     version = 2 if has("memory", 2) else 1
     with limited("memory", version, memory_files(version, size)) as group:
         yield group
 
 
 def inside(group: pathlib.Path) -> tuple[str, ...]:
-    """Returns the words to put before a command to run it in that group."""
+    """Returns the words to prepend to a command to run it in that group."""
     return ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
 
 

@@ -29,7 +29,7 @@ class Figures:
         return "\n".join(lines)
 
     def write(self) -> None:
-        """To the file that ATTNBIAS_ATTACK_OUT names, if it does."""
+        """Written to the file that ATTNBIAS_ATTACK_OUT names, if set."""
         if path := os.environ.get("ATTNBIAS_ATTACK_OUT"):
             text = json.dumps([asdict(row) for row in self.rows], indent=1)
             pathlib.Path(path).write_text(text + "\n")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of gRPC that speaks HTTP/2 itself: it does what gRPC's own would not.
+"""A gRPC client that implements HTTP/2 itself, so that it can do what gRPC's own clients would not:
 
-It leaves messages unfinished, never reads, floods, and costs little itself. It does not read
-header fields, so all it knows of an answer is how many bytes came, and whether it ended.
+leave messages unfinished, never read, and flood, at little cost of its own. It does not decode
+header fields, so it knows only an answer's number of bytes and whether it ended.
 """
 
 import select
@@ -30,7 +30,7 @@ WIDE = 2**31 - 1
 STRANGER = "127.0.0.66"
 """Where connections over TLS come from, so that a limit for each address leaves others alone."""
 
-_QUEUED = 1 << 18  # bytes of frames made ahead of the socket
+_QUEUED = 1 << 18  # bytes of frames prepared ahead of the socket
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -57,7 +57,7 @@ def call_headers(path: str, **more: str) -> bytes:
 
 
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
-    """Returns a message as it stands in the body of a call."""
+    """Returns a message as encoded in the body of a call."""
     return struct.pack(">BI", compressed, len(message)) + message
 
 
@@ -101,7 +101,7 @@ def _tls() -> ssl.SSLContext:
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """Raises what other sockets raise when it would block."""
+    """Raises what other sockets raise if it would block."""
 
     def sendmsg(self, pieces: Iterable[Any], *_: Any) -> int:
         try:
@@ -118,7 +118,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 @dataclass
 class Stream:
-    """One call, seen from the client."""
+    """One call, from the client's side."""
 
     number: int
     unsent: memoryview
@@ -130,7 +130,7 @@ class Stream:
 
 
 class Connection:
-    """Begins calls; `pump` sends and reads. It never lets more come than `window` bytes a call."""
+    """Begins calls; `pump` sends and reads. Each call receives at most `window` bytes."""
 
     def __init__(self, address: str, window: int = WIDE, source: str = "") -> None:
         self.socket = open_socket(address, source)
@@ -164,7 +164,7 @@ class Connection:
         self._end(stream)
 
     def call(self, path: str, body: bytes, seconds: float) -> Stream:
-        """Makes a unary call, and waits this many seconds for its answer."""
+        """Makes a unary call and waits this many seconds for its answer."""
         stream = self.begin(path, body)
         pump([self], lambda: stream.ended or self.closed, seconds)
         return stream
@@ -266,7 +266,7 @@ class Connection:
 
 
 def pump(connections: Sequence[Connection], done: Callable[[], bool], seconds: float) -> bool:
-    """Sends and reads until `done` or a timeout; returns whether it was done."""
+    """Sends and reads until `done` or a timeout; returns whether `done` was met."""
     poll = select.poll()
     by_descriptor = {c.socket.fileno(): c for c in connections if not c.closed}
     deadline = time.monotonic() + seconds

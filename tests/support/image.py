@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds images without an engine or a registry.
 
-The base image is made with debootstrap, once, and has this machine's network settings. buildah
-builds with chroot isolation, which needs root and nothing else. To run an image for another
-architecture, the kernel must run its programs: need_arm64 of setup.sh makes that possible.
+The base image is created once with debootstrap and has this machine's network settings. buildah
+builds with chroot isolation, which needs only root. To run an image for another architecture, the
+kernel must run its programs, which need_arm64 of setup.sh enables.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Buildah:
     """buildah with its own storage."""
 
     def __init__(self, folder: pathlib.Path, machine: list[str]) -> None:
-        # Storage that knows no other driver's needs: no overlay, no user namespace.
+        # Storage without the requirements of other drivers: no overlay, no user namespace.
         storage = folder / "storage.conf"
         storage.write_text(
             f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
@@ -64,9 +64,9 @@ class Buildah:
 
 @contextlib.contextmanager
 def root_mount() -> Iterator[list[str]]:
-    """Yields the words to put before a command that needs "/" to be a mount, if it is not one.
+    """Yields the words to prepend to a command that needs "/" to be a mount, if it is not one.
 
-    That is so in a plain chroot; bound to another place, "/" is a mount there.
+    It is not one in a plain chroot, but bind-mounted elsewhere it becomes one there.
     """
     mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     if any(line.split()[4] == "/" for line in mounts):
@@ -84,7 +84,7 @@ def root_mount() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
-    """buildah that has the base image, until the `with` block ends."""
+    """buildah with the base image, until the `with` block ends."""
     buildah = Buildah(folder, machine)
     buildah.build_base()
     yield buildah
@@ -93,7 +93,7 @@ def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
 
 
 def _base_context() -> pathlib.Path:
-    """The folder to build the base image from, as debootstrap makes it."""
+    """The folder, made by debootstrap, from which the base image is built."""
     context = CACHE / "debian-sid"
     with context.with_suffix(".lock").open("w") as lock:  # other clones share the cache
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,8 +120,8 @@ exec "$root"/lib64/ld-linux-*.so.* --library-path "$root/usr/lib/$(uname -m)-lin
 def unpack(folder: pathlib.Path) -> None:
     """Builds the image and copies its files to `folder`/root.
 
-    `folder`/attnbias-server runs its server there, with the image's loader and libraries, so that
-    it finds files of this machine.
+    `folder`/attnbias-server runs its server there with the image's loader and libraries, but sees
+    this machine's files.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -142,7 +142,7 @@ def unpack(folder: pathlib.Path) -> None:
 def archive(folder: pathlib.Path, version: str) -> None:
     """Builds the image for both architectures; writes OCI archives and their bills of materials.
 
-    Files have the time SOURCE_DATE_EPOCH.
+    Files have the timestamp SOURCE_DATE_EPOCH.
     """
     time = f"--timestamp={os.environ['SOURCE_DATE_EPOCH']}"
     for architecture in ("amd64", "arm64"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TensorSpec by the Open Inference Protocol: its fields as parameters and inputs, worked out by
-reflection, and outputs as the parts of a payload.
+"""A TensorSpec over the Open Inference Protocol: its fields as parameters and inputs, derived by
+reflection, and outputs as parts of a payload.
 """
 
 import itertools
@@ -22,7 +22,7 @@ OIP_TYPES = {short: name for name, short in DATA_TYPES.items()}
 
 
 def _asked(of_kind: Any, method: str) -> Any:
-    """A method, by a channel's way to make one."""
+    """A method, created by one of a channel's factories."""
     return of_kind(
         f"/{SERVICE}/{method}",
         request_serializer=lambda request: request.SerializeToString(),
@@ -52,7 +52,7 @@ def by_infer(channel: grpc.Channel, spec: Any) -> Parts:
 
 
 def by_stream_infer(channel: grpc.Channel, spec: Any) -> Parts:
-    """Returns the chunks put together."""
+    """Returns the concatenated chunks."""
     parts: Parts = {}
     replies = list(stream_infer(channel, [request_of(spec)]))
     for number, reply in enumerate(replies, 1):
@@ -80,7 +80,7 @@ def request_of(spec: Any, **fields: Any) -> Any:
 
 
 def set_parameter(request: Any, path: str, value: Any) -> None:
-    """Sets a parameter by the type of the value, as Triton's client does."""
+    """Sets a parameter according to the type of the value, as Triton's client does."""
     kinds = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
     setattr(request.parameters[path], kinds[type(value)], value)
 

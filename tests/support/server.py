@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real server, stubs to talk to it, and what tests wait for."""
+"""The real server, stubs for calling it, and conditions for which tests wait."""
 
 import contextlib
 import os
@@ -22,13 +22,13 @@ from tests.support.server_process import PATIENCE, ServerProcess
 
 
 class Server(ServerProcess):
-    """A server that tests call, measure and read metrics of."""
+    """A server that tests call and measure, and whose metrics they read."""
 
     def resident_bytes(self) -> int:
         return memory_of(self.process.pid, "VmRSS")
 
     def peak_resident_bytes(self) -> int:
-        """The most that it has had; 0 once it has ended."""
+        """Its peak memory; 0 once it has ended."""
         return memory_of(self.process.pid, "VmHWM")
 
     def connections(self) -> int:
@@ -64,7 +64,7 @@ class Server(ServerProcess):
 class Stub:
     """The service's methods on a separate channel, whose messages may be of any size.
 
-    In plaintext, unless there are credentials.
+    Plaintext unless credentials are given.
     """
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
@@ -163,7 +163,7 @@ def refused(call: Callable[[], Any]) -> grpc.RpcError:
 
 
 def run_server(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A server that ends by itself: it cannot start, or only checks its configuration."""
+    """A server that exits by itself, because it cannot start or only checks its configuration."""
     return subprocess.run(
         [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
         capture_output=True,
@@ -175,7 +175,7 @@ def run_server(*flags: str, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Waits for something that has no event to wait for."""
+    """Polls for a condition that has no event."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
@@ -183,14 +183,14 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 def memory_of(pid: int, name: str) -> int:
-    """Returns bytes of a process, as VmRSS; 0 once it has ended."""
+    """Returns a memory figure of a process, such as VmRSS, in bytes; 0 once it has ended."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     found = re.search(rf"{name}:\s+(\d+) kB", status)
     return int(found[1]) * 1024 if found else 0
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the processor time of all threads of a process since it began."""
+    """Returns the processor time of all threads of a process since it started."""
     # Equals clock_getcpuclockid(3) of another process, which Python lacks.
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -201,14 +201,14 @@ def exposition_of(address: str, timeout: float | None = None) -> str:
 
 
 def samples_of(exposition: str) -> dict[str, float]:
-    """Returns every sample, by name with labels."""
+    """Returns every sample, keyed by name with labels."""
     lines = exposition.splitlines()
     samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in samples}
 
 
 def calls_in(metrics: dict[str, float], kind: str, method: str = "") -> float:
-    """Returns how many calls were "started" or "handled", of one method or of all."""
+    """Returns the number of calls "started" or "handled", of one method or of all."""
     prefix, label = f"grpc_server_{kind}_total", f'"{method}"' if method else ""
     return sum(n for name, n in metrics.items() if name.startswith(prefix) and label in name)
 
@@ -227,8 +227,8 @@ def listens(port: int) -> bool:
 
 
 def hold_memory(server: Server, stub: Stub) -> Any:
-    """A stream that is not read on, which holds 4 MiB or more."""
-    # Rows picked by a list are separate chunks of memory: one is being sent, one waits.
+    """A stream that is no longer read and holds at least 4 MiB."""
+    # Rows selected by a list are separate chunks of memory: one is being sent, one waits.
     ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
     holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
     next(holder)
@@ -250,7 +250,7 @@ def no_call_is_open(metrics: dict[str, float]) -> bool:
 
 
 def settled(server: Server) -> None:
-    """Waits until all memory held by calls is released, and each call has ended."""
+    """Waits until all memory held by calls is released, and all calls have ended."""
 
     def is_settled() -> bool:
         metrics = server.metrics()

@@ -15,14 +15,14 @@ PATIENCE = 60  # seconds, for events whose delay depends on the machine's speed
 
 
 class ServerProcess:
-    """Runs until the `with` block ends; `stop` before that for its exit code.
+    """Runs until the `with` block ends; call `stop` before that for its exit code.
 
-    It listens on a free port unless `flags` name one. Its log is a file, or whatever descriptor
-    `stderr` is.
+    It listens on a free port unless `flags` name one. Its log goes to a file, or to the descriptor
+    `stderr`.
 
     Args:
-        prefix: a command that runs the one after it.
-        program: another than ATTNBIAS_SERVER_BINARY.
+        prefix: a command that runs the command after it.
+        program: program to run instead of ATTNBIAS_SERVER_BINARY.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def running_server(*flags: str, **options: Any) -> Iterator[str]:
-    """Gives HOST:PORT of a ServerProcess; on leaving, SIGTERM has to end it with exit code 0."""
+    """Yields HOST:PORT of a ServerProcess; on exit, SIGTERM must end it with exit code 0."""
     with ServerProcess(*flags, **options) as server:
         yield server.address
         assert server.stop() == 0, server.log()

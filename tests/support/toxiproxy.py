@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links to a server that can be made slow, far or silent, by toxiproxy."""
+"""Links to a server that toxiproxy can make slow, distant or silent."""
 
 import contextlib
 import json
@@ -48,8 +48,8 @@ class Link:
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """Passes nothing, in either direction; swallowed bytes are lost, and so are the
-        connections once it passes bytes again."""
+        """Passes nothing in either direction; discarded bytes are lost, and connections break once
+        it passes bytes again."""
         with self._toxic("timeout", "upstream"), self._toxic("timeout", "downstream"):
             yield
 

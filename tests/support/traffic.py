@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that continue while something happens to their servers."""
+"""Calls that continue while their servers undergo changes."""
 
 import threading
 import time
@@ -10,10 +10,10 @@ from tests.support.server import eventually
 
 
 class Traffic:
-    """A call made again and again, in threads, until the `with` block ends.
+    """A call repeated in threads until the `with` block ends.
 
     Args:
-        call: one call, checked by itself.
+        call: makes one call and checks it.
         pause: seconds between two calls of a thread.
     """
 
@@ -46,7 +46,7 @@ class Traffic:
             began = time.monotonic()
             try:
                 self._call()
-            except Exception as failure:  # the test shows any failure
+            except Exception as failure:  # a failure is raised in the test
                 self.failures.append(failure)
             else:
                 self.seconds.append(time.monotonic() - began)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TensorSpec by every way to the server: a unary call, a stream, the command-line tool.
+"""One TensorSpec over every access path to the server: a unary call, a stream, the command-line
+tool.
 
 The tool's arguments are derived from the spec by reflection, and its files are read back by the
-safetensors package and numpy: nothing of the clients under test is used.
+safetensors package and numpy: without code of the clients under test.
 """
 
 import itertools
@@ -44,7 +45,7 @@ Parts = dict[str, Part]
 
 
 def part_of(array: Any) -> Part:
-    """Returns an array as a part; its bytes are those of the wire."""
+    """Returns an array as a part; its bytes are those on the wire."""
     (data_type,) = (name for name, dtype in _ARRAY_TYPES.items() if dtype == array.dtype)
     return Part(data_type, array.shape, np.ascontiguousarray(array).tobytes())
 
@@ -54,8 +55,8 @@ def array_of(part: Part) -> Any:
 
 
 def parts_of(result: Any, names: list[str]) -> Parts:
-    """Returns the result of Python's client by the names of the header's parts: an array, or an
-    object that has arrays of these names, of which it may keep some inside."""
+    """Returns the result of the Python client keyed by the header's part names: an array, or an
+    object with arrays of these names, some of them nested."""
     arrays = {}
     for name in names:
         table, _, axis = name.partition(".axis")
@@ -112,7 +113,8 @@ def run_tool(address: str, *arguments: object, folder: pathlib.Path | None = Non
 
 
 def refusal_of_tool(address: str, spec: Any, folder: pathlib.Path) -> str:
-    """Returns the tool's message for a spec that the server refuses, from the status' name on."""
+    """Returns the tool's message for a spec that the server rejects, starting with the status
+    name."""
     done = tool(address, "get", *command_line(spec, folder))
     assert done.returncode == 1, (done.args, done.stdout, done.stderr)
     return done.stderr.removeprefix("attnbias: ")
@@ -203,7 +205,7 @@ def _table_text(table: Any, path: pathlib.Path) -> str:
 
 
 def _flags(owner: Any) -> Iterator[str]:
-    """A flag for each field of an extent, of the output or of its mask."""
+    """Yields a flag for each field of an extent, of the output or of its mask."""
     for field, value in owner.ListFields():
         flag = f"--{field.name.replace('_', '-')}"
         if field.message_type is None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Bare Debian machines as folders, for tests that start from nothing. Needs root
-# and debootstrap.
+# Bare Debian machines as folders, for tests that start from scratch. Needs root and debootstrap.
 
 # Copies the network's settings: names, proxies, authorities.
 hand_in_network() {
@@ -23,7 +22,7 @@ hand_in_network() {
   fi
 }
 
-# A machine with Debian's least, and the packages named, of this machine's architecture or of
+# Creates a machine with a minimal Debian and the named packages, for this machine's architecture or
 # another that it can run: make_machine FOLDER SUITE [ARCHITECTURE [PACKAGE…]]
 make_machine() {
   local machine=$1 suite=$2 architecture=${3:-$(dpkg --print-architecture)} packages="${*:4}"
@@ -35,9 +34,8 @@ make_machine() {
   hand_in_network "$machine"
 }
 
-# Inside its own namespaces, so that no mount and no process outlives the run:
-# gives the machine its devices, and sets `inside` to the words that run a command there.
-# enter_machine MACHINE DIRECTORY
+# Enters separate namespaces, so that no mount or process outlives the run, gives the machine its
+# devices, and sets `inside` to the words that run a command there. enter_machine MACHINE DIRECTORY
 enter_machine() {
   local machine=$1 name environment=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root)
   mount --rbind /dev "$machine/dev"
@@ -53,7 +51,7 @@ enter_machine() {
   inside=(chroot "$machine" env --ignore-environment --chdir="$2" "${environment[@]}")
 }
 
-# Runs a command in a machine, in namespaces of its own. Folders of ours lie there where they lie
+# Runs a command in a machine, in separate namespaces. Our folders have the same paths there as
 # here: in_machine MACHINE DIRECTORY "[FOLDER…]" COMMAND…
 in_machine() {
   # shellcheck disable=SC2016  # the inner shell's

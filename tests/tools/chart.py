@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what is generated from the chart, for ./dev chart: its README, and deploy/kubernetes.
+"""Writes the files generated from the chart, for ./dev chart: its README, and deploy/kubernetes.
 
 Usage: python -m tests.tools.chart [--check]
 
-With --check nothing is written, and a file that is not current is an error. helm-docs makes the
-README of README.md.gotmpl and the comments in values.yaml. The manifests are those of the default
-values, without Helm's own labels.
+With --check nothing is written, and an outdated file is an error. helm-docs makes the README from
+README.md.gotmpl and the comments in values.yaml. The manifests are those of the default values,
+without Helm's own labels.
 """
 
 import re

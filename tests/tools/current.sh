@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# Builds with the current gRPC, in a machine of Debian sid, into build/current.
+# Builds with the current gRPC, on a Debian sid machine, into build/current.
 # shellcheck source=tests/tools/bare_machine.sh
 source "$root/tests/tools/bare_machine.sh"
 
-# Makes the machine. Sets `machine` to its folder, and `there` to the words that run a command in
-# it, with this tree.
+# Creates the machine. Sets `machine` to its folder, and `there` to the words that run a command in
+# it with this tree.
 need_current_machine() {
   local hash files=("$root"/cmake/{current-grpc.pref,debian-packages.txt}
     "$root"/cmake/{use_current_grpc,install_build_packages,install_tracing}.sh
     "$root"/tests/tools/{debian-packages.txt,make_current_machine.sh,bare_machine.sh})
   hash=$(cat "${files[@]}" | sha256sum)
   machine=$cache/machines/current-${hash:0:12}
-  # Debian moves these releases at any time.
+  # Debian may change these releases at any time.
   need_once "$machine" "$root/tests/tools/make_current_machine.sh" "$machine" ||
     skip "Debian does not have what cmake/current-grpc.pref states: no machine could be made"
   mapfile -t there < <(env | grep '^CCACHE_')
-  # Its own folder lies there, too, where it lies here: see build_current.
+  # Its own folder also has the same path there as here; see build_current.
   there=(in_machine "$machine" "$root" "$root $CCACHE_DIR $machine" env "${there[@]}")
 }
 
-# Builds the targets named, or all. What is built names the machine's loader and libraries by their
-# places here, so it runs here as well as there.
+# Builds the named targets, or all. The programs refer to the machine's loader and libraries by
+# their paths here, so they run here as well as there.
 build_current() {
   local folders libraries flags
   need_current_machine
@@ -29,7 +29,7 @@ build_current() {
     ! grep --quiet --fixed-strings "$machine/" build/current/CMakeCache.txt; then
     folders=("$machine"/usr/lib/*-linux-gnu)
     libraries=${folders[0]}
-    # Elsewhere OpenBLAS is a link to /etc/alternatives, which are this machine's.
+    # In the usual directory OpenBLAS is a link to /etc/alternatives, which would be this machine's.
     flags=-Wl,--disable-new-dtags,-dynamic-linker,$(printf '%s\n' "$libraries"/ld-linux-*)
     flags+=,-rpath,$libraries/openblas-pthread,-rpath,$libraries
     "${there[@]}" cmake --fresh --preset dev -B build/current -DATTNBIAS_CUDA=OFF \

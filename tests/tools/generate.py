@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what is generated in the Python client and in pages, for ./dev generate.
+"""Writes the generated parts of the Python client and of pages, for ./dev generate.
 
 Usage: python -m tests.tools.generate [--check]
 
-With --check nothing is written, and a file that is not current is an error. The contract in proto/
-is the source: its comments, rules and options; and the presets in its folder. The signatures of
-``attnbias.Client.get`` are those of the client for asyncio, too. A page has generated
-parts between the lines "<!-- generated: NAME -->" and "<!-- end -->".
+With --check nothing is written, and an outdated file is an error. The sources are the contract in
+proto/, with its comments, rules and options, and the presets in its folder. The client for asyncio
+has the same signatures of ``get`` as ``attnbias.Client``. A page has generated parts between the
+lines "<!-- generated: NAME -->" and "<!-- end -->".
 """
 
 import json
@@ -196,7 +196,7 @@ func (p {name}) Encoding() *attnbiaspb.TensorSpec_{kind} {{
 }}
 """
 
-# Classes whose spelling does not follow from their message's.
+# Classes whose spelling does not follow from that of their message.
 NAMES = {"Alibi": "ALiBi"}
 ARRAY = "npt.NDArray[Any]"
 RESULTS = {
@@ -217,7 +217,7 @@ ASK = {
 
 
 def read_contract() -> tuple[Any, dict[str, str]]:
-    """Returns the pool of its descriptors, and the comments by full names."""
+    """Returns the pool of its descriptors, and the comments keyed by full name."""
     with tempfile.NamedTemporaryFile() as file:
         ours = ["options", "tensor", "encodings", "logits", "service"]
         command = ["protoc", "-I.", "--include_source_info", f"--descriptor_set_out={file.name}"]
@@ -286,14 +286,14 @@ def is_table(field: Any) -> bool:
 
 
 def is_nested(field: Any) -> bool:
-    """Returns whether a field is a message, or several, that Python has a class for."""
+    """Returns whether a field is a message, or a list of messages, for which Python has a class."""
     message = field.message_type
     leaves = ("TableRef", "Range", "PositionList", "DoubleList")
     return message and message.name not in leaves and not option("extent", message)
 
 
 def is_required(field: Any) -> bool:
-    """As options.proto defines it."""
+    """Defined as in options.proto."""
     rule = rule_of(field)
     if rule.required or field.message_type is not None or field.is_repeated:
         return bool(rule.required)
@@ -308,7 +308,7 @@ def has_layout(field: Any) -> bool:
 
 
 def default_of(field: Any) -> str:
-    """Returns the default as pages write it."""
+    """Returns the default, formatted for pages."""
     default = "" if field.message_type else str(rule_of(field).default)
     if field.enum_type is not None and default:
         return default.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED"))
@@ -316,13 +316,13 @@ def default_of(field: Any) -> str:
 
 
 def giver_of(field: Any) -> str:
-    """Returns the fields that give the value of one that is not set."""
+    """Returns the fields that determine the value of an unset field."""
     names = rule_of(field).given_by
     return f"that of {' or '.join(f'`{name}`' for name in names.split('|'))}" if names else ""
 
 
 def number(value: float) -> str:
-    """Writes powers of two as such."""
+    """Formats powers of two as powers."""
     for more in (0, 1):
         power = abs(int(value)) + more
         if power > 1 << 16 and power & (power - 1) == 0:
@@ -350,7 +350,7 @@ def rivals_of(field: Any) -> list[Any]:
 
 
 def conditions_of(field: Any) -> list[str]:
-    """Returns sentences on the fields that go with this one."""
+    """Returns sentences about the fields that combine with this one."""
     rule = rule_of(field)
     sentences = [f"Only with `{rule.only_with}`."] if rule.only_with else []
     sentences += [f"Not with `{rule.not_with}`."] if rule.not_with else []
@@ -361,7 +361,7 @@ def conditions_of(field: Any) -> list[str]:
 
 
 def in_python(text: str) -> str:
-    """Rewrites what a comment has in backquotes."""
+    """Rewrites the text that a comment has in backquotes."""
 
     def word(found: re.Match[str]) -> str:
         name = found[1]
@@ -410,7 +410,8 @@ def attribute(field: Any, name: str = "", *, required: bool = False) -> str:
 
 
 def attributes_of(message: Any) -> tuple[list[Any], list[Any]]:
-    """Returns the field that may be given by place, if any, and the others, required ones first."""
+    """Returns the field that may be passed by position, if any, and the others, required ones
+    first."""
     fields = sorted(message.fields, key=lambda field: not is_required(field))
     by_place = is_required(fields[0]) and type_of(fields[0]) != "bool"
     return fields[:by_place], fields[by_place:]
@@ -428,9 +429,8 @@ def described_values(enum: Any, default: str) -> str:
 def described(
     field: Any, name: str = "", doc: str = "", beside: Iterable[str] = (), *, required: bool = False
 ) -> str:
-    """Describes a field in the docstring of its class.
-
-    Or in that of a preset: under a name there, followed by the conditions on arguments.
+    """Describes a field in the docstring of its class, or in that of a preset, under its name there
+    and followed by the conditions on arguments.
     """
     rule, sentences = rule_of(field), [doc or comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"
@@ -456,14 +456,14 @@ def described(
 
 
 def structures_of_values(field: Any) -> dict[str, str]:
-    """Maps values of a field to the structures that they give the encoding."""
+    """Maps values of a field to the encoding's structures that they select."""
     values = words_of(field.enum_type) if field.enum_type else {}
     found = {word: structure_of(option("structure_of_value", v)) for word, v in values.items()}
     return {word: structure for word, structure in found.items() if structure}
 
 
 def results_of(message: Any) -> dict[str, str]:
-    """Maps the types of results to their conditions, the first of which is "": none."""
+    """Maps the types of results to their conditions, the first of which is "", meaning none."""
     structure = structure_of(option("structure", message))
     if structure == "TABLE":
         parts = tuple(option("parts", message))
@@ -597,7 +597,7 @@ def terms() -> list[Any]:
 
 
 def parts_of(message: Any) -> list[Any]:
-    """Returns the messages inside it, innermost first."""
+    """Returns its nested messages, innermost first."""
     parts = []
     for field in filter(is_nested, message.fields):
         parts += [*parts_of(field.message_type), field.message_type]
@@ -621,7 +621,7 @@ def encodings_module() -> str:
     text = "\n".join(classes)
     used = [enum.name for enum in ENUMS if re.search(rf": {enum.name}( \||\n)", text)]
     exports = re.findall(r"^class (\w+)", text, re.MULTILINE)
-    exports.sort(key=lambda name: (not name.isupper(), name))  # as ruff has it
+    exports.sort(key=lambda name: (not name.isupper(), name))  # in ruff's order
     title = "Encodings and terms of positional logits, a class for each message of the contract"
     head = MODULE.format(title) + ENCODINGS.format(", ".join(sorted(used)), exports)
     return formatted(head + text)
@@ -638,12 +638,12 @@ def type_of_option(field: Any) -> str:
     names = {"PositionList": "Ids", "Range": "Span", "DataType": "DType"}
     if kind is None:
         return type_of(field).replace("int", "SupportsIndex")
-    # A list for each axis, or the one axis's alone.
+    # A list for each axis, or only the list of a single axis.
     return "Reals | Sequence[Reals]" if field.is_repeated else names.get(kind.name, kind.name)
 
 
 def options_module() -> str:
-    """Writes the fields of the extents, the output and its mask as keyword arguments."""
+    """Declares the fields of the extents, the output and its mask as keyword arguments."""
     fields: dict[str, str] = {}
     for message in ("TableExtent", "PairExtent", "GridExtent", "Output", "Mask"):
         for field in message_of(message).fields:
@@ -682,7 +682,7 @@ class Argument(NamedTuple):
 
     name: str
     doc: str
-    # Pairs of the path of a field that it sets and the bool argument that prevents it, "" if none
+    # Pairs of the path of a field that it sets and the bool argument that prevents this; "" if none
     # does.
     paths: list[tuple[str, str]]
     # The first of them, whose type and rule the argument has.
@@ -707,13 +707,13 @@ class Preset:
 
     @property
     def result(self) -> str:
-        """The type of the encoding that it makes."""
+        """The type of encoding that it makes."""
         _, *others = results_of(self.owner)
         adds_part = any(rule_of(field).adds_part for field, _ in self.constants.ListFields())
         return f"{name_of(self.owner)}[{others[0]}]" if adds_part else name_of(self.owner)
 
     def assigned(self, condition: str = "None if {} else {}") -> dict[str, str]:
-        """Maps the paths of fields to the expressions that arguments give them in Python."""
+        """Maps the paths of fields to the Python expressions that arguments provide."""
         return {
             path: condition.format(unless, each.name) if unless else each.name
             for each in self.arguments
@@ -730,7 +730,7 @@ def field_at(message: Any, path: str) -> Any:
 
 
 def word_of(field: Any, value: Any) -> str:
-    """Returns the word of a value of an enum, "" for other fields."""
+    """Returns the short name of an enum value; "" for other fields."""
     if field.enum_type is None:
         return ""
     return {each.number: word for word, each in words_of(field.enum_type).items()}[value]
@@ -744,13 +744,13 @@ def read_presets() -> list[Preset]:
 
 
 def below(assigned: dict[str, str], name: str) -> dict[str, str]:
-    """Returns those paths that lead into a message, without its name."""
+    """Returns the paths that lead into a message, without its name."""
     start = f"{name}."
     return {path[len(start) :]: it for path, it in assigned.items() if path.startswith(start)}
 
 
 def constants_of(message: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Returns the paths and values of a message, as pages write them."""
+    """Returns the paths and values of a message, formatted for pages."""
     constants = []
     for field, value in message.ListFields():
         name = prefix + field.name
@@ -873,7 +873,7 @@ def go_comment(text: str, margin: str = "") -> str:
 
 
 def go_field(field: Any, value: str) -> str:
-    """Returns a field with its value, as a literal of its message has it."""
+    """Returns a field with its value, as in a literal of its message."""
     name = go_name(field.name)
     if not rivals_of(field):
         return f"{name}: {value}"
@@ -882,7 +882,8 @@ def go_field(field: Any, value: str) -> str:
 
 
 def go_place(constants: Any, path: str) -> tuple[str, list[Any]]:
-    """Returns the last message of a path that the constants have, and the message fields below."""
+    """Returns the last message of a path that is set in the constants, and the message fields below
+    it."""
     place, missing = "encoding", []
     words = path.split(".")[:-1]
     while words:
@@ -931,7 +932,7 @@ def go_constants(message: Any) -> list[str]:
 
 def go_preset(preset: Preset) -> str:
     fields, values = [], []
-    guarded: dict[str, list[str]] = {}  # assignments by their condition
+    guarded: dict[str, list[str]] = {}  # assignments, keyed by condition
     for each in preset.arguments:
         comment = each.doc or comment_of(each.field.containing_type, each.field)
         fields += [go_comment(" ".join(comment.split()).replace("`", ""), "\t")]
@@ -1013,7 +1014,7 @@ def kinds_of(message: Any) -> list[str]:
 
 
 def numbers_of(message: Any) -> str:
-    """Returns what kind of numbers an answer has."""
+    """Returns the kind of numbers in an answer."""
     kinds = [] if option("buckets_only", message) else kinds_of(message)
     if not kinds or any(rule_of(field).of_bias for field in message.fields):
         kinds.append("indices")
@@ -1042,9 +1043,9 @@ def index_table() -> str:
 
 
 def sections() -> dict[str, tuple[Path, str]]:
-    """Maps encodings to their pages, and to their headings as links have them.
+    """Maps encodings to their pages and to their headings' anchors.
 
-    A paragraph there begins with the name.
+    A paragraph on the page begins with the name.
     """
     found: dict[str, tuple[Path, str]] = {}
     for page in PAGES:
@@ -1071,7 +1072,7 @@ def page_parts() -> dict[str, str]:
 
 
 def with_parts(page: Path, parts: dict[str, str]) -> str:
-    """Returns the page with its generated parts renewed."""
+    """Returns the page with its generated parts regenerated."""
 
     def part(found: re.Match[str]) -> str:
         return f"<!-- generated: {found[1]} -->\n\n{parts[found[1]]}\n\n<!-- end -->"

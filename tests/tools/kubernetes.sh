@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# The programs of a Kubernetes, without a registry: its own and CoreDNS are built out of Go
-# modules, the others are Debian's.
+# The programs of a Kubernetes cluster, without an image registry: Kubernetes and CoreDNS are built
+# from Go modules, the others come from Debian.
 
 need_kubernetes() {
   local folder hash package
@@ -18,8 +18,8 @@ need_kubernetes() {
   done
 }
 
-# Its sister modules are at folders that its own archive lacks; here they are modules as others,
-# of version 0.34.1 where it is 1.34.1. Without a version the programs refuse each other.
+# Its sibling modules are in folders that its own archive lacks; here they are ordinary modules, at
+# version 0.34.1 for its version 1.34.1. Without a version the programs reject each other.
 build_kubernetes() {
   local source package flags="-s -w" programs
   say "Building Kubernetes $KUBERNETES_RUN: 10 to 20 minutes"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the texts that users meet at run time into messages.txt, to be reviewed together.
+"""Collects the texts that users see at run time in messages.txt, so that they can be reviewed
+together.
 
 Usage: python -m tests.tools.messages [--check]
 
@@ -28,7 +29,7 @@ COMPONENTS = {
 SUFFIXES = (".cc", ".go", ".h", ".py")
 GENERATED_OR_TEST = ("_pb2", "_pb2_grpc", "_test")
 
-# Functions that join their arguments.
+# Functions that concatenate their arguments.
 CONCATENATE = ("StrCat", "StrAppend", "Invalid", "NotSafetensors", "refuse")
 TOKEN = re.compile(
     r"""
@@ -50,7 +51,7 @@ TWO_WORDS = re.compile(r"[A-Za-z][\w')\]}/.-]*[,:;]? +[({\['\"]*[A-Za-z]|\bgot \
 
 
 class Group(list):
-    """Content of a pair of brackets: words, texts and further groups."""
+    """Content of a pair of brackets: words, texts and nested groups."""
 
     def __init__(self, function: str) -> None:
         super().__init__()
@@ -62,7 +63,8 @@ class Text(str):
 
 
 def parse(source: str, *, lines_end: bool) -> Group:
-    """Returns the tree of brackets in a source of C++, or of Go, whose lines end statements."""
+    """Returns the tree of brackets in a C++ source, or in a Go source, where lines end
+    statements."""
     stack = [Group("")]
     word = ""
     for token in TOKEN.finditer(source):

@@ -11,7 +11,8 @@ REGISTER = ROOT / "client/python/src/attnbias/_models/models.json"
 
 
 def attach(row: dict[str, Any]) -> str:
-    """Returns the module that replaces the positions, or why there is none; and the row's note."""
+    """Returns the module that replaces the positions, or the reason that none does, and the row's
+    note."""
     cell = row.get("attach") or f"no: {row['unattached']}"
     return "; ".join(filter(None, (cell, row.get("note"))))
 
@@ -21,7 +22,7 @@ def named(names: list[str]) -> str:
 
 
 def table() -> str:
-    """Returns a row for all model types that are treated alike, and the reasons of the others."""
+    """Returns a row for all model types that are treated alike, and the reasons for the others."""
     register = json.loads(REGISTER.read_text(encoding="utf-8"))
     rows: dict[tuple[str, str], list[str]] = {}
     for name, row in register["models"].items():

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# Builds Debian packages into build/packages, in a folder for each release of Debian, each with its
-# bill of materials. Each release and architecture has a machine that builds for it. The image has
-# such a bill too.
+# Builds Debian packages in build/packages, in a folder for each Debian release, each with its bill
+# of materials. Each release and architecture has its own build machine. The image also has such a
+# bill.
 # shellcheck source=tests/tools/bare_machine.sh
 source "$root/tests/tools/bare_machine.sh"
 packages=$root/build/packages
 suites=(bookworm trixie)
-# This machine's first.
+# This machine's architecture comes first.
 architectures=(amd64 arm64)
 [[ $(uname -m) != aarch64 ]] || architectures=(arm64)
 
-# Makes the machine that builds for a suite and an architecture. Sets `machine` to its folder, and
-# `there` to the words that run a command in it, with this tree:
-# need_build_machine SUITE ARCHITECTURE
+# Creates the machine that builds for a suite and an architecture. Sets `machine` to its folder, and
+# `there` to the words that run a command in it with this tree: need_build_machine SUITE
+# ARCHITECTURE
 need_build_machine() {
   local hash files=("$root"/cmake/{debian-packages{,-aarch64,-deb}.txt,install_build_packages.sh}
     "$root"/tests/tools/{make_build_machine,bare_machine}.sh)
@@ -24,20 +24,20 @@ need_build_machine() {
   there=(in_machine "$machine" "$root" "$root $CCACHE_DIR" env DEB_HOST_ARCH="$2" "${there[@]}")
 }
 
-# Makes FILE.spdx.json from dpkg's data about packages. Their sources are named where apt, in a
+# Makes FILE.spdx.json from dpkg's data about packages. Their sources are included if apt, on a
 # machine of the same release, knows them: bill_of_materials NAME ARCHITECTURE MACHINE FILE ENTRIES
 bill_of_materials() {
   debsbom generate --sbom-type spdx --validate --from-pkglist --distro-name "$1" \
     --distro-arch "$2" --root "$3" --out "$4" <<<"$5"
 }
 
-# The packages in a machine that have the libraries which a program there is linked with:
+# Prints the packages in a machine that contain the libraries linked into a program there:
 # packages_of_libraries PROGRAM ARCHITECTURE
 packages_of_libraries() {
   local ldd=(ldd)
   [[ $2 == "$(dpkg --print-architecture)" ]] ||
     ldd=(qemu-aarch64 /lib/ld-linux-aarch64.so.1 --list)
-  # A file of /usr/lib may be known as one of /lib.
+  # dpkg may know a file of /usr/lib under /lib.
   # shellcheck disable=SC2016  # the inner shell's
   "${there[@]}" bash -euo pipefail -c '
     "$@" | grep -o " /[^ ]*" | xargs realpath | sed "s:^\(/usr\)\?:*:" |
@@ -55,7 +55,8 @@ write_bill() {
     [[ ! -e $program ]] || names+=$'\n'$(packages_of_libraries "$program" "$architecture")
   done
   mapfile -t names < <(sort -u <<<"$names")
-  # The package itself last: by the first line debsbom tells such entries from a list of names.
+  # The package itself comes last, since debsbom uses the first line to distinguish such entries
+  # from a list of names.
   entries=$("${there[@]}" dpkg-query --status "${names[@]}")
   entries+=$'\n\n'$(dpkg-deb --field "$package")$'\nStatus: install ok installed'
   bill_of_materials "$(dpkg-deb --field "$package" Package)" "$architecture" "$machine" \

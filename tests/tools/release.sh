@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and the functions are the sourcing script's
 # Builds everything that a version consists of into build/release-VERSION. docs/releasing.md lists
-# the files, and states which of them two builds of one commit have in common to the byte.
+# the files, and states which of them are identical in two builds of the same commit.
 
 project_version() { sed -n 's/^project(attnbias VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt; }
 
-# The section of CHANGELOG.md for a version, without its heading.
+# Prints the section of CHANGELOG.md for a version, without its heading.
 release_notes() {
   awk -v heading="## $1 " 'index($0 " ", heading) == 1 { inside = 1; next }
     /^## / { inside = 0 }
     inside' CHANGELOG.md | sed '/./,$!d'
 }
 
-# Archives files with a fixed order, time and owner: pack FILE.tar.gz FOLDER NAME…
+# Archives files in a fixed order, with a fixed time and owner: pack FILE.tar.gz FOLDER NAME…
 pack() {
   tar --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
     --format=ustar -C "$2" "${@:3}" | gzip --no-name >"$1"

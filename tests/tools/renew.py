@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes generated files, or with --check lists those that are not current."""
+"""Writes generated files, or with --check lists outdated ones."""
 
 import sys
 from pathlib import Path
 
 
 def renew(texts: dict[Path, str], command: str) -> None:
-    """Makes each file what its text is, or exits with an error if --check stands in sys.argv."""
+    """Writes each file's text, or with --check in sys.argv exits with an error if a file
+    differs."""
     stale = [
         path
         for path, text in texts.items()

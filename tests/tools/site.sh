@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154  # $root is set by the sourcing script
 # Builds the site of the documentation.
 
-# Writes the generated pages into build/pages, and runs MkDocs: make_site build|serve [FLAG…]
+# Writes the generated pages to build/pages and runs MkDocs: make_site build|serve [FLAG…]
 make_site() {
   local folder
   need_packages "$root/tests/tools/debian-packages-site.txt"

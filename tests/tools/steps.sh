@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# The steps of ./dev test, each a function step_NAME, and how they are run and
-# counted. A step that ends with status 77 was skipped, its last line saying why.
-# Steps run under set -e, which && and || would switch off in the functions they call.
-# Packages that one step alone takes stand in debian-packages-STEP.txt.
+# The steps of ./dev test, each a function step_NAME, and the code that runs and counts them. A step
+# that exits with status 77 was skipped; its last line states the reason. Steps run under set -e,
+# which && and || would disable in the functions they call. Packages that only one step needs are in
+# debian-packages-STEP.txt.
 steps=(layers contract format lint build cpp python go clients integration golden grpcurl readme)
-# Steps that a small change needs: one build, no other machine.
+# Steps for a small change: one build, no other machine.
 # shellcheck disable=SC2034  # read by dev
 quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
@@ -13,11 +13,11 @@ cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # Steps that --all adds: other builds, other machines, other engines.
 rest_steps=(locks english current docs deploy helm envoy oip languages neon asan tsan container
   wheels packages container_arm64 peers examples "${cuda_steps[@]}" bare)
-# Only when named.
+# Run only if named.
 long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
-# Inputs that fuzzing makes for each of its targets.
+# Inputs that fuzzing generates for each target.
 fuzz_runs=20000
-# Tests that mostly wait, for a server or for time.
+# Tests that mostly wait, for a server or for a timeout.
 at_once=(-n 4 --dist worksteal)
 # Folder of generated Python code and the installed package.
 python_site=$root/build/python
@@ -31,15 +31,15 @@ need_go_tools() {
   need_go_tool "$PROTOC_GEN_GO_GRPC"
 }
 
-# Sets up what the given steps need, and any test may.
+# Sets up the dependencies of the given steps, and those that any test may need.
 set_up_tests() {
   need_test_packages "$@"
-  # Gigabytes, fetched while other steps compile; the step itself waits for them.
+  # Gigabytes fetched while other steps compile; the step itself waits for them.
   if [[ " $* " == *" peers "* ]]; then
     mkdir -p "$root/build/logs"
     (set_up_peers) >"$root/build/logs/set_up_peers.log" 2>&1 &
   fi
-  # Before the tests' packages, whose interpreter is to be the first on the PATH.
+  # Comes before the tests' packages, whose interpreter must be first on the PATH.
   need_go
   # These are compiled while those are fetched.
   need_go_tools &
@@ -77,8 +77,8 @@ export_programs() {
   export ATTNBIAS_CPP_DRIVER=$root/build/$1/bin/attnbias-driver
 }
 
-# The client as a user gets it: built and installed, not read from its sources; once for
-# each state of these.
+# Installs the client as users get it, built rather than read from its sources, once per state of
+# the sources.
 install_python_client() {
   local state
   state=$(find client/python proto -type f ! -path '*/attnbias/v1/*_pb2.py*' ! -name '*.pyc' \
@@ -110,8 +110,8 @@ step_contract() {
   python -m tests.tools.messages --check
 }
 
-# Writes what buf and protoc generate from proto/: Go's stubs, and the contract that later
-# changes are held against. tests/tools/generate.py writes the rest, for Python and the pages.
+# Writes the files that buf and protoc generate from proto/: Go's stubs, and the contract with which
+# later changes are compared. tests/tools/generate.py writes the rest, for Python and the pages.
 generate_into() {
   local module=github.com/attnbias/attnbias/client/go
   (cd proto && protoc -I . --go_out="$1" --go_opt=module="$module" \
@@ -134,7 +134,7 @@ generate() {
   python -m tests.tools.messages
 }
 
-# Finds gofmt in go's folder, which is not on every machine's PATH.
+# Finds gofmt in go's folder, since it is not on every machine's PATH.
 gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
@@ -159,7 +159,7 @@ step_lint() {
   check_commits
 }
 
-# Checks pages, comments and docstrings by the rules in tests/tools/vale, after the rules' own
+# Checks pages, comments and docstrings against the rules in tests/tools/vale, after the rules' own
 # cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++. Compiling
 # Vale takes a minute or two.
 step_english() {
@@ -189,8 +189,8 @@ check_commits() {
   gitlint --config tests/tools/gitlint.ini --commits "$commits,"
 }
 
-# Checks that data is accessed only under the mutex that guards it, and that each lock has a name:
-# without one it is released immediately.
+# Checks that data is accessed only under the mutex that guards it, and that each lock has a name,
+# since an unnamed lock is released immediately.
 step_locks() {
   build dev
   find build/dev/{core,server,client} -path '*/Unity/*.cxx' | sort |
@@ -199,9 +199,10 @@ step_locks() {
       --checks='-*,bugprone-unused-raii,clang-diagnostic-thread-safety*' --extra-arg=-Wthread-safety
 }
 
-# clang-tidy on each file of the given folders: seconds a file, so only ./dev lint runs it.
+# Runs clang-tidy on each file of the given folders; takes seconds per file, so only ./dev lint runs
+# it.
 tidy() {
-  # Each file by itself, and what gcc has precompiled clang cannot read.
+  # Checks each file separately, since clang cannot read headers precompiled by gcc.
   cmake --preset dev -B build/tidy -DCMAKE_UNITY_BUILD=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
   ninja -C build/tidy -t targets all | sed -n 's/\(\.pb\.h\): CUSTOM_COMMAND$/\1/p' |
     xargs ninja -C build/tidy
@@ -220,7 +221,7 @@ step_cpp() {
   ctest --preset dev --exclude-regex NeonKernels
 }
 
-# The kernels of another architecture, on an emulator of it.
+# Tests the kernels of another architecture on an emulator.
 step_neon() {
   cmake --preset dev
   build dev kernel_digest neon_kernel_digest
@@ -237,7 +238,7 @@ step_tsan() {
   ctest --preset tsan
 }
 
-# Runs the tests that involve gRPC with the current one.
+# Runs the tests that involve gRPC with the current version.
 step_current() {
   ((EUID == 0)) || skip "making a machine of another Debian release needs root"
   build_current attnbias-server attnbias attnbias-driver {server,cpp,neighbour}_test
@@ -248,7 +249,7 @@ step_current() {
   need_collector
   pytest "${at_once[@]}" tests/integration
   test_golden
-  # The others bring their own gRPC.
+  # The other tests use their own gRPC.
   test_clients -k 'c++ or tool'
 }
 
@@ -262,7 +263,7 @@ step_current_attack() {
   pytest tests/load/attack
 }
 
-# Hostile loads on a real server, some in control groups, and outages of it; minutes.
+# Runs hostile loads on a real server, some in control groups, and outages; takes minutes.
 step_attack() {
   build dev
   install_python_client
@@ -270,8 +271,8 @@ step_attack() {
   pytest tests/load/attack
 }
 
-# A compiler, a program and its inputs for each target; what these find joins their
-# inputs. A finding ends the step, and lies in build/fuzz/findings.
+# Fuzzes each target with its program and inputs; newly found inputs are kept. A finding ends the
+# step and is stored in build/fuzz/findings.
 step_fuzz() {
   build fuzz attnbias_fuzzers
   python -m tests.fuzz.seeds build/fuzz/seeds
@@ -279,8 +280,8 @@ step_fuzz() {
   for program in build/fuzz/bin/*_fuzz; do
     name=${program##*/}
     mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
-    # Each input is a separate test; their number keeps each program below a minute. The
-    # program's own exit code for a finding is that of a step that is skipped.
+    # Each input is a separate test; their number keeps each program below a minute. The program's
+    # own exit code for a finding equals that of a skipped step.
     "$program" -runs="$fuzz_runs" -seed=1 -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
       -malloc_limit_mb=256 -verbosity=0 -print_final_stats=1 -dict="build/fuzz/seeds/$name.dict" \
       -error_exitcode=1 -artifact_prefix=build/fuzz/findings/ \
@@ -305,7 +306,7 @@ step_go() {
   (cd client/go && go vet ./... && go test -race -count=1 -v ./...)
 }
 
-# All clients before one faulty server.
+# Tests all clients against one faulty server.
 step_clients() {
   build dev
   install_python_client
@@ -327,14 +328,14 @@ step_integration() {
   pytest "${at_once[@]}" tests/integration --ignore tests/integration/tracing
 }
 
-# Stored requests, which have to be answered as ever.
+# Replays stored requests, whose answers must not change.
 step_golden() {
   build dev attnbias-server
   install_python_client
   test_golden
 }
 
-# Each worker has a server, and works on it alone.
+# Each worker uses its own server.
 test_golden() { pytest -n 2 tests/conformance/golden; }
 
 step_grpcurl() {
@@ -348,7 +349,7 @@ step_readme() {
   pytest "${at_once[@]}" tests/docs
 }
 
-# The site of the documentation, in a browser.
+# Tests the documentation site in a browser.
 step_docs() {
   build dev attnbias-server attnbias
   install_python_client
@@ -359,12 +360,12 @@ step_docs() {
 step_deploy() {
   build dev attnbias-server
   need_manifest_tools
-  need_unpacked prometheus # has promtool
+  need_unpacked prometheus # contains promtool
   (cd tests/packaging/deploy/pod_security && go vet ./...)
   pytest tests/packaging/deploy --ignore-glob '*/helm_test.py' --ignore-glob '*/storage_test.py'
 }
 
-# Apart from the others: compiling Helm takes minutes.
+# Separate from the others, since compiling Helm takes minutes.
 step_helm() {
   build dev attnbias-server
   need_manifest_tools
@@ -376,7 +377,7 @@ step_helm() {
   pytest tests/packaging/deploy/{helm,storage}_test.py
 }
 
-# Puts rclone and SeaweedFS, which speaks S3, on the PATH behind the tests' own Python.
+# Puts rclone and SeaweedFS, an S3 server, on the PATH after the tests' own Python.
 need_storage_tools() {
   local folder
   folder=$(venv_of storage)
@@ -410,7 +411,7 @@ step_envoy() {
     pytest "${at_once[@]}" tests/packaging/envoy
 }
 
-# Triton's and KServe's own clients, which cannot share a process.
+# Tests Triton's and KServe's own clients, which cannot share a process.
 step_oip() {
   build dev attnbias-server
   need_oip_clients
@@ -420,7 +421,7 @@ step_oip() {
   done
 }
 
-# Languages that have no client here, with stubs made from the contract.
+# Tests languages that have no client here, with stubs generated from the contract.
 step_languages() {
   build dev attnbias-server
   install_python_client
@@ -429,13 +430,13 @@ step_languages() {
   pytest tests/conformance/languages
 }
 
-# Runs ./dev serve and ./dev test on a machine that has nothing else.
+# Runs ./dev serve and ./dev test on a bare machine.
 step_bare() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   tests/packaging/bare.sh
 }
 
-# Tests the wheels on machines that have nothing else; minutes.
+# Tests the wheels on bare machines; takes minutes.
 step_wheels() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   build_wheels x86_64 aarch64
@@ -446,15 +447,15 @@ step_wheels() {
   fi
 }
 
-# The client and packages that people have next to it, in environments made from PyPI; minutes and
-# gigabytes.
+# Tests the client alongside packages that users install with it, in environments from PyPI; takes
+# minutes and gigabytes.
 step_neighbours() {
   build dev attnbias-server
   install_python_client
   ATTNBIAS_WHEEL=$(printf '%s\n' build/wheel/*.whl) pytest tests/packaging/neighbours_test.py
 }
 
-# Debian packages, on machines of each release that have nothing else; minutes.
+# Tests Debian packages on bare machines of each release; takes minutes.
 step_packages() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   need_arm64
@@ -463,7 +464,7 @@ step_packages() {
   pytest tests/packaging/packages
 }
 
-# Skips the step if no image can be built here: Debian may lack the current versions.
+# Skips the step if no image can be built here, since Debian may lack the current versions.
 need_image_tools() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
   need_packages tests/tools/debian-packages-container.txt
@@ -476,7 +477,7 @@ step_container() {
   pytest tests/packaging/container
 }
 
-# The same for arm64, whose programs an emulator runs; minutes.
+# The same for arm64, under an emulator; takes minutes.
 step_container_arm64() {
   need_image_tools
   need_arm64
@@ -484,8 +485,8 @@ step_container_arm64() {
   ATTNBIAS_IMAGE_ARCHITECTURE=arm64 pytest tests/packaging/container
 }
 
-# The manifests and the chart on a Kubernetes of this machine's own; half an hour, and more for
-# the first time.
+# Tests the manifests and the chart on a Kubernetes cluster on this machine; takes half an hour, and
+# more the first time.
 step_kubernetes() {
   ((EUID == 0)) || skip "a Kubernetes on this machine needs root"
   install_python_client
@@ -495,7 +496,7 @@ step_kubernetes() {
   tests/packaging/kubernetes/run.sh build/kubernetes
 }
 
-# Runs the tests of core except for those of single evaluators, with the backend.
+# Runs the tests of core, except those of single evaluators, with the backend.
 step_cuda_cpp() {
   need_cuda
   build cuda core_test
@@ -509,7 +510,7 @@ step_cuda_code() {
   pytest tests/conformance/cuda_code_test.py
 }
 
-# The server with the backend, on a machine with or without a device.
+# Tests the server with the backend, on a machine with or without a device.
 step_cuda_server() {
   need_cuda
   build cuda attnbias-server
@@ -526,7 +527,7 @@ step_cuda_container() {
 
 has_cuda_device() { [[ -e /dev/nvidiactl ]]; }
 
-# The tests that ran on the CPU in the device's place, once more on the device.
+# Runs on the device the tests that otherwise emulate it on the CPU.
 step_cuda_device() {
   has_cuda_device || skip "no CUDA device here"
   need_cuda
@@ -540,14 +541,14 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance/peers -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
-  # Runs the tests that depend on transformers' version with the newest; compilation by torch does
-  # not.
+  # Runs the tests that depend on transformers' version with the newest; torch compilation does not
+  # depend on it.
   PYTHONPATH=$TRANSFORMERS_NEWEST:$PYTHONPATH PEERS_TRANSFORMERS=newest pytest -n 2 \
     tests/conformance/peers/attach{,_{learned,rotary,sinusoidal,swin_v2,windows}}_test.py \
     tests/conformance/peers/{checkpoint,default_configs,export,from_config,versions}_test.py \
     -m 'not exhaustive' -k "not compiled and not flex${peers_filter:+ and ($peers_filter)}" ||
-    [[ $? == 5 && -n ${peers_filter:-} ]] # none of these is among the filtered
-  # The client's and README's own that need torch or JAX, which are skipped where these are not
+    [[ $? == 5 && -n ${peers_filter:-} ]] # none of these is among the filtered tests
+  # Runs the client's and README's tests that need torch or JAX, which are skipped if these are not
   # installed.
   [[ -n ${peers_filter:-} ]] ||
     grep --files-with-matches 'importorskip("\(torch\|jax\)' client/python/tests/test_*.py |
@@ -555,7 +556,7 @@ step_peers() {
       tests/docs/readme_test.py::test_torch_blocks_run_unmodified
 }
 
-# The programs of examples/, on the peers' environment and on TensorFlow's.
+# Runs the programs of examples/ in the peers' environment and in TensorFlow's.
 step_examples() {
   set_up_peers
   need_examples
@@ -565,7 +566,7 @@ step_examples() {
   OMP_NUM_THREADS=1 pytest -n 2 tests/conformance/examples_test.py
 }
 
-# Sweeps of which the step peers has a part.
+# Runs complete sweeps, of which the step peers runs a part.
 step_exhaustive() {
   set_up_peers
   build dev
@@ -588,7 +589,7 @@ check_step_names() {
 
 passed=0 failed=0 skipped=0
 
-# Adds up the numbers of tests in a step's log; a step whose tools print none counts as one test.
+# Sums the numbers of tests in a step's log; a step whose tools print none counts as one test.
 count_results() {
   local log=$1 status=$2 p f s
   read -r p f s < <(awk '
@@ -613,7 +614,7 @@ count_results() {
 run_step() {
   local name=$1 log=$root/build/logs/$1.log status start=$SECONDS
   printf '%-12s ' "$name"
-  # On a terminal, until the step has ended: what is left.
+  # On a terminal, shows the remaining steps until the step ends.
   [[ ! -t 1 ]] || printf 'runs; then: %s' "${*:2}"
   set +e
   (

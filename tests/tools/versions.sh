@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
-# The one place where the versions of tools are pinned. Python packages are in requirements*.txt in
-# this folder; what Debian packages comes from Debian 12.
+# Pins the versions of tools. Python packages are pinned in requirements*.txt in this folder; tools
+# that Debian packages come from Debian 12.
 GO_MINIMUM=1.26
 GRPCURL=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 KUBECONFORM=github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
@@ -11,14 +11,14 @@ KUSTOMIZE=sigs.k8s.io/kustomize/kustomize/v5@v5.8.2
 CERT_MANAGER=github.com/cert-manager/cert-manager@v1.21.2
 GATEWAY_API=sigs.k8s.io/gateway-api@v1.6.3
 PROMETHEUS_OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
-# The last whose modules all have a version on the proxy.
+# The latest version whose modules are all on the proxy.
 VALE=github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 TOXIPROXY=github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
 # The OpenTelemetry Collector's builder and parts.
 COLLECTOR=v0.161.0
 PROTOC_GEN_GO=google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC=google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
-# The one whose schemas manifests are held against, and the one that they are run on.
+# The version whose schemas manifests are checked against, and the version on which they run.
 KUBERNETES=1.37.0
 KUBERNETES_RUN=1.34.1
 COREDNS=github.com/coredns/coredns@v1.12.4

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# Builds what pip installs into build/wheels: the client, and the server for this machine's
-# architecture or those named, with the libraries that it takes from Debian 12 inside.
+# Builds the wheels in build/wheels: the client, and the server for this machine's architecture or
+# the named ones, including its libraries from Debian 12.
 wheels=$root/build/wheels
 
 # Unpacks the libraries of an architecture that is not this machine's.
@@ -18,7 +18,7 @@ make_server_wheel() {
   local stage=$1 libraries=$2
   rm -rf "$stage/dist"
   "$(venv_of wheel)/bin/pip" wheel --quiet --no-deps --no-build-isolation -w "$stage/dist" "$stage"
-  # It names the least glibc that all inside can do with.
+  # It names the minimum glibc that all its binaries require.
   auditwheel repair --ldpaths "$libraries:$libraries/openblas-pthread" -w "$wheels" \
     "$stage"/dist/*.whl
 }
@@ -30,12 +30,12 @@ build_server_wheel() {
     need_build_packages
     need_sysroot
     preset=release-aarch64 strip=aarch64-linux-gnu-strip installed=$ATTNBIAS_SYSROOT
-    # The folder of its libraries may be another than it was.
+    # The folder of its libraries may have changed.
     cmake --fresh --preset "$preset"
   fi
   build "$preset" attnbias-server attnbias
 
-  # At the depth where its pyproject.toml finds the version.
+  # At the depth at which its pyproject.toml finds the version.
   stage=$root/build/server-wheel-$architecture
   rm -rf "$stage"
   cp -r deploy/wheel "$stage"
@@ -44,7 +44,7 @@ build_server_wheel() {
   for program in attnbias-server attnbias; do
     "$strip" -o "$stage/src/attnbias_server/bin/$program" "build/$preset/bin/$program"
   done
-  # Once to see what is inside, and once with the licenses of that.
+  # Built once to find its contents, and once more with their licenses.
   libraries=${installed%/}/usr/lib/$architecture-linux-gnu
   export DPKG_ADMINDIR=${installed%/}/var/lib/dpkg
   make_server_wheel "$stage" "$libraries"

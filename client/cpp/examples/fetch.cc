@@ -32,8 +32,7 @@ int main(int argc, char** argv) {
   spec.mutable_pair()->set_query_length(kLength);
   spec.mutable_pair()->set_key_length(kLength);
 
-  // The compact form: diagonals [kHeads, 2 kLength - 1] of F32, 64 KB instead
-  // of 32 MB.
+  // The compact form: F32 diagonals [kHeads, 2 kLength - 1], which take 64 KB instead of 32 MB.
   const absl::StatusOr<attnbias::Tensor> bias = client->Get(spec);
   if (!bias.ok()) return Fail(bias.status());
   const auto view = attnbias::Toeplitz<float>::Of(*bias);

@@ -53,8 +53,8 @@ std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
     }
     least = absl::Milliseconds(milliseconds);
   }
-  // Full jitter keeps callers that failed together from retrying together. Half
-  // of the time at most leaves some for a last attempt.
+  // Full jitter keeps callers that failed together from retrying together. Waiting for at most half
+  // of the remaining time leaves time for a last attempt.
   const absl::Duration backoff = kFirstBackoff * (1 << std::min(failures - 1, 5));
   return std::max(std::min({backoff, kLargestBackoff, left / 2}) * jitter, least);
 }
@@ -121,8 +121,8 @@ bool Attempts::WaitAfter(const CallEnd& end) {
   return true;
 }
 
-// gRPC connects only while a thread waits on one of its queues. A thread that
-// slept would not notice that a server is back.
+// gRPC connects only while a thread waits on one of its queues. A sleeping thread would not notice
+// that a server is back.
 void Attempts::WaitUntil(absl::Time end) const {
   while (absl::Now() < end) {
     channel_->WaitForStateChange(channel_->GetState(/*try_to_connect=*/true),

@@ -18,7 +18,7 @@
 
 namespace attnbias {
 
-// The end of a call.
+// How a call ended.
 struct CallEnd {
   grpc::Status status;
   // Trailing metadata `grpc-retry-pushback-ms`, if sent.
@@ -30,8 +30,8 @@ struct CallEnd {
 
 // Returns the wait before the next attempt, or nothing if this end is final.
 // `failures` counts failed attempts in a row, this one included; `left` is the
-// remaining time of the call, `jitter` in [0, 1). The least wait is the pushback,
-// or else RetryInfo's. A negative pushback forbids another attempt.
+// remaining time of the call, `jitter` in [0, 1). The minimum wait is the pushback if sent,
+// otherwise RetryInfo's delay. A negative pushback forbids another attempt.
 std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
                                         std::optional<int> max_attempts, absl::Duration left,
                                         double jitter);
@@ -39,28 +39,28 @@ std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
 // Makes the attempts of one call on one thread.
 class Attempts {
  public:
-  // All arguments outlive this; `token` may be null. The timeouts count from
-  // now on. `reached` is true once the client has had a connection.
+  // All arguments outlive this; `token` may be null. The timeouts start now. `reached` is true once
+  // the client has had a connection.
   Attempts(const ClientOptions& options, grpc::Channel* channel, BearerToken* token,
            std::atomic<bool>* reached);
 
-  // Sets metadata, token and deadline of the next attempt. No time is left if
-  // there was never a connection and connect_timeout has passed. Waits until the
-  // first connection is made or has failed.
+  // Sets metadata, token and deadline of the next attempt. No time remains if the client never had
+  // a connection and connect_timeout has passed. Waits until the first connection is made or has
+  // failed.
   void Prepare(grpc::ClientContext* context) const;
 
   // Returns the error of an attempt that ended with `status`.
   absl::Status ErrorOf(const grpc::Status& status) const;
 
-  // Waits until the next attempt may begin; returns false if there is none.
+  // Waits until the next attempt may begin; returns false if no attempt remains.
   bool WaitAfter(const CallEnd& end);
 
-  // Resets the count of failures after an attempt that brought bytes.
+  // Resets the count of failures after an attempt that received bytes.
   void Progressed() { failures_ = 0; }
 
  private:
   bool IsReached() const;
-  // Returns when attempts end, which is earlier before the first connection.
+  // Returns the time at which attempts end, which is earlier before the first connection.
   absl::Time End() const;
   void WaitUntil(absl::Time end) const;
 

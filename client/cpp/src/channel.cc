@@ -17,19 +17,18 @@ namespace attnbias {
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   std::map<std::string, std::variant<int, std::string>> merged = options.channel_options;
   if (IsOnThisMachine(options.target)) {
-    // A proxy named in the environment cannot reach it.
+    // A proxy named in the environment cannot reach a local address.
     merged.insert({GRPC_ARG_ENABLE_HTTP_PROXY, 0});
   }
   if (!options.tls->server_name.empty()) {
     merged.insert({GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
   }
   merged.insert({
-      // Spreads calls over all replicas and leaves out one that has gone.
+      // Spreads calls over all replicas and skips replicas that are gone.
       {GRPC_ARG_LB_POLICY_NAME, "round_robin"},
       // gRPC's default of 30 s exceeds the 5 s in which a replica is replaced.
       {GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500},
-      // A connection uses about one core, so that clients of one process do
-      // not share one.
+      // A connection uses about one core, so clients of one process do not share a connection.
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
       // Abandons a peer that is silent for 10 s + 5 s while a call waits.
       // Later versions of gRPC read the third option.
@@ -37,7 +36,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000},
       {"grpc.http2.ping_timeout_ms", 5'000},
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
-      // Finds a server that restarts within a tenth of a second.
+      // Reconnects to a restarted server within a tenth of a second.
       {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
       {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000},
       // This client retries by itself; gRPC makes at most five attempts.

@@ -45,9 +45,8 @@ std::string Hex(std::optional<uint32_t> crc) {
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t size) { std::memcpy(to, from, size); }
 
-// Copies with non-temporal stores: writes `to` without reading it first, which saves a
-// third of the memory traffic, and evicts nothing. For payloads larger than the
-// caches.
+// Copies with non-temporal stores: writes `to` without reading it first, which saves a third of the
+// memory traffic and evicts nothing. For payloads larger than the caches.
 void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {
 #if defined(__SSE2__)
   constexpr size_t kLine = 64;
@@ -93,7 +92,7 @@ class ChunkReader {
   }
 
  private:
-  // Returns false if the field is refused; error_ is then the reason.
+  // Returns false if the field is rejected; error_ is then the reason.
   bool ReadField(uint32_t tag) {
     switch (tag) {
       case kHeaderTag:
@@ -117,8 +116,8 @@ class ChunkReader {
     }
   }
 
-  // Reads into a string, since reading a message from a stream that ends inside
-  // it does not fail. Joins pieces of a header, as protobuf does.
+  // Reads into a string, because parsing a message from a stream that ends early does not fail.
+  // Merges several occurrences of a header, as protobuf does.
   bool ReadHeader() {
     uint32_t size = 0;
     std::string piece;
@@ -139,7 +138,7 @@ class ChunkReader {
     return chunk_.header.emplace().ParseFromString(header) ? absl::OkStatus() : Malformed();
   }
 
-  // The last of several occurrences counts, as in protobuf.
+  // The last of several occurrences wins, as in protobuf.
   bool ReadData() {
     uint32_t size = 0;
     if (!in_.ReadVarint32(&size)) return false;

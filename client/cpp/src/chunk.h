@@ -24,19 +24,17 @@ struct Chunk {
   int64_t size = 0;
 };
 
-// Selects if the payload stays in the caches.
+// Selects whether the payload stays in the caches.
 enum class Placement { kCached, kStreamed };
 
-// Reads a message and consumes it. DATA_LOSS if the message is malformed, has
-// more data than `room` or does not match its checksums; the room's contents
-// are then unspecified.
+// Reads and consumes a message. DATA_LOSS if the message is malformed, has more data than `room` or
+// does not match its checksums; the room's contents are then unspecified.
 absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message, absl::Span<std::byte> room,
                                 Placement placement);
 
 // Reads the header of a message that may also have payload, before room for the
-// payload is found. Errors are those of ReadChunk, and DATA_LOSS if the message
-// has no header or answers a request of another CRC-32C. Does not consume
-// `message`.
+// payload is found. Returns the errors of ReadChunk, and DATA_LOSS if the message has no header or
+// answers a request with a different CRC-32C. Does not consume `message`.
 absl::StatusOr<v1::TensorHeader> ReadHeader(grpc::ByteBuffer* message, uint32_t request_crc32c);
 
 }  // namespace attnbias

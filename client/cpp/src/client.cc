@@ -37,15 +37,14 @@ constexpr char kStreamTensor[] = "/attnbias.v1.AttentionBiasService/StreamTensor
 constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
 
 constexpr size_t kAlignment = 64;
-// Payloads from this size on have left the last cache before they are read.
-// Measured over loopback, non-temporal stores save a fifth of the client's
-// time.
+// Payloads of at least this size have left the last-level cache before they are read. Measured over
+// loopback, non-temporal stores save a fifth of the client's time.
 constexpr int64_t kStreamedBytes = 16 << 20;
 // The contract's limit.
 constexpr int kTablesPerPage = 1000;
 constexpr int kMostPages = 100;
 
-// Refuses metadata at which gRPC would end the program.
+// Rejects metadata for which gRPC would abort the program.
 absl::Status CheckMetadata(const std::string& key, const std::string& value) {
   const auto slice = [](const std::string& text) {
     return grpc_slice_from_static_buffer(text.data(), text.size());
@@ -88,9 +87,9 @@ absl::Status Validate(const ClientOptions& options) {
   return absl::OkStatus();
 }
 
-// A call whose messages stay as gRPC received them, in slices, so that payload
-// is copied once and never through a protobuf message. For one thread. The
-// destructor cancels the call unless it has ended.
+// A call whose messages stay in the slices that gRPC received, so that payload is copied only once
+// and never through a protobuf message. Not thread-safe. The destructor cancels the call unless it
+// has ended.
 class RawStream {
  public:
   RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& request,
@@ -105,15 +104,15 @@ class RawStream {
     call_->WriteLast(grpc::ByteBuffer(&serialized, 1), grpc::WriteOptions(), nullptr);
     Wait();
     // Finish precedes the first Read: gRPC 1.83 reports a message that is too
-    // large only to an operation that already waits for the status. Both would
-    // receive the initial metadata, which can be received once.
+    // large only to an operation that already waits for the status. Both would receive the initial
+    // metadata, which can be received only once.
     call_->ReadInitialMetadata(nullptr);
     Wait();
     call_->Finish(&status_, &status_);
   }
 
   ~RawStream() {
-    context_.TryCancel();  // no effect on a call that has ended
+    context_.TryCancel();  // has no effect on a call that has ended
     queue_.Shutdown();
     void* tag = nullptr;
     bool ok = false;
@@ -124,8 +123,7 @@ class RawStream {
   RawStream(const RawStream&) = delete;
   RawStream& operator=(const RawStream&) = delete;
 
-  // Reads the next message. Returns false at the end of the stream, for
-  // whatever reason it ended.
+  // Reads the next message. Returns false at the end of the stream, whatever the reason.
   bool Read(grpc::ByteBuffer* message) {
     call_->Read(message, nullptr);
     return Wait();
@@ -158,13 +156,12 @@ class RawStream {
   bool ended_ = false;
 };
 
-// Finds memory for a payload of header.total_bytes(). Called again if a
-// download starts afresh; the memory that it returned before is then unused.
+// Finds memory for a payload of header.total_bytes(). Called again if a download starts over; the
+// memory returned earlier is then unused.
 using ReserveFn =
     std::function<absl::StatusOr<absl::Span<std::byte>>(const v1::TensorHeader& header)>;
 
-// Brings one payload into memory over StreamTensor: begun, resumed where it
-// broke, complete or an error.
+// Downloads one payload over StreamTensor and resumes it if the stream breaks.
 class Download {
  public:
   Download(const v1::TensorSpec& spec, int64_t max_tensor_bytes, const ReserveFn& reserve,
@@ -173,8 +170,7 @@ class Download {
     *request_.mutable_spec() = spec;
   }
 
-  // Returns the header once the payload is whole, or the error of the last
-  // attempt.
+  // Returns the header once the payload is complete, or the error of the last attempt.
   absl::StatusOr<v1::TensorHeader> Run(const std::shared_ptr<grpc::Channel>& channel,
                                        Attempts attempts) {
     bool has_restarted = false;
@@ -192,8 +188,8 @@ class Download {
       }
       if (before > 0 && !has_restarted &&
           (code == grpc::StatusCode::FAILED_PRECONDITION || code == grpc::StatusCode::NOT_FOUND)) {
-        // A table has changed or is gone, perhaps only on some replicas. The whole
-        // payload is fetched again, once.
+        // A table has changed or is gone, perhaps only on some replicas. The whole payload is
+        // fetched again, but only once.
         has_restarted = true;
         at_ = 0;
         attempts.Progressed();
@@ -206,7 +202,7 @@ class Download {
 
  private:
   // Reads one stream to its end and returns how the server ended it. Returns an
-  // error if a message is broken.
+  // error if a message is malformed.
   absl::StatusOr<CallEnd> Receive(const std::shared_ptr<grpc::Channel>& channel,
                                   const Attempts& attempts) {
     request_.set_read_offset(at_);
@@ -233,7 +229,7 @@ class Download {
         ReadChunk(message, memory_.subspan(at_),
                   total_bytes() < kStreamedBytes ? Placement::kCached : Placement::kStreamed);
     if (!chunk.ok()) return chunk.status();
-    // A header alone has no offset.
+    // A message with only a header has no offset.
     if (is_first && chunk->size == 0) return absl::OkStatus();
     if (!is_first && chunk->header.has_value()) {
       return absl::DataLossError("stream: a second header");
@@ -246,8 +242,8 @@ class Download {
     return absl::OkStatus();
   }
 
-  // Checks the header of the first message, whose data stays to be read. Finds
-  // memory unless an earlier stream began the payload.
+  // Checks the header of the first message, without reading its data. Finds memory unless an
+  // earlier stream began the payload.
   absl::Status ReadFirstHeader(grpc::ByteBuffer* message) {
     auto header = ReadHeader(message, request_crc32c_);
     if (!header.ok()) return header.status();
@@ -268,7 +264,7 @@ class Download {
   const ReserveFn& reserve_;
   const ProgressFn& progress_;
   v1::StreamTensorRequest request_;
-  uint32_t request_crc32c_ = 0;  // of the bytes of the last call
+  uint32_t request_crc32c_ = 0;  // of the request bytes of the last call
 
   v1::TensorHeader header_;
   absl::Span<std::byte> memory_;
@@ -289,7 +285,7 @@ struct Client::Connection {
 
   Attempts NewAttempts() const { return Attempts(options, channel.get(), token.get(), &reached); }
 
-  // Repeats `call(context)` until it succeeds or fails for good.
+  // Repeats `call(context)` until it succeeds or fails permanently.
   template <typename Call>
   absl::Status Try(Call call, Attempts attempts) const {
     for (;;) {
@@ -363,7 +359,7 @@ absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec, const ProgressFn&
       [&bytes](const v1::TensorHeader& h) -> absl::StatusOr<absl::Span<std::byte>> {
         const auto size = static_cast<size_t>(h.total_bytes());
         bytes.reset();
-        // aligned_alloc wants a positive multiple of the alignment.
+        // aligned_alloc requires a positive multiple of the alignment.
         bytes.reset(static_cast<std::byte*>(
             std::aligned_alloc(kAlignment, (size / kAlignment + 1) * kAlignment)));
         if (bytes != nullptr) return absl::MakeSpan(bytes.get(), size);

@@ -23,7 +23,7 @@ constexpr size_t kFingerprintDigits = 64;
 constexpr size_t kMostNameBytes = 64;
 // NumPy's limit, which no encoding approaches.
 constexpr int kMostAxes = 64;
-// Beyond all positions, so that sums of a few do not overflow.
+// Exceeds all positions; sums of a few such values do not overflow.
 constexpr int64_t kMostPosition = int64_t{1} << 42;
 
 absl::Status CheckFingerprint(absl::string_view field, const std::string& value) {
@@ -102,7 +102,7 @@ bool HasPositions(const v1::TensorHeader& header) {
          IsPosition(header.parts(0).first_relative_position());
 }
 
-// Refuses masked rows that are not ascending ranges of queries in the window.
+// Rejects masked rows that are not ascending ranges of queries in the window.
 absl::Status CheckRows(const v1::TensorHeader& header) {
   const int64_t queries = QueriesAndKeys(header.resolved_spec().pair()).first;
   int64_t end = 0;
@@ -117,7 +117,7 @@ absl::Status CheckRows(const v1::TensorHeader& header) {
   return absl::OkStatus();
 }
 
-// Refuses axes of columns that do not fit the parts of a grid's axes.
+// Rejects axes of columns that do not fit the parts of a grid's axes.
 absl::Status CheckColumns(const v1::TensorHeader& header) {
   if (header.column_axes().empty()) return absl::OkStatus();
   const int axes = header.resolved_spec().table().grid_size();
@@ -135,7 +135,7 @@ absl::Status CheckColumns(const v1::TensorHeader& header) {
   return absl::DataLossError("header.column_axes: got other columns, want those of the parts");
 }
 
-// Returns the beginning of a header's part for an error.
+// Returns the prefix of an error about a header's part.
 std::string PartAsText(const v1::TensorHeader& header, int index) {
   if (index == header.parts_size()) return "no more";
   return absl::StrCat("{", internal::Excerpt(header.parts(index).ShortDebugString()), "}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a header before memory is taken or a pointer formed by it.
+// Checks a header before it is used to allocate memory or form a pointer.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@ absl::Status CheckHeader(const v1::TensorHeader& header, int64_t max_tensor_byte
 // one.
 absl::Status CheckSame(const v1::TensorHeader& got, const v1::TensorHeader& want);
 
-// Returns how many queries and keys the window of a resolved request has; 0 if
-// it has none.
+// Returns the numbers of queries and keys in the window of a resolved request; 0 if it has none.
 std::pair<int64_t, int64_t> QueriesAndKeys(const v1::PairExtent& pair);
 
 }  // namespace attnbias

@@ -33,12 +33,12 @@
 namespace attnbias {
 namespace {
 
-// Any method would do: the call only needs a connection.
+// Any method works, since the call only needs a connection.
 constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
 constexpr auto kPatience = absl::Milliseconds(1500);
 constexpr size_t kMostAddresses = 8;
 
-// Signs in gRPC's reports of missing connections, and what they mean.
+// Phrases in gRPC's reports of failed connections, and their meanings.
 constexpr char kOtherPort[] = "answers, but not with gRPC: is it the right port?";
 constexpr char kNotFound[] = "cannot be resolved: is the name right?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
@@ -55,7 +55,7 @@ constexpr std::pair<const char*, const char*> kReasons[] = {
     {"Failed parsing HTTP/2", kOtherPort},
 };
 
-// Describes how the server was called, and what it may require instead.
+// Describes how the client connected, and what the server may require instead.
 std::string HowSpokenTo(const TlsOptions& tls) {
   if (!tls.enabled) {
     return "in plaintext: does it need TLS? Set tls";
@@ -70,7 +70,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
          "Set tls.cert_file and tls.key_file";
 }
 
-// Explains a report. Returns nothing if no server answers at all.
+// Explains a report. Returns nothing if no server answers.
 std::optional<std::string> Meaning(absl::string_view report, const ClientOptions& options) {
   for (const auto& [sign, why] : kReasons) {
     if (absl::StrContains(report, sign)) {
@@ -99,7 +99,7 @@ std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
   std::vector<std::string> addresses;
   for (const std::string& place : hosts) {
     const auto [host, port] = Split(place);
-    if (host == "localhost") {  // gRPC uses both, whatever /etc/hosts has
+    if (host == "localhost") {  // gRPC uses both, whatever /etc/hosts contains
       addresses.push_back(absl::StrCat("ipv6:[::1]:", port));
       addresses.push_back(absl::StrCat("ipv4:127.0.0.1:", port));
       continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns gRPC's status, google.rpc details included, into Abseil's, and explains
-// why a client has no connection to its server.
+// Turns gRPC's status, google.rpc details included, into Abseil's, and explains why a client cannot
+// connect to its server.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -16,8 +16,8 @@
 namespace attnbias {
 
 // Returns the same code and message, made printable; the details become a
-// payload. If there is no connection, or the server refuses the caller, the
-// message has advice. The options' target and TLS are resolved.
+// payload. If there is no connection, or the server rejects the caller, the message contains
+// advice. The options' target and TLS are resolved.
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options, bool has_token);
 
 // Returns the delay of google.rpc.RetryInfo, if the server sent one.
@@ -27,8 +27,8 @@ std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
 bool IsUnreached(const grpc::Status& status);
 
 // Names the target, the reason and what to try, from gRPC's report on the last
-// address. If the target has several addresses, asks each one: returns the most
-// telling reason, followed by that of each address. Returns within 3 s.
+// address. If the target has several addresses, connects to each one and returns the most
+// informative reason, followed by the reason of each address. Returns within 3 s.
 std::string WhyAllUnreached(absl::string_view report, const ClientOptions& options);
 
 }  // namespace attnbias

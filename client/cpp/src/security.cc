@@ -21,8 +21,7 @@
 namespace attnbias {
 namespace {
 
-// Bounds what is read of a device, which never ends. A certificate or a token
-// has a few thousand bytes.
+// Bounds reads from an endless device. A certificate or a token has a few thousand bytes.
 constexpr size_t kMostBytes = 1 << 20;
 
 // Reads a file. INVALID_ARGUMENT names the option `name`.
@@ -48,7 +47,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, absl::string_
 constexpr char kOn[] = "ATTNBIAS_CLIENT_TLS";
 constexpr char kServerName[] = "ATTNBIAS_CLIENT_TLS_SERVER_NAME";
 
-// Names of the files in errors.
+// Names of the files, for errors.
 struct Names {
   const char* ca;
   const char* cert;

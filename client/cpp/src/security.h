@@ -15,26 +15,25 @@
 
 namespace attnbias {
 
-// Reads TLS options, or without them the environment. INVALID_ARGUMENT
-// names the option or the variable of a file that cannot be read or does not
-// hold what it should.
+// Reads the TLS options, or the environment if they are unset. INVALID_ARGUMENT names the option or
+// the variable of a file that cannot be read or has the wrong content.
 absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options);
 
-// Makes channel credentials of options that TlsFrom returned.
+// Makes channel credentials from options returned by TlsFrom.
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls);
 
 // The bearer token that identifies the caller. Thread-safe.
 class BearerToken {
  public:
-  // Reads the options, or without them the environment; null means no token.
-  // INVALID_ARGUMENT names the option or the variable.
+  // Reads the options, or the environment if they are unset; null means no token. INVALID_ARGUMENT
+  // names the option or the variable.
   static absl::StatusOr<std::unique_ptr<BearerToken>> From(const ClientOptions& options);
 
   // Returns the name of the option or the variable.
   const std::string& name() const { return name_; }
 
   // Returns the value of "authorization" for a call. Reads the file, if there
-  // is one; while the file has no token, returns the last one.
+  // is one; if the file contains no token, returns the previous one.
   std::string Authorization();
 
  private:

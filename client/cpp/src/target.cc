@@ -65,8 +65,8 @@ std::optional<std::string> WithPort(absl::string_view text) {
   return std::string(text);
 }
 
-// Removes the scheme of a target whose rest is hosts: "dns:",
-// "dns://AUTHORITY/", "ipv4:". Returns the scheme.
+// Removes the scheme of a target whose remainder lists hosts: "dns:", "dns://AUTHORITY/", "ipv4:".
+// Returns the scheme.
 absl::string_view TakeSchemeOfHosts(absl::string_view* target) {
   const absl::string_view whole = *target;
   if (absl::ConsumePrefix(target, "dns:")) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Targets of gRPC from the server names that users write.
+// Converts the server names that users write to gRPC targets.
 #pragma once
 
 #include <string>

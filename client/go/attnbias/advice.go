@@ -24,7 +24,8 @@ const silent = "%s accepts connections, but does not answer: is it the right por
 const anotherName = "%s has a certificate for another name: connect by one of its names, or give " +
 	"one as TLS.ServerName"
 
-// Signs in messages of gRPC and Go without a connection, and their meaning; the first one counts.
+// Phrases in messages of gRPC and Go about failed connections, and their meanings; the first match
+// wins.
 var reasons = []struct{ sign, why string }{
 	{noAddress, "%s cannot be resolved: is the name right?"},
 	{"handshake failed: context deadline exceeded", silent},
@@ -39,7 +40,7 @@ var reasons = []struct{ sign, why string }{
 	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
 }
 
-// Signs that the peer closed the connection.
+// Phrases that mean the peer closed the connection.
 var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
 
 const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
@@ -79,7 +80,7 @@ func (c *Client) advice(err *Error) string {
 	return ""
 }
 
-// isUnreached reports whether there was no connection. Messages of servers begin otherwise.
+// isUnreached reports whether there was no connection. Messages from servers begin differently.
 func isUnreached(err *Error) bool {
 	for _, sign := range []string{"connection error: desc", noAddress, "write "} {
 		if err.Code == codes.Unavailable && strings.HasPrefix(err.Message, sign) {
@@ -121,7 +122,7 @@ func (c *Client) howSpokenTo() string {
 }
 
 const (
-	oneAddressTime = time.Second // bounds the attempt for one address
+	oneAddressTime = time.Second // bounds the attempt to reach one address
 	mostAddresses  = 8           // explained in an error
 )
 
@@ -168,7 +169,7 @@ func (c *Client) addresses(ctx context.Context) []string {
 		return strings.Split(rest, ",")
 	case "", "dns:":
 		host, port, err := net.SplitHostPort(rest)
-		if err != nil { // as "unix:/run/a.sock"
+		if err != nil { // such as "unix:/run/a.sock"
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, oneAddressTime)

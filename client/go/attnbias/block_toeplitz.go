@@ -8,8 +8,8 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// BlockToeplitz is a tensor [heads, tokens, tokens] over the tokens of a grid, row after row, whose
-// numbers depend only on their displacement. With token i in row r(i) and column c(i):
+// BlockToeplitz is a tensor [heads, tokens, tokens] over the tokens of a grid, in row-major order,
+// whose numbers depend only on their displacement. With token i in row r(i) and column c(i):
 //
 //	At(h, i, j) = block[h, r(j) - r(i) + height - 1, c(j) - c(i) + width - 1]
 //
@@ -17,7 +17,7 @@ import (
 // the tokens of the grid follow it.
 type BlockToeplitz[T Element] struct {
 	pairs
-	axes                 []gridAxis // the last moves fastest
+	axes                 []gridAxis // the last varies fastest
 	firstQuery, firstKey int
 	block                []T // [heads, 2 height - 1, 2 width - 1]
 	border               []T // [heads, 3]; nil: no class token
@@ -100,7 +100,7 @@ func borderPlace(isQuery, isKey bool) int {
 	}
 }
 
-// Window returns a part of the tensor over the same memory, as [Toeplitz.Window].
+// Window returns a part of the tensor over the same memory, like [Toeplitz.Window].
 func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
 	part := *b
 	in, err := part.cut(window)

@@ -19,13 +19,13 @@ const windowBytes = 16 << 20
 // settings; see "What the clients do" in docs/operations/clients.md.
 func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append(c.who.options(),
-		// Spreads calls over all replicas and leaves out one that has gone.
+		// Spreads calls over all replicas and skips replicas that are gone.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// Abandons a peer that is silent for 10 + 5 s while a call waits.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second,
 		}),
-		// Finds a server that restarts within a tenth of a second.
+		// Reconnects to a restarted server within a tenth of a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
@@ -42,8 +42,8 @@ func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn,
 	return grpc.NewClient(target, append(append(options, more...), c.dialOptions...)...)
 }
 
-// addressList resolves targets such as ipv4:1.2.3.4:50051,5.6.7.8:50051, which gRPC of other
-// languages resolves itself. Its value is the scheme.
+// addressList resolves targets such as ipv4:1.2.3.4:50051,5.6.7.8:50051, which gRPC resolves
+// natively in other languages. Its value is the scheme.
 type addressList string
 
 func (a addressList) Scheme() string { return string(a) }

@@ -29,7 +29,7 @@ type Client struct {
 	target     string
 	who        *security
 	connection *grpc.ClientConn
-	reached    atomic.Bool // true once there was a connection
+	reached    atomic.Bool // true once a connection existed
 	closeOnce  sync.Once
 	closed     chan struct{}
 }
@@ -78,14 +78,14 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Get fetches a tensor. A broken stream resumes where it broke. The error is ErrCorrupt if the
-// payload contradicts its checksums or header, or answers another request.
+// Get fetches a tensor. A broken stream resumes at the byte where it broke. The error is ErrCorrupt
+// if the payload contradicts its checksums or header, or answers another request.
 func (c *Client) Get(
 	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
 ) (*Tensor, error) {
 	var memory []byte
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
-		if int64(len(memory)) != header.TotalBytes { // equal if a download starts again
+		if int64(len(memory)) != header.TotalBytes { // the same if a download starts over
 			memory = memoryFor(header.TotalBytes)
 		}
 		return memory, nil
@@ -93,8 +93,8 @@ func (c *Client) Get(
 	return c.get(ctx, spec, reserve, options)
 }
 
-// GetInto fetches a tensor like [Client.Get], into the first numbers of out. The error is
-// ErrInvalidArgument if out is too small or of another element type than the tensor. After an
+// GetInto fetches a tensor like [Client.Get], but into the beginning of out. The error is
+// ErrInvalidArgument if out is too small or has a different element type from the tensor. After an
 // error, the content of out is unspecified.
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
@@ -167,7 +167,7 @@ func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, err
 	return answer, nil
 }
 
-// ListTables returns the learned tables that the server has mounted, by ascending name.
+// ListTables returns the learned tables that the server has mounted, in ascending order of name.
 func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -239,7 +239,7 @@ var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
 func (c *Client) newStream(ctx context.Context, method string) (grpc.ClientStream, error) {
 	stream, err := c.connection.NewStream(ctx, bothWays, method, raw)
-	if err == nil { // there is a connection
+	if err == nil { // a connection exists
 		c.reached.Store(true)
 	}
 	return stream, err

@@ -23,7 +23,7 @@
 // [BFloat16], or int32 for indices. Indices h, i and j are a head, a query and a key, counted from
 // the beginning of the requested window. As with a slice, an index out of range panics.
 //
-// A call costs more than a slice: fetch once at the greatest length and take windows. Never call
+// A call costs more than a slice: fetch once at the maximum length and take windows. Never call
 // once per decoded token.
 //
 // # Errors

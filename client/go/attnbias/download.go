@@ -13,15 +13,14 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// download fetches one payload over StreamTensor: begun, resumed where it broke, complete or an
-// error.
+// download fetches one payload over StreamTensor and resumes it if the stream breaks.
 type download struct {
 	client   *Client
 	spec     *pb.TensorSpec
 	reserve  func(*pb.TensorHeader) ([]byte, error) // returns exactly total_bytes
 	progress func(done, total int64)                // nil: no callback
 
-	// The payload that was begun.
+	// The payload in progress.
 	header *pb.TensorHeader
 	memory []byte
 	at     int // offset of the first missing byte
@@ -32,7 +31,7 @@ type receiver interface {
 	RecvMsg(message any) error
 }
 
-// run fetches the payload. The deadline of ctx bounds all attempts together.
+// run fetches the payload. The deadline of ctx applies to all attempts together.
 func (d *download) run(ctx context.Context) (*Tensor, error) {
 	tries, restarted := d.client.newAttempts(), false
 	for {
@@ -43,8 +42,8 @@ func (d *download) run(ctx context.Context) (*Tensor, error) {
 		}
 		if before > 0 && !restarted &&
 			(errors.Is(err, ErrFingerprintMismatch) || errors.Is(err, ErrNotFound)) {
-			// A table has changed or is gone, perhaps only on some replicas. The whole
-			// payload is fetched again, once.
+			// A table has changed or is gone, perhaps only on some replicas. The whole payload is
+			// fetched again, but only once.
 			restarted, d.at = true, 0
 			tries.progressed()
 			continue
@@ -93,7 +92,7 @@ func (d *download) receive(stream receiver, request rawRequest) error {
 		err := stream.RecvMsg(&message)
 		switch {
 		case err != nil && !isFirst && d.at == len(d.memory):
-			return nil // after all bytes are checked, any end of the stream is fine
+			return nil // once all bytes are checked, the stream may end in any way
 		case errors.Is(err, io.EOF) && isFirst:
 			return corrupt("stream: ended without a header")
 		case errors.Is(err, io.EOF):
@@ -107,7 +106,7 @@ func (d *download) receive(stream receiver, request rawRequest) error {
 	}
 }
 
-// take reads a message, the first of which has the header, and copies its data to their place.
+// take reads a message, the first of which has the header, and copies its data into place.
 func (d *download) take(message rawMessage, request rawRequest, isFirst bool) error {
 	defer message.Free()
 	read, err := readChunk(message.ReadOnlyData())
@@ -116,7 +115,7 @@ func (d *download) take(message rawMessage, request rawRequest, isFirst bool) er
 	}
 	if isFirst {
 		if err := d.takeHeader(read, request); err != nil || len(read.data) == 0 {
-			return err // a header alone has no offset
+			return err // a message with only a header has no offset
 		}
 	} else if read.header != nil {
 		return corrupt("stream: a second header")

@@ -17,13 +17,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Sentinels that errors.Is matches with an [*Error]. docs/errors.md has the remedies.
+// Sentinels that errors.Is matches with an [*Error]. docs/errors.md lists remedies.
 var (
-	// ErrInvalidArgument: the request, or an option, is wrong whatever the server's state.
+	// ErrInvalidArgument: the request, or an option, is invalid regardless of the server's state.
 	ErrInvalidArgument = sentinel(codes.InvalidArgument, "invalid argument")
 	// ErrNotFound: no such table or service on this server.
 	ErrNotFound = sentinel(codes.NotFound, "not found")
-	// ErrOutOfRange: positions for which the encoding has no numbers.
+	// ErrOutOfRange: the encoding has no numbers for some positions.
 	ErrOutOfRange = sentinel(codes.OutOfRange, "out of range")
 	// ErrUnimplemented: the server does not know a field, an enum value or a method.
 	ErrUnimplemented = sentinel(codes.Unimplemented, "unimplemented")
@@ -31,15 +31,16 @@ var (
 	ErrUnauthenticated = sentinel(codes.Unauthenticated, "unauthenticated")
 	// ErrPermissionDenied: the caller is not authorized.
 	ErrPermissionDenied = sentinel(codes.PermissionDenied, "permission denied")
-	// ErrOverloaded: the server has no room now, and sent a retry delay.
+	// ErrOverloaded: the server has no capacity now and sent a retry delay.
 	ErrOverloaded = errors.New("attnbias: overloaded")
 	// ErrTooLarge: a payload over WithMaxTensorBytes, or a request over gRPC's limit.
 	ErrTooLarge = errors.New("attnbias: too large")
-	// ErrFingerprintMismatch: the server no longer has the payload that was begun.
+	// ErrFingerprintMismatch: the server can no longer send the same payload.
 	ErrFingerprintMismatch = sentinel(codes.FailedPrecondition, "fingerprint mismatch")
-	// ErrAborted: the server ended the call, as for a client that stops reading or sending.
+	// ErrAborted: the server ended the call, for example because the client stopped reading or
+	// sending.
 	ErrAborted = sentinel(codes.Aborted, "aborted")
-	// ErrUnavailable: no server could be reached, or it went away.
+	// ErrUnavailable: no server could be reached, or it became unavailable.
 	ErrUnavailable = sentinel(codes.Unavailable, "unavailable")
 	// ErrCorrupt: the answer contradicts a checksum, an offset, a length or the request.
 	ErrCorrupt = sentinel(codes.DataLoss, "corrupt")
@@ -95,7 +96,7 @@ func (e *Error) Is(target error) bool {
 	return known && target == sentinel
 }
 
-// GRPCStatus returns code and message for [status.FromError].
+// GRPCStatus returns the code and message for [status.FromError].
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
 // RetryDelay returns the delay that the server requests before a retry: the maximum duration if it
@@ -119,7 +120,7 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf converts gRPC's error into an Error with escaped texts, and returns an Error as it is.
+// errorOf converts gRPC's error into an Error with escaped texts, and returns an Error unchanged.
 // The trailer is the call's; nil if there was no call.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
@@ -153,7 +154,7 @@ func errorOf(err error, trailer func() metadata.MD) *Error {
 	return made
 }
 
-// takePushback reads the delay in gRPC's own trailer, of a server or a proxy.
+// takePushback reads the delay from gRPC's own trailer, which a server or a proxy sent.
 func (e *Error) takePushback(said []string) {
 	if len(said) == 0 {
 		return

@@ -28,7 +28,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// A bias over 4096 queries and keys takes only the few numbers that define it.
+// A bias over 4096 queries and keys costs only the few numbers that define it.
 func Example() {
 	client, err := attnbias.New("")
 	if err != nil {
@@ -104,7 +104,7 @@ func ExampleInlineTable() {
 	// Output: 5
 }
 
-// A decoder's newest query uses one row of a bias that was fetched once.
+// A decoder uses one row of a bias, fetched once, for each new query.
 func ExampleToeplitz_Window() {
 	client := newClient()
 	defer client.Close()
@@ -124,7 +124,7 @@ func ExampleToeplitz_Window() {
 	// Output: 101 [-1 -0.5 0]
 }
 
-// Tables are arrays, each under its name.
+// Tables are arrays, each accessed by its name.
 func ExampleAsArray() {
 	client := newClient()
 	defer client.Close()
@@ -156,7 +156,7 @@ func ExampleGetInto() {
 	// Output: [0 -0.00390625 -0.0078125]
 }
 
-// Handling depends on the error; its details contain more.
+// Handling depends on the error; its details contain more information.
 func ExampleError() {
 	client := newClient()
 	defer client.Close()

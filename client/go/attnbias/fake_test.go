@@ -24,7 +24,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// The request whose answer a script gives.
+// The request that a script answers.
 var alibi = &pb.TensorSpec{
 	Encoding: &pb.TensorSpec_Alibi{Alibi: &pb.Alibi{NumHeads: 1}},
 	Extent:   &pb.TensorSpec_Pair{Pair: &pb.PairExtent{QueryLength: 2, KeyLength: 2}},
@@ -36,7 +36,7 @@ var payload = []float32{1, 2, 3}
 const (
 	chunkBytes  = 4
 	fingerprint = "00000000000000000000000000000000000000000000000000000000000000ff"
-	// Covers the encoding alone.
+	// Covers only the encoding.
 	encodingFingerprint = "00000000000000000000000000000000000000000000000000000000000000ee"
 )
 
@@ -105,7 +105,7 @@ type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 // fake answers as an attnbias server does, or follows its script.
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
-	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor; then the payload
+	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor, in order
 	errors []error                                             // of GetServerInfo, in order
 	logits func(grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]) error
 

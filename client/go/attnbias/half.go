@@ -32,7 +32,7 @@ func ToFloat16(value float32) Float16 {
 	bits := math.Float32bits(value)
 	sign, magnitude := Float16(bits>>16&0x8000), bits&^(1<<31)
 	switch {
-	case magnitude > 0xff<<23: // NaN, which keeps its upper bits
+	case magnitude > 0xff<<23: // NaN keeps its upper bits
 		return sign | 0x7e00 | Float16(magnitude>>13&0x3ff)
 	case magnitude >= (127+16)<<23: // 2^16 and infinity
 		return sign | 0x7c00
@@ -48,7 +48,7 @@ func ToFloat16(value float32) Float16 {
 // ToBFloat16 rounds to the nearest; ties to even.
 func ToBFloat16(value float32) BFloat16 {
 	bits := math.Float32bits(value)
-	if value != value { // NaN, whose lower bits must not carry
+	if value != value { // NaN: its lower bits must not carry
 		return BFloat16(bits>>16 | 0x40)
 	}
 	return BFloat16(roundHalfEven(bits, 16))

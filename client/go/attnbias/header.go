@@ -21,7 +21,7 @@ var (
 	partName        = regexp.MustCompile(`^[a-z0-9._]{1,64}$`)
 )
 
-// checkHeader refuses a header that contradicts itself.
+// checkHeader rejects a header that contradicts itself.
 func checkHeader(header *pb.TensorHeader) error {
 	for _, field := range []struct{ name, value string }{
 		{"fingerprint", header.Fingerprint},
@@ -58,7 +58,7 @@ func checkHeader(header *pb.TensorHeader) error {
 	return checkColumns(header)
 }
 
-// checkPart refuses a part that does not begin at an offset, or contradicts itself.
+// checkPart rejects a part that does not begin at an offset, or contradicts itself.
 func checkPart(part *pb.TensorPart, offset int64) error {
 	if !partName.MatchString(part.Name) {
 		return corrupt(`header.parts: got the name "%s", want 1 to 64 of a-z, 0-9, . and _`,
@@ -90,7 +90,7 @@ func checkPart(part *pb.TensorPart, offset int64) error {
 	return nil
 }
 
-// checkRows refuses masked rows that are not ascending ranges of queries in the window.
+// checkRows rejects masked rows that are not ascending ranges of queries in the window.
 func checkRows(header *pb.TensorHeader) error {
 	queries, _ := axesOf(header.ResolvedSpec)
 	end := int64(0)
@@ -104,7 +104,7 @@ func checkRows(header *pb.TensorHeader) error {
 	return nil
 }
 
-// checkColumns refuses axes of columns that do not fit the parts of a grid's axes.
+// checkColumns rejects axes of columns that do not fit the parts of a grid's axes.
 func checkColumns(header *pb.TensorHeader) error {
 	if len(header.ColumnAxes) == 0 {
 		return nil
@@ -161,7 +161,7 @@ func product[T int | int64](factors ...T) (int64, bool) {
 	return all, true
 }
 
-// checkSize refuses a payload before its memory is allocated.
+// checkSize rejects a payload before its memory is allocated.
 func checkSize(bytes, most int64) error {
 	if bytes > most {
 		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, this "+

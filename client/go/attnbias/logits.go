@@ -16,10 +16,9 @@ import (
 )
 
 const (
-	// Maximum data of a request: the server's limit less the other fields.
+	// Maximum data per request: the server's limit minus room for the other fields.
 	maxRequestBytes = 8<<20 - 4096
-	// Blocks amortize the cost of a message, yet let sending, computing and receiving
-	// overlap.
+	// Blocks amortize the cost of a message, yet allow sending, computing and receiving to overlap.
 	blockBytes       = 2 << 20
 	blockAnswerBytes = 16 << 20
 )
@@ -85,9 +84,9 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 	return l, nil
 }
 
-// Rows computes the answers [heads, count, width] to the rows first, ..., first + count - 1 of the
-// queries, row-major. The rows are [heads, count, head_dim]; for shaw_values [heads, count,
-// key_length]; with bias_alone there are none. Width is key_length; for shaw_values head_dim.
+// Rows computes the answers [heads, count, width], row-major, to the query rows first, ..., first +
+// count - 1. The rows are [heads, count, head_dim]; for shaw_values [heads, count, key_length];
+// with bias_alone there are no rows. Width is key_length; for shaw_values head_dim.
 //
 // A new stream replaces one that breaks, and continues after the last answer.
 func (l *Logits[In, Out]) Rows(
@@ -223,13 +222,13 @@ func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 	if err != nil {
 		w.cancel() // ends a blocked send
 	}
-	<-sent // the caller may modify the rows only after the last read
+	<-sent // the caller may modify the rows only after they are last read
 	return err
 }
 
 // failure returns the error of an attempt.
 func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
-	if ctx.Err() != nil { // which has cancelled the stream
+	if ctx.Err() != nil { // which cancelled the stream
 		err = ctx.Err()
 	}
 	var trailer func() metadata.MD

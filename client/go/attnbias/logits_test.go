@@ -39,7 +39,8 @@ func someRows(count int) []float32 {
 	return rows
 }
 
-// expectLogits compares answers to the rows from first on with the formula, in small integers.
+// expectLogits compares the answers to the rows that start at first with the formula, in small
+// integers.
 func expectLogits(t *testing.T, got, rows []float32, first, count int) {
 	t.Helper()
 	for h := range 2 {
@@ -82,7 +83,7 @@ func TestLogitsMatchFormula(t *testing.T) {
 	if !errors.Is(err, ErrInvalidArgument) && !errors.Is(err, ErrOutOfRange) {
 		t.Errorf("got %v, want one about row 5", err)
 	}
-	if got, err = stream.Rows(t.Context(), 0, 5, rows); err != nil { // after it another stream
+	if got, err = stream.Rows(t.Context(), 0, 5, rows); err != nil { // then another stream
 		t.Fatal(err)
 	}
 	expectLogits(t, got, rows, 0, 5)
@@ -131,7 +132,7 @@ func TestSendsManyRowsInBlocks(t *testing.T) {
 
 type logitsStream = grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]
 
-// logitsServer answers each request with the row's number in every element, changed by spoil.
+// logitsServer answers each request with the row's number in every element, modified by spoil.
 func logitsServer(
 	after int, end error, spoil func(*pb.ComputeLogitsResponse),
 ) func(logitsStream) error {

@@ -15,7 +15,7 @@ type Option func(*settings)
 // GetOption is an option of [Client.Get] and [GetInto].
 type GetOption func(*getSettings)
 
-// TLS has the files that authenticate server and client. Files are PEM and read for each
+// TLS names the files that authenticate server and client. Files are PEM and read for each
 // connection. A certificate and its key should change together.
 type TLS struct {
 	// CA is a file with trusted authorities; empty: those that the system trusts.
@@ -56,13 +56,13 @@ func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
 
-// WithMaxAttempts bounds consecutive attempts without a byte received; at least 1, which means no
+// WithMaxAttempts bounds consecutive attempts without a byte received; at least 1, which disables
 // retries. By default only the timeout bounds them.
 func WithMaxAttempts(attempts int) Option {
 	return func(s *settings) { s.maxAttempts = &attempts }
 }
 
-// WithMaxTensorBytes refuses larger payloads with ErrTooLarge, before their memory is allocated;
+// WithMaxTensorBytes rejects larger payloads with ErrTooLarge, before their memory is allocated;
 // more than 0, by default 16 GiB.
 func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
@@ -76,7 +76,7 @@ func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
 }
 
-// WithPlaintext disables TLS, independent of the environment.
+// WithPlaintext disables TLS, regardless of the environment.
 func WithPlaintext() Option {
 	return func(s *settings) { s.tls, s.plaintext = nil, true }
 }
@@ -93,12 +93,12 @@ func WithTokenFile(path string) Option {
 	return func(s *settings) { s.token, s.tokenFile = nil, &path }
 }
 
-// WithLogger sets the logger of the first retry of each call; by default [slog.Default].
+// WithLogger sets the logger that reports the first retry of each call; by default [slog.Default].
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
 
-// WithDialOptions adds options of gRPC, which replace this package's: interceptors, credentials,
+// WithDialOptions adds gRPC options, which override this package's: interceptors, credentials,
 // window sizes.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }

@@ -146,7 +146,7 @@ type XLNet struct {
 	ClampLen *int64
 	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
 	Causal bool
-	// Sign of the position whose row is a pair's vector.
+	// Sign of the position whose row is the vector of a pair.
 	Sign attnbiaspb.RelativeSign
 }
 
@@ -225,7 +225,7 @@ type Shaw struct {
 	// Learned vectors, with a first axis of at most 65536 heads if heads differ. Required with
 	// values BIAS.
 	Table *attnbiaspb.TableRef
-	// Direction in which the table counts: its first row is j - i = -left, or i - j = -right.
+	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
 	Sign attnbiaspb.RelativeSign
 	// Result beyond left and right.
 	Beyond attnbiaspb.BeyondReach

@@ -24,10 +24,10 @@ type attempts struct {
 	told     bool // the first retry was logged
 }
 
-// progressed resets the count of failures.
+// progressed resets the failure count.
 func (a *attempts) progressed() { a.failures = 0 }
 
-// waitAfter waits until the next attempt may begin; it returns an error if there is none.
+// waitAfter waits until the next attempt may begin; it returns an error if no attempt remains.
 func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	a.failures++
 	select {
@@ -41,13 +41,13 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	}
 	// Full jitter keeps callers that failed together from retrying together.
 	most := min(firstBackoff<<min(a.failures-1, 5), largestBackoff)
-	end, _ := ctx.Deadline() // every call has one
+	end, _ := ctx.Deadline() // every call has a deadline
 	if connected := a.began.Add(a.client.connectTimeout); err.unreached &&
 		!a.client.reached.Load() && connected.Before(end) {
 		end = connected
 	}
 	left := time.Until(end)
-	// Half of the time at most leaves some for a last attempt.
+	// Waiting for at most half of the remaining time leaves time for a last attempt.
 	delay := time.Duration(rand.Float64() * float64(min(most, left/2)))
 	least, _ := err.RetryDelay()
 	delay = max(delay, least)

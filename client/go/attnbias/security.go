@@ -58,7 +58,7 @@ func (s *security) options() []grpc.DialOption {
 	return options
 }
 
-// certificates are the files of a TLS with their names in errors.
+// certificates holds the files of a TLS and their names in errors.
 type certificates struct {
 	TLS
 	caName, certName, keyName string
@@ -136,9 +136,9 @@ func (r reloadingTLS) ClientHandshake(
 
 func (r reloadingTLS) Clone() credentials.TransportCredentials { return r }
 
-// bearer sends a token with each call, read from the file if there is one.
+// bearer sends a token with each call and reads it from the file if one is set.
 type bearer struct {
-	name string // in errors
+	name string // name in errors
 	file string // empty for a constant token
 	last atomic.Pointer[string]
 }
@@ -187,8 +187,8 @@ var visible = regexp.MustCompile("^[!-~]+$")
 
 func isToken(text string) bool { return visible.MatchString(text) }
 
-// GetRequestMetadata returns the metadata of a call. While the file has no token, the last one
-// counts.
+// GetRequestMetadata returns the metadata of a call. If the file contains no token, the previous
+// one is used.
 func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	if b.file != "" {
 		_ = b.renew()

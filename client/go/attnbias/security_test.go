@@ -71,7 +71,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// sign writes a certificate and its key into files that are replaced at once.
+// sign writes a certificate and its key to files, which it replaces atomically.
 func (a *authority) sign(name string, files TLS) {
 	certificate, key := a.make(name, false, time.Hour)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
@@ -142,7 +142,7 @@ func TestServerReceivesClientIdentity(t *testing.T) {
 	expect("Bearer later", "renewed")
 }
 
-// tests/clients covers the other servers that a client cannot use.
+// tests/clients covers the other kinds of unusable servers.
 func TestErrorAdviceMatchesServerSecurity(t *testing.T) {
 	servers, trusted := newAuthority(t, "servers"), filepath.Join(t.TempDir(), "trusted")
 	replaceFile(t, trusted, pemOf("CERTIFICATE", servers.certificate.Raw))

@@ -16,7 +16,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// specOf is a request in protobuf's text.
+// specOf parses a request in protobuf's text format.
 func specOf(t *testing.T, text string) *pb.TensorSpec {
 	t.Helper()
 	spec := &pb.TensorSpec{}
@@ -63,7 +63,7 @@ func dense[T Element](t *testing.T, client *Client, spec *pb.TensorSpec) Array[T
 	return array
 }
 
-// view has the methods of all structures over pairs.
+// view is the interface that all structures over pairs implement.
 type view[T Element] interface {
 	Heads() int
 	Queries() int
@@ -71,7 +71,7 @@ type view[T Element] interface {
 	At(h, i, j int) T
 }
 
-// expectDense compares a part of a structure, which begins at head, query and key, with the whole.
+// expectDense compares a part of a structure that begins at head, query and key with the whole.
 func expectDense[T Element](t *testing.T, got view[T], want Array[T], head, query, key int) {
 	t.Helper()
 	for h := range got.Heads() {
@@ -91,8 +91,9 @@ type windowed[T Element, V any] interface {
 	Window(Window) (V, error)
 }
 
-// expectWindows compares a structure, its window and that one's window with the dense tensor. It
-// has at least 2 heads, 6 queries and 7 keys. Returns the structure and the inner window.
+// expectWindows compares a structure, a window of it and a window of that window with the dense
+// tensor. The structure has at least 2 heads, 6 queries and 7 keys. expectWindows returns the
+// structure and the inner window.
 func expectWindows[T Element, V windowed[T, V]](
 	t *testing.T, spec *pb.TensorSpec, as func(*Tensor) (V, error),
 ) (whole, inner V) {
@@ -211,7 +212,7 @@ func TestKeyRowMatchesDenseTensor(t *testing.T) {
 func TestBlockToeplitzMatchesDenseTensor(t *testing.T) {
 	for _, grid := range []struct {
 		fields, extent string
-		rows           int64 // of the table
+		rows           int64 // axes of the table
 	}{
 		{"window: [2, 4]", "", 21},
 		{"window: [2, 4] class_token: true", "", 24},

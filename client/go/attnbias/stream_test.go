@@ -137,7 +137,7 @@ func TestGetIntoWritesToGivenMemory(t *testing.T) {
 	}
 }
 
-// A header that promises total bytes, a chunk in order, and an arbitrary one.
+// A header that announces total bytes, a chunk in order, and an arbitrary chunk.
 func FuzzAssemble(f *testing.F) {
 	f.Add(int64(18), []byte("123456789"), int64(9), uint32(0xe3069283), []byte("123456789"))
 	f.Add(int64(-1), []byte(nil), int64(0), uint32(0), []byte(nil))
@@ -168,7 +168,7 @@ func FuzzAssemble(f *testing.F) {
 	})
 }
 
-// Any bytes are read as protobuf's own parser reads them.
+// All bytes are parsed the same way as by protobuf's own parser.
 func FuzzReadChunk(f *testing.F) {
 	for _, message := range *serialised(withHeader(payloadHeader()), part(1)) {
 		f.Add(message)
@@ -186,7 +186,7 @@ func FuzzReadChunk(f *testing.F) {
 		if err := proto.Unmarshal(message, &want); err != nil && header == nil {
 			t.Fatalf("took %x, which protobuf does not: %v", message, err)
 		} else if err != nil {
-			return // an invalid header is refused when it is read
+			return // an invalid header is rejected when it is read
 		}
 		got := &pb.ComputeLogitsResponse{
 			Offset: read.offset, Crc32C: read.crc32c, FirstRow: read.firstRow,

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// The port of servers by default.
+// Default port of servers.
 const defaultPort = "50051"
 
 var (
-	// Schemes of gRPC before a host, or before addresses with commas between them.
+	// gRPC schemes that precede a host or comma-separated addresses.
 	ofHosts = regexp.MustCompile(`^(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)$`)
-	// Schemes before a name without a port.
+	// Schemes that precede a name without a port.
 	ofOthers = regexp.MustCompile(`^(?:(?:unix|unix-abstract|vsock):|[a-z][a-z0-9.+-]*://).`)
 	ofTheWeb = regexp.MustCompile(`^https?:`)
 	hostPort = regexp.MustCompile(

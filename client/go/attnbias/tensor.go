@@ -61,14 +61,14 @@ func (t *Tensor) Bytes() []byte { return t.bytes }
 
 // Array is the numbers of one part of a payload.
 type Array[T Element] struct {
-	// Data is row-major, and not a copy; see [Tensor.Bytes].
+	// Data is row-major and not a copy; see [Tensor.Bytes].
 	Data []T
 	// Shape is the length of each axis.
 	Shape []int
 }
 
 // AsArray views the numbers of the named part, such as "dense", "positions", "cos" or "sin". The
-// error is ErrInvalidArgument if the tensor has no such part, or its numbers are of another type.
+// error is ErrInvalidArgument if the tensor has no such part, or if its numbers have another type.
 func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
 	var names []string
 	for _, part := range tensor.header.Parts {
@@ -145,9 +145,9 @@ func numbersIn[T Element](memory []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
 }
 
-// InlineTable makes a learned table that is sent with the request: numbers, row-major, at most
-// 2 MiB, and the length of each axis. T5's is [num_buckets, num_heads], unless its layout differs.
-// The server refuses tables that do not fit.
+// InlineTable makes a learned table to send with the request, from row-major numbers of at most 2
+// MiB and the length of each axis. T5's is [num_buckets, num_heads], unless another layout is set.
+// The server rejects tables of the wrong size.
 func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {
 	return &pb.TableRef{Source: &pb.TableRef_InlineTable{InlineTable: &pb.InlineTable{
 		DataType: dataTypeOf[T](),

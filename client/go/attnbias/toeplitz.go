@@ -25,7 +25,7 @@ func (s Span) within(length int, name string) (Span, error) {
 // pairs is the number of heads, queries and keys of a tensor.
 type pairs struct{ heads, queries, keys int }
 
-// cut reduces the counts to those of a window and returns the window with its bounds set.
+// cut reduces the counts to those of a window, and returns the window with its bounds set.
 func (p *pairs) cut(window Window) (Window, error) {
 	for _, axis := range []struct {
 		span  *Span
@@ -57,7 +57,7 @@ func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
 	return counts, shape
 }
 
-// Heads returns the number of heads; 1 for numbers that all heads share.
+// Heads returns the number of heads; 1 if all heads share the numbers.
 func (p *pairs) Heads() int { return p.heads }
 
 // Queries returns the number of queries: the rows of each head.
@@ -96,8 +96,8 @@ type Toeplitz[T Element] struct {
 }
 
 // AsToeplitz views a tensor of form TOEPLITZ without a border. The error is ErrInvalidArgument if
-// the tensor has another form, or its numbers are of another type, and ErrCorrupt if its shape is
-// not that of its resolved request.
+// the tensor has another form, or if its numbers have another type, and ErrCorrupt if its shape
+// contradicts its resolved request.
 func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return toeplitzOf[T](tensor, 1)
 }
@@ -124,8 +124,8 @@ func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 // Dim returns the length of each vector; 1 for numbers.
 func (t *Toeplitz[T]) Dim() int { return t.dim }
 
-// FirstRelativePosition returns the position of key 0 minus that of the last query: that of
-// diagonal 0.
+// FirstRelativePosition returns the position of key 0 minus that of the last query, which is that
+// of diagonal 0.
 func (t *Toeplitz[T]) FirstRelativePosition() int64 { return t.first }
 
 // At returns the number of query i and key j in head h. It panics for a Toeplitz of vectors.
@@ -145,7 +145,7 @@ func (t *Toeplitz[T]) Vector(h, i, j int) []T {
 }
 
 // Row returns the Keys() * Dim() numbers of query i in head h, key by key; not a copy. Rows share
-// their memory: row i is row i - 1 moved by one key.
+// their memory: row i is row i - 1 shifted by one key.
 func (t *Toeplitz[T]) Row(h, i int) []T {
 	t.checkRow(h, i)
 	begin := h*t.stride + (t.queries-1-i)*t.dim
@@ -153,8 +153,8 @@ func (t *Toeplitz[T]) Row(h, i int) []T {
 	return t.data[begin:end:end]
 }
 
-// Diagonals returns the (Queries() + Keys() - 1) * Dim() numbers of head h, by ascending key minus
-// query; not a copy.
+// Diagonals returns the (Queries() + Keys() - 1) * Dim() numbers of head hin ascending order of key
+// minus query; not a copy.
 func (t *Toeplitz[T]) Diagonals(h int) []T {
 	t.checkRow(h, 0)
 	begin := h * t.stride
@@ -176,8 +176,8 @@ func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	return &part, nil
 }
 
-// arrayOfForm reads the first part of a tensor. It refuses one whose first part has another form,
-// or that has another number of parts.
+// arrayOfForm reads the first part of a tensor. It rejects tensors whose first part has another
+// form or that have another number of parts.
 func arrayOfForm[T Element](tensor *Tensor, form pb.Form, parts int) (Array[T], error) {
 	got := tensor.header.Parts
 	if len(got) == parts && got[0].Form == form {

@@ -23,7 +23,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // gRPC.
 type rawMessage struct{ mem.Buffer }
 
-// rawRequest is a serialized request, whose answer has the checksum of its bytes.
+// rawRequest is a serialized request; its answer contains the checksum of its bytes.
 type rawRequest []byte
 
 func serialized(request proto.Message) (rawRequest, error) {
@@ -34,7 +34,7 @@ func serialized(request proto.Message) (rawRequest, error) {
 	return bytes, nil
 }
 
-// rawCodec is protobuf's codec, except for messages that are serialized.
+// rawCodec is protobuf's codec, except for messages that are already serialized.
 type rawCodec struct{ encoding.CodecV2 }
 
 func (c rawCodec) Marshal(message any) (mem.BufferSlice, error) {
@@ -59,13 +59,13 @@ const (
 	headerField        protowire.Number = 1
 	offsetField        protowire.Number = 2
 	crc32cField        protowire.Number = 3
-	firstRowField      protowire.Number = 4 // only of ComputeLogitsResponse
+	firstRowField      protowire.Number = 4 // only in ComputeLogitsResponse
 	headerCRC32CField  protowire.Number = 5
 	requestCRC32CField protowire.Number = 6
 	dataField          protowire.Number = 16
 )
 
-// chunk is the content of a message. Its data lies in the message.
+// chunk is the content of a message. Its data points into the message.
 type chunk struct {
 	header        []byte // serialized; nil without one
 	headerCRC32C  *uint32
@@ -76,8 +76,8 @@ type chunk struct {
 	data          []byte
 }
 
-// readChunk parses a message by protobuf's rules: a header in two pieces is merged, of other fields
-// the last one wins.
+// readChunk parses a message by protobuf's rules: repeated headers are merged, and for other fields
+// the last occurrence wins.
 func readChunk(message []byte) (chunk, error) {
 	var read chunk
 	for len(message) > 0 {

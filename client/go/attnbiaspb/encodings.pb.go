@@ -13,10 +13,9 @@
 // options.proto defines the terms. With values BUCKETS, num_heads is not needed.
 // The zero of an enum means its default.
 //
-// `./dev generate` copies these comments into the Python client and docs/. The
-// first paragraph of a message is its title, on one line there. A sentence "Found
-// in MODELS." is for docs/encodings.md. Backquotes mark fields, formulas and enum
-// values, which Python writes in lower case.
+// `./dev generate` copies these comments into the Python client and docs/. The first paragraph of a
+// message is its title, on one line. A sentence "Found in MODELS." is for docs/encodings.md.
+// Backquotes mark fields, formulas and enum values, which Python writes in lower case.
 
 package attnbiaspb
 
@@ -850,8 +849,7 @@ func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
-// A request for a tensor: one encoding, the extent that suits it, and the
-// output.
+// A request for a tensor: one encoding, its kind of extent, and the output.
 type TensorSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Extent:
@@ -1215,8 +1213,8 @@ type Sinusoidal struct {
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	// Axes of position. Unset: one axis, with x equal to the position.
 	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Columns of each axis, `dim` in all. Unset: an equal number for each; with
-	// `odd` `ZERO`, the largest even one.
+	// Columns of each axis, `dim` in total. Unset: an equal number for each; with `odd` `ZERO`, the
+	// largest even number.
 	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
@@ -1958,13 +1956,12 @@ func (x *Resample) GetStep() []float64 {
 // of `head_dim` that rotates. Cosines and sines are multiplied by the attention
 // factor. Correctly rounded, so not bit-identical to the framework.
 //
-// With `axes`, p is the x of the pair's axis: its own position, shifted and
-// scaled. In position_ids it may be a fraction, if `angle` is `EXACT` and there
-// is no `decay`.
+// With `axes`, p is the coordinate x of the pair's axis: the position on that axis, shifted and
+// scaled. In position_ids it may be a fraction if `angle` is `EXACT` and `decay` is unset.
 //
 // The header's `derived` holds `inverse_frequencies`, in radians per position,
-// `attention_factor` and, if it is used, `rope_theta`. Found in Llama, GPT-NeoX,
-// GPT-J, Qwen, Gemma, Phi-3 and torchscale.
+// `attention_factor` and, if used, `rope_theta`. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma,
+// Phi-3 and torchscale.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
@@ -2294,9 +2291,9 @@ type Dynamic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
-	// Length that the model was trained for.
+	// Length for which the model was trained.
 	MaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3" json:"max_position_embeddings,omitempty"`
-	// Length that the table is for. A window of positions does not change it.
+	// Length for which the table is computed. A window of positions does not change it.
 	SequenceLength int64 `protobuf:"varint,3,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2413,9 +2410,9 @@ type Yarn struct {
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Rotations from which a pair is unchanged; at least `beta_slow`.
+	// Number of rotations from which on a pair is unchanged; at least `beta_slow`.
 	BetaFast *float64 `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
-	// Rotations up to which a pair is stretched by the full factor.
+	// Number of rotations up to which a pair is stretched by the full factor.
 	BetaSlow *float64 `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
 	// Coefficient in the numerator of the attention factor. Set with
 	// `mscale_all_dim`.
@@ -2529,8 +2526,8 @@ type Longrope struct {
 	LongFactor []float64 `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Length that the table is for, which selects the divisors. A window of
-	// positions does not change it.
+	// Length for which the table is computed, which selects the divisors. A window of positions does
+	// not change it.
 	SequenceLength int64 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	// Types that are valid to be assigned to Attention:
 	//
@@ -2670,9 +2667,9 @@ type Llama3 struct {
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Rotations over that length below which a pair is stretched.
+	// Number of rotations over that length below which a pair is stretched.
 	LowFreqFactor float64 `protobuf:"fixed64,3,opt,name=low_freq_factor,json=lowFreqFactor,proto3" json:"low_freq_factor,omitempty"`
-	// Rotations above which a pair is unchanged. Larger than `low_freq_factor`.
+	// Number of rotations above which a pair is unchanged. Larger than `low_freq_factor`.
 	HighFreqFactor float64 `protobuf:"fixed64,4,opt,name=high_freq_factor,json=highFreqFactor,proto3" json:"high_freq_factor,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2879,8 +2876,7 @@ type LearnedRelative struct {
 	Right *int64 `protobuf:"varint,5,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Ignores the sign of j - i (Huang et al. 2020).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Direction in which the table counts: its first row is j - i = -left, or
-	// i - j = -right.
+	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
 	Sign RelativeSign `protobuf:"varint,7,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Result beyond left and right.
 	Beyond        BeyondReach `protobuf:"varint,8,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
@@ -3285,8 +3281,8 @@ type MlpBias struct {
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function of each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
-	// Sides of the window that the model was trained with. A side is 1 only if the
-	// window's is. Only with `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
+	// Sides of the window used in training. A side is 1 only if the window's is. Only with
+	// `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
 	// Function of the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
@@ -3558,7 +3554,7 @@ type RelativeSinusoidal struct {
 	Columns Columns `protobuf:"varint,3,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
 	// Last column of an odd `dim`.
 	Odd OddColumn `protobuf:"varint,4,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	// Sign of the position whose row is a pair's vector.
+	// Sign of the position whose row is the vector of a pair.
 	Sign RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Uses |i - j| (SpeechBrain's RelPosEncXL).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`

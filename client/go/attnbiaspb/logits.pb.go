@@ -109,7 +109,7 @@ type LogitsSpec struct {
 	HeadDim int32 `protobuf:"varint,6,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Number of queries.
 	QueryLength int64 `protobuf:"varint,7,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
-	// Number of keys. A row of one head must fit into 4 MiB - 64 KiB.
+	// Number of keys. A row of one head must fit in 4 MiB - 64 KiB.
 	KeyLength int64 `protobuf:"varint,8,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
 	// Position of query 0. Required if the lengths differ.
 	//
@@ -413,12 +413,12 @@ type isLogitsSpec_Fill interface {
 }
 
 type LogitsSpec_FillValue struct {
-	// Any number except NaN. A finite number that overflows the type is refused.
+	// Any number except NaN. A finite number that overflows the type is rejected.
 	FillValue float64 `protobuf:"fixed64,14,opt,name=fill_value,json=fillValue,proto3,oneof"`
 }
 
 type LogitsSpec_FillLowest struct {
-	// true: the type's lowest finite number. false is refused.
+	// true: the type's lowest finite number. false is rejected.
 	FillLowest bool `protobuf:"varint,15,opt,name=fill_lowest,json=fillLowest,proto3,oneof"`
 }
 
@@ -435,8 +435,8 @@ type RelativeTable struct {
 	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
 	// Farthest relative position to the right with its own vector.
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Direction in which the table counts. With `QUERY_MINUS_KEY` the vector is
-	// `table[right - clip(j - i, -left, right)]`.
+	// Direction in which the table is indexed. With `QUERY_MINUS_KEY` the vector is `table[right -
+	// clip(j - i, -left, right)]`.
 	Sign          RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

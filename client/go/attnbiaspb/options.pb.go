@@ -108,15 +108,14 @@ type FieldRule struct {
 	// Maximum number of elements.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
 	// Axes of a table, as error messages and documents write them: sums and products
-	// of sibling fields, where an unset field counts 0 and a true bool 1. Any other
-	// name is the same number in every table of the message. Numbers joined by "or"
-	// are alternatives.
+	// of sibling fields, where an unset field counts as 0 and a true bool as 1. Any other name is the
+	// same number in every table of the message. Numbers joined by "or" are alternatives.
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
 	// End of the error message for an invalid number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
 	// Sibling fields, joined by "|", that determine the value if this field is not
 	// set: the columns of a table, the rows of a "weight" or of the last layer's, the
-	// length of a list. Of several lists the longest counts, unless its length is 1.
+	// length of a list. If there are several lists, the longest one counts, unless its length is 1.
 	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
 	// Sibling field without which (`only_with`), or with which (`not_with`), this
 	// field has no effect. The sibling counts as present if its value, or its default
@@ -362,8 +361,8 @@ var (
 
 // Extension fields to descriptorpb.MessageOptions.
 var (
-	// Field of TensorSpec's extent for an encoding: "table", "pair" or "grid". Of
-	// two, the second applies while a field with `structure_if_set` is set.
+	// Field of TensorSpec's extent for an encoding: "table", "pair" or "grid". If two are listed, the
+	// second applies while a field with `structure_if_set` is set.
 	//
 	// repeated string extent = 50101;
 	E_Extent = &file_attnbias_v1_options_proto_extTypes[2]

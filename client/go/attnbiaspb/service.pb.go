@@ -715,7 +715,7 @@ type TableInfo struct {
 	Source string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
 	// Spec without extent that uses the table, and related tables by name, as the
 	// checkpoint was trained. Set for tables of a checkpoint whose use is known. For
-	// relative embeddings (DeBERTa), the spec gives the indices of their rows.
+	// relative embeddings (DeBERTa), the spec yields the indices of their rows.
 	Spec          *TensorSpec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -918,7 +918,7 @@ func (x *GetServerInfoResponse) GetLimits() *ServerLimits {
 	return nil
 }
 
-// Limits beyond which requests are refused.
+// Limits beyond which requests are rejected.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Maximum payload of GetTensor.

@@ -1044,12 +1044,12 @@ type isMask_Fill interface {
 }
 
 type Mask_FillValue struct {
-	// Any number except NaN. A finite number that overflows the dtype is refused.
+	// Any number except NaN. A finite number that overflows the dtype is rejected.
 	FillValue float64 `protobuf:"fixed64,4,opt,name=fill_value,json=fillValue,proto3,oneof"`
 }
 
 type Mask_FillLowest struct {
-	// true: the dtype's lowest finite number. false is refused.
+	// true: the dtype's lowest finite number. false is rejected.
 	FillLowest bool `protobuf:"varint,5,opt,name=fill_lowest,json=fillLowest,proto3,oneof"`
 }
 
@@ -1064,8 +1064,7 @@ type Output struct {
 	DataType DataType `protobuf:"varint,1,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	// Form. Returns INVALID_ARGUMENT if the encoding does not have it.
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
-	// Numbers to return. Default: BIAS, or BUCKETS for encodings that have only
-	// indices.
+	// Numbers to return. Default: BIAS, or BUCKETS for encodings that have only indices.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
 	// Mask, for values BIAS of pairs that have numbers, not vectors. For KEY_ROW
 	// encodings and those with a border, a mask that hides any pair requires form

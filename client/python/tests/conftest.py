@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers and clients for the tests: a scripted server in process, and the real binary."""
+"""Servers and clients for the tests: a scripted in-process server, and the real binary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from either_client import Connect
 
 
-# The same examples each time, without deadlines: no test here depends on time.
+# The same examples each time, without deadlines, since no test here depends on timing.
 settings.register_profile("tests", derandomize=True, deadline=None, max_examples=200, database=None)
 settings.load_profile("tests")
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that cuts its connections, or swallows the rest, in the middle of an answer."""
+"""A TCP proxy that cuts its connections, or discards the remaining bytes, in the middle of an
+answer."""
 
 from __future__ import annotations
 

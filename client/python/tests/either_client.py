@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both clients behind one interface, so that one test covers both."""
+"""Wraps both clients in one interface, so that one test covers both."""
 
 from __future__ import annotations
 

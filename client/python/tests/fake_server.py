@@ -41,7 +41,7 @@ def header(
     resolved_spec: encodings_pb2.TensorSpec | None = None,
     column_axes: Sequence[int] = (),
 ) -> service_pb2.TensorHeader:
-    """A header of parts (name, form, array)."""
+    """A header with parts (name, form, array)."""
     made = service_pb2.TensorHeader(
         fingerprint=fingerprint,
         encoding_fingerprint="e" * 64,
@@ -63,7 +63,7 @@ def header(
 
 
 class Payload:
-    """A header and its bytes, and the messages that carry them."""
+    """A header and its bytes, and the messages that contain them."""
 
     def __init__(self, *parts: tuple[str, int, npt.NDArray[Any]], **fields: Any) -> None:
         self.header = header(*parts, **fields)
@@ -92,7 +92,7 @@ class Payload:
 
 
 def sequence(count: int = 5000) -> npt.NDArray[np.float32]:
-    """Returns the table of one column of Sinusoidal(dim=1)."""
+    """Returns the one-column table of Sinusoidal(dim=1)."""
     return np.arange(count, dtype=np.float32)[:, None]
 
 
@@ -117,7 +117,7 @@ def abort(
 
 
 def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -> Step:
-    """Ends with a status after that many bytes of PAYLOAD; None omits even its header."""
+    """Ends with a status after that many bytes of PAYLOAD; None also omits its header."""
 
     def step(request: Request, context: Context) -> Iterator[bytes]:
         if after is not None:
@@ -128,7 +128,7 @@ def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -
 
 
 def describes(_request: object, _context: Context) -> service_pb2.DescribeTensorResponse:
-    """Answers as a correct server does for ALiBi of 2 heads, 5 queries and 5 keys."""
+    """Answers as a correct server does for ALiBi with 2 heads, 5 queries and 5 keys."""
     array = np.zeros((2, 9), "f4")
     made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
     return service_pb2.DescribeTensorResponse(header=made)
@@ -145,7 +145,7 @@ def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
 
 
 def _resolved(spec: encodings_pb2.TensorSpec) -> encodings_pb2.TensorSpec:
-    """A request with its windows, as a correct server resolves it."""
+    """Resolves a request with its windows, as a correct server does."""
     resolved = encodings_pb2.TensorSpec()
     resolved.CopyFrom(spec)
     if spec.HasField("pair"):
@@ -170,7 +170,7 @@ def signed(answer: Any, request: Any) -> Any:
 
 
 def _understood(kind: Any, message: bytes, request: Any) -> bytes:
-    """Adds what a correct server does to a header: the resolved request, and checksums."""
+    """Adds the resolved request and checksums to a header, as a correct server does."""
     try:
         answer = kind.FromString(message)
     except DecodeError:
@@ -183,7 +183,7 @@ def _understood(kind: Any, message: bytes, request: Any) -> bytes:
 
 
 class Caller(NamedTuple):
-    """The identity that a call stated, and its connection."""
+    """The identity that a call sent, and its connection."""
 
     authorization: str | None
     certificate_name: str | None
@@ -192,9 +192,9 @@ class Caller(NamedTuple):
 
 
 class FakeServer:
-    """Answers the n-th StreamTensor with the n-th entry of its script, then always with the last.
+    """Answers the n-th StreamTensor with the n-th entry of its script, and repeats the last entry.
 
-    By default it serves PAYLOAD and a description, and refuses logits.
+    By default it serves PAYLOAD and a description, and rejects logits.
 
     Args:
         port: port on loopback; 0 selects a free one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behavior of the asynchronous client alone; other tests run both clients."""
+"""Behavior specific to the asynchronous client; other tests run both clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_sync_and_async_clients_have_the_same_methods() -> None:
 
 
 class Waits:
-    """Sends a part, then nothing until the caller has gone."""
+    """Sends a part, then nothing until the caller disconnects."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only the next chunk, complete and correct, is written, whatever the stream contains."""
+"""Only a complete and correct next chunk is written, regardless of the stream's content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnbias.v1 import service_pb2, tensor_pb2
 
 MOST_BYTES = 1000
 
-# Chunks: changes to the offset and the checksum, and the data.
+# Chunks: changes to the offset and checksum, and the data.
 CHUNKS = st.tuples(
     st.just(0) | st.integers(-2, 2), st.just(0) | st.integers(1, 2**32 - 1), st.binary(max_size=20)
 )
@@ -50,7 +50,7 @@ LENGTHS = st.integers(0, 5) | st.sampled_from([-1, 2**31, 2**62, 2**63 - 1])
 
 
 def within(number: int) -> int:
-    """Returns the nearest number that 64 bits hold."""
+    """Returns the nearest number that fits in 64 bits."""
     return min(max(number, -(2**62)), 2**62)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach without transformers installed; with it, see tests/conformance/peers/attach_test.py."""
+"""attach without transformers installed; tests/conformance/peers/attach_test.py covers it with
+transformers."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ OTHER = "fedcba9876543210" * 4
 
 
 def serve(server: FakeServer, *payloads: Payload) -> None:
-    """Serves the n-th payload for the n-th tensor requested, and the last one after that."""
+    """Serves the n-th payload for the n-th tensor requested, and repeats the last payload."""
     server.script = [payload.serve for payload in payloads]
     server.describe = [
         lambda _request, _context, payload=payload: service_pb2.DescribeTensorResponse(
@@ -72,7 +72,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cached(server: FakeServer, connect: Connect, folder: Path) -> Iterator[attnbias.Client]:
-    """A client with a cache of a server that has VALUES."""
+    """A client with a cache, connected to a server that has VALUES."""
     serve(server, table(VALUES))
     with connect(server.target, timeout=60, cache=folder) as client:
         yield client
@@ -219,7 +219,7 @@ def test_out_is_filled_from_cache(cached: attnbias.Client, server: FakeServer) -
         out = np.zeros_like(VALUES)
         assert get(cached, out=out) is out
         np.testing.assert_array_equal(out, VALUES)
-        out[:] = 0  # it is not the file
+        out[:] = 0  # it is not the mapped file
     assert len(server.requests) == 1
     with pytest.raises(ValueError, match="out: got 8 bytes"):
         get(cached, out=bytearray(8))
@@ -268,7 +268,7 @@ def test_equivalent_request_describes_but_does_not_fetch(
     assert server.describe_calls == 2
 
 
-# Names, which a server may give to another table
+# Names, which a server may reassign to another table
 
 
 def learned(table_: Any) -> attnbias.LearnedAbsolute:
@@ -284,7 +284,7 @@ def test_named_table_is_described_on_every_call(
         assert (server.describe_calls, len(server.requests)) == (calls, 1)
     serve(server, table(-VALUES, fingerprint=OTHER))
     np.testing.assert_array_equal(cached.get(learned("wpe"), positions=1000), -VALUES)
-    with connect("127.0.0.1:1", cache=folder, offline=True) as client:  # what it was last
+    with connect("127.0.0.1:1", cache=folder, offline=True) as client:  # its last known value
         np.testing.assert_array_equal(client.get(learned("wpe"), positions=1000), -VALUES)
 
 
@@ -327,7 +327,7 @@ def test_offline_client_makes_no_calls(
 
 
 class Halves:
-    """A sharding of a process that holds the two halves of a table, each by itself."""
+    """A sharding in which a process holds the two halves of a table separately."""
 
     def boxes(self, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
         middle = shape[0] // 2
@@ -345,7 +345,7 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serve_halves(server: FakeServer) -> None:
-    """Serves the description of the whole first, in the order of a client's calls."""
+    """Serves the description of the whole tensor first, in the order of a client's calls."""
     first, second = (
         table(half, fingerprint=f"{number:064x}")
         for number, half in enumerate(np.split(VALUES, 2), start=1)
@@ -502,7 +502,7 @@ def test_local_server_rejects_offline() -> None:
 
 
 def flip(path: Path, at: int) -> None:
-    """Changes a byte in place and the modification time, whatever the clock's resolution."""
+    """Changes a byte in place, and the modification time regardless of the clock's resolution."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
@@ -672,7 +672,7 @@ def test_evicts_least_recently_used(server: FakeServer, connect: Connect, folder
         spec = numbered(2).to_spec()
         for path in (folder / "requests").iterdir():
             os.utime(path, (10, 10) if path.name == key_of(spec) else (20, 20))
-        (held,) = client.get_many([numbered(2)])  # used now
+        (held,) = client.get_many([numbered(2)])  # used just now
         first = numbered(1).to_spec()
         os.utime(folder / "requests" / key_of(first), (5, 5))
         fill(server, client, range(4, 5))
@@ -681,7 +681,7 @@ def test_evicts_least_recently_used(server: FakeServer, connect: Connect, folder
         assert cache.entries()[-1].info.fingerprint == f"{3:064x}"
         fill(server, client, range(5, 8))
         assert {int(entry.info.fingerprint, 16) for entry in cache.entries()} == {5, 6, 7}
-    np.testing.assert_array_equal(held, VALUES)  # mapped, though its file is gone
+    np.testing.assert_array_equal(held, VALUES)  # mapped although its file is gone
     assert sum(entry.nbytes for entry in cache.entries()) <= 80_000
 
 
@@ -812,7 +812,7 @@ def test_damaged_file_evicts_no_other(
         fill(server, client, range(2, 3))
     assert len(server.requests) == 1
     assert len(attnbias.Cache(folder).entries()) == 2
-    assert len(caplog.records) == 1  # and it is read once
+    assert len(caplog.records) == 1  # and it is read only once
 
 
 def test_system_without_flock_does_not_cache(
@@ -838,7 +838,7 @@ def test_cancelled_task_releases_lock(
     try_lock = attnbias.Cache.try_lock
 
     def slow(cache: attnbias.Cache, key: str) -> Any:
-        drafts.append(try_lock(cache, key))  # keep a reference: the collector must not free it
+        drafts.append(try_lock(cache, key))  # keep a reference, so that it is not garbage-collected
         locked.set()
         go_on.wait(60)
         return drafts[-1]
@@ -915,7 +915,7 @@ for folder in folders:
 
 
 def sparse(path: Path, *, head: int) -> None:
-    """Makes a file without end, which begins with `head` bytes of a tensor's."""
+    """Creates an endless file that begins with `head` bytes of a tensor's file."""
     path.write_bytes(head.to_bytes(8, "little"))
     os.truncate(path, HUGE)
 
@@ -1125,7 +1125,7 @@ def test_wait_for_held_lock_is_bounded(
         assert len(server.requests) == calls
         (record,) = caplog.records
         assert record.message == (
-            f"the cache {folder} has been locked for 0.2 s: drafts/{KEY}; calls go on without it"
+            f"the cache {folder} has been locked for 0.2 s: drafts/{KEY}; calls continue without it"
         )
         lock.close()
         get(client)
@@ -1253,7 +1253,7 @@ def test_draft_of_dead_writer_is_replaced(cached: attnbias.Client, folder: Path)
 
 def test_tensor_is_renamed_into_place_when_complete(cached: attnbias.Client, folder: Path) -> None:
     get(cached)
-    status = tensor(folder).stat()  # that of the draft: it was renamed, not written again
+    status = tensor(folder).stat()  # that of the draft, which was renamed rather than written again
     fields = [FINGERPRINT, status.st_size, status.st_mtime_ns, status.st_ino]
     fields.append(request(folder).name)
     assert request(folder).read_text() == " ".join(map(str, fields)) + "\n"
@@ -1310,7 +1310,7 @@ def test_processes_share_one_mapping(real_target: str, folder: Path) -> None:
     ]
 
     def ask_all() -> list[str]:
-        """Returns each one's next word, once all have reached it."""
+        """Returns the next word of each process, once all have sent it."""
         said = []
         for holder in holders:
             assert holder.stdout is not None
@@ -1334,7 +1334,7 @@ def test_processes_share_one_mapping(real_target: str, folder: Path) -> None:
     finally:
         for holder in holders:
             holder.communicate(timeout=60)
-    # Also while other processes that share these libraries start and exit.
+    # Must hold even while other processes that share these libraries start and exit.
     assert 0.9 * size < (after - before) * 1024 < 1.2 * size
 
 

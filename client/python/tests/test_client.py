@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client turns answers into results, descriptions, errors and files."""
+"""The client converts answers to results, descriptions, errors and files."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def refuses(code: grpc.StatusCode, *details: Any) -> Any:
     return lambda _request, context: abort(context, code, "as planned", *details)
 
 
-def test_describe(server: FakeServer, client: attnbias.Client) -> None:
+def test_describe_converts_header(server: FakeServer, client: attnbias.Client) -> None:
     server.describe = [describes(TWO_PARTS)]
     info = client.describe(ROTARY, positions=2)
     assert info.fingerprint == FINGERPRINT
@@ -330,7 +330,7 @@ def test_deadline_is_a_timeout_error() -> None:
     assert str(attnbias.DeadlineExceededError("late")) == "DEADLINE_EXCEEDED: late"
 
 
-def test_info(server: FakeServer, client: attnbias.Client) -> None:
+def test_info_converts_server_limits(server: FakeServer, client: attnbias.Client) -> None:
     server.info = service_pb2.GetServerInfoResponse(
         version="1.2.3",
         backends=["cpu"],
@@ -502,7 +502,7 @@ def test_server_limits_match_contract() -> None:
     assert set(attnbias.ServerLimits.__annotations__) == fields
 
 
-def test_health(server: FakeServer, client: attnbias.Client) -> None:
+def test_health_reports_serving(server: FakeServer, client: attnbias.Client) -> None:
     assert client.health()
     server.health = health_pb2.HealthCheckResponse.NOT_SERVING
     assert not client.health("readiness")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of a configuration's fields; tests/conformance/peers compares with transformers."""
+"""Conversion of a configuration's fields; tests/conformance/peers compares it with transformers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_rejects_invalid_sources(tmp_path: Path) -> None:
 
 
 def test_rejects_files_that_are_not_regular(tmp_path: Path) -> None:
-    """A FIFO; the writer closes it, so that no reader waits forever."""
+    """A FIFO, closed by the writer so that no reader waits forever."""
     os.mkfifo(tmp_path / "fifo")
     writer = threading.Thread(
         target=lambda: os.close(os.open(tmp_path / "fifo", os.O_WRONLY)), daemon=True
@@ -337,7 +337,7 @@ def test_layer_types_have_separate_encodings() -> None:
 
 
 def test_nested_truncate_is_ignored_with_warning() -> None:
-    """Their code looks for it next to the layers' fields."""
+    """The models' code looks for it next to the layers' fields."""
     words = {"rope_type": "yarn", "factor": 2.0, "truncate": False}
     config = {"model_type": "gemma3_text", "rope_parameters": {"full_attention": words}}
     with pytest.warns(UserWarning, match="full_attention.truncate = False"):
@@ -351,7 +351,7 @@ def test_unserved_model_type_names_the_reason() -> None:
 
 
 def test_older_flat_multimodal_configs() -> None:
-    """Fields of the text next to a part, which has the model_type of the whole."""
+    """Fields of the text model next to a part that has the model_type of the whole model."""
     scaling = {"type": "mrope", "mrope_section": [16, 24, 24]}
     text = {"hidden_size": 256, "num_attention_heads": 2, "rope_scaling": scaling}
     flat = {"model_type": "qwen2_5_vl", **text, "vision_config": {"model_type": "qwen2_5_vl"}}
@@ -468,7 +468,7 @@ def test_bert_relative_position_types() -> None:
         ),
         (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},
-            "image_size: got 8, want one from which stage 2 still has pixels",
+            "image_size: got 8, want one that leaves pixels for stage 2",
         ),
         ({"model_type": "gptj", "rotary_dim": None}, "rotary_dim: got None, want an integer"),
         ({"model_type": "gemma3", "vision_config": 3}, "vision_config: got 3, want a dict"),
@@ -518,7 +518,7 @@ def test_invalid_sizes_are_rejected(config: Any, says: str) -> None:
 def test_head_and_layer_counts_are_bounded(
     model_type: str, name: str, more: dict[str, Any]
 ) -> None:
-    """Lists none of them until their number is known to be small."""
+    """The client lists none of them until their number is known to be small."""
     says = rf"^{name}: got 1{'0' * 30}, want an integer of at most 65536$"
     with pytest.raises(ValueError, match=says):
         from_config({"model_type": model_type, name: 10**30, **more})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated classes as messages of the contract, and back."""
+"""Generated classes convert to messages of the contract and back."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DIGEST = "sha256:" + "0a" * 32
 ENCODINGS = attnbias.Encoding.__subclasses__()
 
 
-# Members of a oneof, of which a message has one at a time.
+# Members of a oneof, of which a message has only one at a time.
 MEMBERS = range(7)
 
 
 def value_of(field: Any, member: int) -> Any:
-    """A value that no default equals."""
+    """A value that differs from every default."""
     if field.enum_type is not None:
         return enum_name(field.enum_type, len(field.enum_type.values) - 1)
     if field.message_type is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that save writes and load reads; errors for damaged and foreign files."""
+"""Files that save writes and load reads, and errors for damaged and foreign files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_mask_is_read_from_file_of_tool(tmp_path: Path) -> None:
     bias = make("toeplitz")
     bias.resolved_spec = SPEC
     metadata = metadata_of(bias, bias)
-    assert "attnbias.diagonals.mask" not in metadata  # nor in the tool's
+    assert "attnbias.diagonals.mask" not in metadata  # nor in files written by the tool
     save_file(bias.parts(), path, metadata)
     assert load_structure(path).mask == attnbias.Mask(causal=True)
 
@@ -194,7 +194,7 @@ def test_several_tables_load_by_name(
         np.testing.assert_array_equal(np.stack(got), tables, strict=True)
 
 
-# ---- files that are not right
+# ---- invalid files
 
 
 def refused(path: Path, says: str) -> None:

@@ -37,7 +37,8 @@ def toeplitz() -> attnbias.Toeplitz:
 
 
 def masked(mask: attnbias.Mask, fill: float = -np.inf, *, first_query: int = 0) -> Any:
-    """Queries from position first_query on, keys from 0, and masked pairs, by numpy."""
+    """Queries that start at position first_query, keys that start at 0, and masked pairs, in
+    numpy."""
     bias = toeplitz()
     relative = np.arange(1 - LENGTH - first_query, LENGTH - first_query)
     least = -np.inf if mask.window_left is None else -mask.window_left
@@ -87,7 +88,7 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
     counter = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend(backend)
     torch.compiler.reset()
     attend = torch.compile(flex_attention, backend=counter)
-    # Torch 2.15 reads memory that it never wrote, whatever the score_mod.
+    # Torch 2.15 reads uninitialized memory, regardless of the score_mod.
     is_broken = backend == "inductor" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     whole = make()
     query, key, value = (torch.from_numpy(random(1, HEADS, LENGTH, DIM, seed=n)) for n in range(3))
@@ -110,7 +111,7 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
 
 
 class Attention:
-    """flex_attention under torch.compile, which counts its programs, and by numbers."""
+    """flex_attention under torch.compile with a count of its programs."""
 
     def __init__(self, *, compiled: bool = True) -> None:
         self.torch = pytest.importorskip("torch")
@@ -128,7 +129,7 @@ class Attention:
         return int(self._counter.frame_count)
 
     def check(self, queries: slice, bias: npt.NDArray[Any], **options: Any) -> None:
-        """Compares those queries with attention to which ``bias`` is added, by torch itself."""
+        """Compares these queries with torch's own attention with ``bias`` added."""
         query, key, value = self._tensors
         rows = query[:, :, queries].contiguous()
         got = self._flex(rows, key, value, **options)
@@ -159,7 +160,7 @@ def test_tensor_offset_steps_compile_once(make: Any) -> None:
     for step in range(PROMPT, LENGTH):
         offset.fill_(step)
         attention.check(slice(step, step + 1), dense[:, step : step + 1], score_mod=score_mod)
-    for step in (0, 5, LENGTH - 1):  # nor does another int need a program
+    for step in (0, 5, LENGTH - 1):  # another int needs no program either
         at_step = bias.score_mod(query_offset=step)
         attention.check(slice(step, step + 1), dense[:, step : step + 1], score_mod=at_step)
     assert attention.programs == 1

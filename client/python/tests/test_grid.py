@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BlockToeplitz and BorderedToeplitz stand for the dense tensors that their definitions give."""
+"""BlockToeplitz and BorderedToeplitz represent the dense tensors that their definitions specify."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GridTable stands for the table that its definition gives, token by token and column by column."""
+"""GridTable represents the table that its definition specifies, token by token and column by
+column."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 
 
 def tables(dtype: Any = np.float32) -> list[npt.NDArray[Any]]:
-    """A table of each axis, of numbers that are all different."""
+    """A table per axis, whose numbers are all different."""
     counts = [COLUMN_AXES.count(axis) for axis in range(3)]
     firsts = np.cumsum([0, *np.multiply(LENGTHS, counts)])
     return [
@@ -191,7 +192,7 @@ def test_mismatched_column_axes_are_data_loss(
         client.get(ENCODING, grid=LENGTHS)
 
 
-def test_a_dense_grid_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
+def test_dense_grid_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
     dense = Payload(("positions", tensor_pb2.FORM_DENSE, by_definition()))
     server.script = [dense.serve]
     got = client.get(ENCODING, grid=LENGTHS, form="dense")

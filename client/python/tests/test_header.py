@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A header that is not what the server sent is refused, whichever message carries it."""
+"""A header that differs from the one sent is rejected, in any message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def signed(kind: Any, header: Any) -> Any:
 
 
 def flips(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the message with each bit flipped in turn, and the byte of the bit."""
+    """Yields the message with each bit flipped in turn, and the index of the byte."""
     for bit in range(8 * len(message)):
         damaged = bytearray(message)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -56,7 +56,7 @@ def test_every_bit_flip_in_header_is_detected(kind: Any, header: Any) -> None:
     refused = 0
     for at, damaged in flips(message):
         try:
-            # A bit outside may make the tag of a varint longer.
+            # A flipped bit outside it may lengthen the tag of a varint.
             assert read_header(damaged, type(header), REQUEST) == header
             assert at not in inside
         except attnbias.DataLossError:
@@ -66,7 +66,7 @@ def test_every_bit_flip_in_header_is_detected(kind: Any, header: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "header"), CARRIERS)
 @pytest.mark.parametrize("request_crc32c", [None, 0, 7])
-def test_the_answer_to_another_request_is_refused(
+def test_answer_to_another_request_is_rejected(
     kind: Any, header: Any, request_crc32c: int | None
 ) -> None:
     message = signed(kind, header)
@@ -115,7 +115,7 @@ def test_checksum_of_zero_is_verified() -> None:
 
 
 def test_damaged_description_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
-    """Another shape of as many bytes: nothing but a checksum tells."""
+    """Another shape with the same number of bytes, which only a checksum can detect."""
     damaged = signed(service_pb2.DescribeTensorResponse, PAYLOAD.header)
     damaged.header.parts[0].shape[:] = [2500, 2]
     damaged.ClearField("request_crc32c")

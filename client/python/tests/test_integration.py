@@ -48,7 +48,7 @@ def t5(weight: npt.NDArray[np.float32]) -> attnbias.T5:
 def test_vectors_are_the_gathered_table(
     real_client: attnbias.Client, heads: int | None, dtype: str
 ) -> None:
-    """41 heads are as many as diagonals: no shape tells the axes apart."""
+    """41 heads equal the number of diagonals, so that no shape tells the axes apart."""
     shape = (8, 6) if heads is None else (heads, 8, 6)
     table = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
     encoding = attnbias.Shaw(left=5, right=2, table=table)
@@ -80,7 +80,7 @@ def test_t5_table_layouts_have_one_fingerprint(
     assert info[0].fingerprint == info[1].fingerprint
 
 
-def test_grid_with_a_class_token(real_client: attnbias.Client, tmp_path: Path) -> None:
+def test_grid_with_class_token_matches_dense(real_client: attnbias.Client, tmp_path: Path) -> None:
     table = np.random.default_rng(1).normal(size=(5 * 7 + 3, 2)).astype("f4")
     beit = attnbias.Beit((3, 4), num_heads=2, table=table)
     got = real_client.get(beit)
@@ -100,7 +100,7 @@ def test_grid_with_a_class_token(real_client: attnbias.Client, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("offset", [-3, 0, 4])
-def test_toeplitz_with_a_class_token(
+def test_toeplitz_with_class_token_matches_dense(
     real_client: attnbias.Client, offset: int, tmp_path: Path
 ) -> None:
     table = np.random.default_rng(1).normal(size=(33, 2)).astype("f4")
@@ -298,7 +298,7 @@ def test_oversized_table_error_suggests_mounting(real_client: attnbias.Client) -
         real_client.get(attnbias.DynamicPositionBias([wide] * 6, num_heads=2), **SQUARE)
 
 
-def test_info_and_health(real_client: attnbias.Client) -> None:
+def test_info_and_health_of_real_server(real_client: attnbias.Client) -> None:
     info = real_client.info()
     assert {"sinusoidal", "t5", "alibi"} <= set(info.encodings)
     assert {"f64", "f32", "f16", "bf16"} <= set(info.dtypes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A local server: readiness, output and end."""
+"""A local server: readiness, output and shutdown."""
 
 from __future__ import annotations
 
@@ -225,7 +225,9 @@ def test_child_forked_during_start_does_not_keep_it_alive() -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_program_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_is_found_in_documented_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.environ["ATTNBIAS_SERVER_BINARY"]
     monkeypatch.setenv("ATTNBIAS_SERVER_BINARY", "/nowhere/at-all")
     with pytest.raises(FileNotFoundError, match="ATTNBIAS_SERVER_BINARY: got '/nowhere/at-all'"):
@@ -272,9 +274,9 @@ def test_environment_does_not_enable_tls(monkeypatch: pytest.MonkeyPatch) -> Non
     ("flags", "options", "says"),
     [
         ((1,), {}, "flags: got an object of int"),
-        ((), {"credentials": object()}, "credentials: got some, want none"),
-        ((), {"tls": True}, "tls: got some, want none: the socket is in plaintext"),
-        ((), {"token": "abc"}, "token: got some, want none"),
+        ((), {"credentials": object()}, "credentials: got a value, want none"),
+        ((), {"tls": True}, "tls: got a value, want none: the socket is in plaintext"),
+        ((), {"token": "abc"}, "token: got a value, want none"),
         ((), {"time_out": 1}, "unexpected keyword argument 'time_out'"),
     ],
 )

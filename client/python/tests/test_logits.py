@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Positional logits: the real server against numpy's gathered tensors, and damage on the way."""
+"""Positional logits: the real server against numpy's gathered tensors, and corruption in
+transit."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def seen(distance: Array, direction: str) -> Array:
 
 
 def sinusoid(distance: Array, dim: int) -> Array:
-    """Transformer-XL's: all sines, then all cosines."""
+    """Transformer-XL's columns: all sines, then all cosines."""
     frequency = 10000.0 ** (-np.arange(0, dim, 2) / dim)
     angle = distance[..., None] * frequency
     return np.concatenate([np.sin(angle), np.cos(angle)], -1)
@@ -80,7 +81,8 @@ def bound(terms: int, queries: Array, vectors: Array) -> Array:
 
 
 def check(got: Array, queries: Array, vectors: Array, visible: Array, terms: int) -> None:
-    """Asserts that visible logits are within their bounds of the einsum, and others masked."""
+    """Asserts that visible logits are within bounds of the einsum and that the others are
+    masked."""
     queries, vectors = queries.astype("f8"), vectors.astype("f8")
     want = np.einsum("hid,hijd->hij", queries, vectors)
     error = np.where(visible, abs(np.where(visible, got, 0) - want), 0)
@@ -141,7 +143,7 @@ def test_shaw_with_query_minus_key_sign(real_client: attnbias.Client) -> None:
 )
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("whole", EXTENTS)
-def test_transformer_xl(
+def test_matches_transformer_xl(
     real_client: attnbias.Client, whole: Any, direction: Any, clamp: int | None, symmetric: bool
 ) -> None:
     queries, keys, extent = whole
@@ -171,7 +173,7 @@ def test_transformer_xl(
 
 
 def rel_shift(x: Array) -> Array:
-    """Transformer-XL's own: a zero column, another shape, the first row off."""
+    """Transformer-XL's own shift: adds a zero column, reshapes, drops the first row."""
     rows, columns = x.shape[-2:]
     padded = np.pad(x, [(0, 0), (0, 0), (1, 0)])
     shifted: Array = padded.reshape(*x.shape[:-2], columns + 1, rows)[:, 1:]
@@ -182,7 +184,7 @@ def rel_shift(x: Array) -> Array:
 def test_transformer_xl_matches_reference_shift(
     real_client: attnbias.Client, queries: int, keys: int
 ) -> None:
-    """The two agree if the shift is defined; its other elements are not served."""
+    """The two agree where the shift is defined; its other elements are not served."""
     rows, bias = random(HEADS, queries, WIDTH), random(HEADS, WIDTH, seed=1)
     term = attnbias.SinusoidalDistances(
         sinusoidal=attnbias.Sinusoidal(WIDTH, columns="sines_cosines")
@@ -267,7 +269,7 @@ def test_decomposed_relative_positions(real_client: attnbias.Client, keys: tuple
 
 
 def places_in(queries: int, keys: int) -> npt.NDArray[np.int64]:
-    """Row of a table for each place of a query and each of a key: the contract's formula."""
+    """Row of a table for each query index and key index, by the contract's formula."""
     q = np.arange(queries)[:, None] * np.float32(max(keys / queries, 1))
     k = np.arange(keys) * np.float32(max(queries / keys, 1))
     return (q - k + np.float32((keys - 1) * max(queries / keys, 1))).astype(np.int64)
@@ -374,7 +376,7 @@ def test_error_names_field(real_client: attnbias.Client) -> None:
 
 
 class Scripted:
-    """Answers of the fake server to ComputeLogits, damaged as a test asks."""
+    """Answers ComputeLogits on the fake server, with the damage that a test requests."""
 
     def __init__(self, answer: Array, damage: str = "") -> None:
         self.may_break = threading.Event()
@@ -405,7 +407,7 @@ class Scripted:
 
 
 class Counting:
-    """Rows that count conversions to an array, each of which would copy a GPU's."""
+    """Rows that count their conversions to an array, each of which would copy a GPU's memory."""
 
     def __init__(self, array: Array) -> None:
         self.array = array

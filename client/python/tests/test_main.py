@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m attnbias``: tensors that an export gives an offline client; folders' contents."""
+"""``python -m attnbias``: tensors that an export provides to an offline client, and folder
+listings."""
 
 from __future__ import annotations
 
@@ -218,6 +219,6 @@ def test_unwritable_folder_is_an_error(
     export: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder.mkdir()
-    (folder / "drafts").touch()  # where a folder should be
+    (folder / "drafts").touch()  # in place of a folder
     assert export(ROTARY) == 1
     assert capsys.readouterr().err.endswith(f"{folder}: cannot store what was fetched\n")

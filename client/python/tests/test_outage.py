@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that restart, replicas that share the calls, peers that fall silent."""
+"""Servers that restart, replicas that share calls, and peers that fall silent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALIBI = attnbias.ALiBi(num_heads=2)
 
 
 def free_port() -> int:
-    """Returns a port below 32768, so that no client connects from it."""
+    """Returns a port below 32768, which no client uses as its source port."""
     while True:
         with contextlib.suppress(OSError), socket.socket() as reserved:
             port = random.randrange(20000, 32768)
@@ -174,7 +174,7 @@ def test_proxied_target_is_not_resolved(monkeypatch: pytest.MonkeyPatch, connect
 
 @contextlib.contextmanager
 def says(greeting: bytes) -> Iterator[str]:
-    """Runs a server that sends a greeting to each client and closes."""
+    """Runs a server that sends a greeting to each client and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -249,7 +249,7 @@ def test_close_interrupts_long_retry_delay(server: FakeServer, connect: Connect)
 def test_last_attempt_is_near_the_timeout(
     monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
-    """The last attempt is in the last tenth of a second, whatever the jitter."""
+    """The last attempt falls within the last tenth of a second, regardless of the jitter."""
     monkeypatch.setattr("random.uniform", lambda _, most: most)
     begun = time.monotonic()
     with (
@@ -325,7 +325,7 @@ def test_unlimited_timeouts_are_accepted(timeout: float | None, connect: Connect
 
 
 def test_calls_are_balanced_across_replicas(connect: Connect) -> None:
-    """Also after a replica restarts."""
+    """Must also hold after a replica restarts."""
     port = free_port()
     with FakeServer() as stays, contextlib.ExitStack() as other:
         first = other.enter_context(FakeServer(port))
@@ -340,7 +340,7 @@ def test_calls_are_balanced_across_replicas(connect: Connect) -> None:
 
 
 def gets_calls(client: attnbias.Client, *servers: FakeServer) -> None:
-    """Calls until each replica has had its share; fails if one gets none."""
+    """Calls until each replica has answered; fails if one never does."""
     end = time.monotonic() + 20
     before = [server.describe_calls for server in servers]
     while time.monotonic() < end:
@@ -394,7 +394,7 @@ def test_loopback_bypasses_proxy(monkeypatch: pytest.MonkeyPatch, connect: Conne
 def test_unresponsive_peer_is_abandoned(connect: Connect) -> None:
     """Its first connection drops everything after some bytes and stays open."""
     times = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
-    keepalive = dict.fromkeys(times, 2000)  # a busy machine pauses for less
+    keepalive = dict.fromkeys(times, 2000)  # a busy machine pauses for a shorter time
     with (
         FakeServer() as server,
         CuttingProxy(server.target, swallow_after=[9000]) as proxy,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures show the numbers of the dense tensor at the positions of the axes."""
+"""Pictures show the dense tensor's numbers at the positions on the axes."""
 
 import sys
 from collections import namedtuple
@@ -71,7 +71,7 @@ def test_heads_are_drawn_as_dense(tensor: Any) -> None:
         np.testing.assert_array_equal(drawn(axis), dense[head])
         assert axis.images[0].get_clim() == (dense.min(), dense.max())
         assert axis.patch.get_hatch() is None
-    # Query 0 is above.
+    # Query 0 is at the top.
     assert axes[0].get_ylim()[0] > axes[0].get_ylim()[1]
 
 
@@ -140,7 +140,7 @@ def test_long_tensor_is_sampled_evenly() -> None:
     step = -(-length // 400)
     i, j = np.indices(picture.shape) * step
     np.testing.assert_array_equal(picture, diagonals[0][j - i + length - 1])
-    # A pixel is as wide as its positions; the axis ends with the tensor.
+    # A pixel is as wide as the positions it represents; the axis ends with the tensor.
     left, right, _, _ = axis.images[0].get_extent()
     assert (left, right) == (-0.5, picture.shape[1] * step - 0.5)
     assert axis.get_xlim() == (-0.5, length - 0.5)
@@ -156,7 +156,7 @@ def test_head_selection_and_limit() -> None:
     with pytest.raises(IndexError, match=r"heads: got \[0, 21\), want a non-empty range in"):
         many.plot(heads=21)
     indices = np.arange(12, dtype=np.int32).reshape(3, 4)
-    with pytest.raises(ValueError, match="heads: got some, want none"):
+    with pytest.raises(ValueError, match="heads: got a value, want none"):
         attnbias.plot(indices, heads=1)
     (axis,) = attnbias.plot(indices)
     assert (axis.get_title(), axis.get_ylabel()) == ("", "query position")

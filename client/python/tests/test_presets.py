@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets: constants, renamed fields, and errors with these names."""
+"""Presets: constants, renamed fields, and errors that use these names."""
 
 import copy
 import pickle
@@ -57,7 +57,7 @@ def test_nested_presets_equal_their_encodings() -> None:
         ladder=attnbias.Ladder(timescales=attnbias.Timescales(max=500.0)),
     )
     assert attnbias.Tensor2Tensor(8, max_timescale=500.0) == tensor2tensor
-    # A preset without the argument leaves the message out.
+    # Without the argument, a preset omits the message.
     assert not attnbias.XLNet(8).to_spec().relative_sinusoidal.HasField("ladder")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients and errors in several processes: pickled, forked, in a DataLoader's workers."""
+"""Clients and errors in several processes: pickled, forked, and in a DataLoader's workers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def in_fork(work: Callable[[], object]) -> int:
     """Returns the exit code of a forked process that does some work and exits like a script."""
     child = os.fork()
     if child == 0:
-        signal.alarm(30)  # one that hangs is killed
+        signal.alarm(30)  # a process that hangs is killed
         try:
             work()
         except BaseException:
@@ -243,7 +243,7 @@ def test_wait_for_server_survives_forks(server: FakeServer) -> None:
 
 
 class Channel:
-    """Stands in for one of gRPC, and for its calls; records calls during which a fork may begin."""
+    """Replaces a gRPC channel and its calls; records calls during which a fork may begin."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -330,8 +330,8 @@ assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
 
 
 def test_import_registers_no_hook_and_starts_no_thread() -> None:
-    """Only numpy would start threads; the environment forbids it here."""
-    # Without the variables that importing has set in this process.
+    """Only numpy would start threads, which the environment prevents here."""
+    # Without the variables that the import set in this process.
     environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     environment["OPENBLAS_NUM_THREADS"] = "1"
     subprocess.run([sys.executable, "-c", IMPORT], env=environment, timeout=60, check=True)
@@ -352,7 +352,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]), client.health())
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
 def test_forked_child_exits_cleanly(local: attnbias.LocalServer) -> None:
-    """It does not hang, and the server stays its parent's."""
+    """The call does not hang, and the server still belongs to the parent."""
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
     )
@@ -382,14 +382,14 @@ def test_data_loader_workers_use_the_client(client: attnbias.Client, way: str) -
 
 
 def test_unreachable_server_is_reported_immediately() -> None:
-    """On standard error of a script that does not configure logging."""
+    """Goes to standard error in a script that does not configure logging."""
     script = "import attnbias; attnbias.Client('127.0.0.1:1', timeout=600).info()"
     with subprocess.Popen(
         [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         first = process.stderr.readline()
-        assert process.poll() is None  # the line did not wait for the end
+        assert process.poll() is None  # the line was written before the end
         process.kill()
         rest = process.stderr.read()
     assert first.startswith(

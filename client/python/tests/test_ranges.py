@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large payload in ranges, each over its own connection."""
+"""A large payload is fetched in ranges, each over its own connection."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def serves(payload: Payload) -> Step:
 
 
 def at(offset: int, step: Step, otherwise: Step | None = None) -> Step:
-    """A step for the calls that begin at an offset, and one for the others."""
+    """One step for the calls that begin at an offset, and one for the others."""
     otherwise = otherwise or serves(PAYLOAD)
 
     def chosen(request: Request, context: Context) -> Iterator[bytes]:
@@ -85,7 +85,7 @@ def test_each_range_uses_its_own_connection(server: FakeServer, connect: Connect
         assert peers[0] in peers[1:]
         client.get(
             attnbias.Sinusoidal(1, ladder=attnbias.Ladder(base=2.0)), positions=5000
-        )  # over the same
+        )  # over the same connection
         assert {caller.peer for caller in server.callers} == set(peers)
 
 
@@ -100,7 +100,7 @@ def test_ranges_are_whole_chunks(server: FakeServer, connect: Connect) -> None:
 def test_first_range_may_fail_after_last_byte(
     server: FakeServer, connect: Connect, code: grpc.StatusCode
 ) -> None:
-    """After its last byte."""
+    """After the last byte of the payload."""
     server.script = [at(0, breaks(code, after=FIRST))]
     with connect(server.target, streams=2) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())

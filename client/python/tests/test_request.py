@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's idiom as the contract's message, field by field."""
+"""Idiomatic Python arguments become the contract's message, field by field."""
 
 from __future__ import annotations
 
@@ -326,10 +326,10 @@ def test_encodings_compare_and_hash_by_value() -> None:
     [
         ("alibi", "encoding: got 'alibi'; want an encoding, such as attnbias.ALiBi"),
         (attnbias.ALiBi, "encoding: got the class ALiBi, not an instance; want"),
-        (attnbias.ShawKeys, "encoding: got the class ShawKeys.*Client.logits takes"),
+        (attnbias.ShawKeys, "encoding: got the class ShawKeys.*to Client.logits"),
         (
             attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1),
-            "encoding: got an object of ShawKeys; want .*Client.logits takes",
+            "encoding: got an object of ShawKeys; want .*to Client.logits",
         ),
         (attnbias.Request(ALIBI, **SIZE), "encoding: got an object of Request"),
     ],
@@ -340,7 +340,7 @@ def test_non_encoding_is_a_type_error(encoding: Any, says: str) -> None:
 
 
 def test_torch_type_names_are_accepted() -> None:
-    class BFloat16:  # as torch.bfloat16, without torch
+    class BFloat16:  # like torch.bfloat16, but without torch
         def __str__(self) -> str:
             return "torch.bfloat16"
 

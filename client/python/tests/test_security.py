@@ -43,7 +43,7 @@ def without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Pki(NamedTuple):
-    """Authorities and the certificates that they sign."""
+    """Certificate authorities and the certificates that they sign."""
 
     authority: Authority
     """Of servers."""
@@ -115,7 +115,7 @@ def test_every_call_sends_client_identity(pki: Pki, token_file: Path, connect: C
     ):
         for number, call in enumerate(CALLS, 1):
             call(client)
-            assert len(server.callers) >= number  # some may be tried again
+            assert len(server.callers) >= number  # some calls may be retried
     assert {caller[:2] for caller in server.callers} == {("Bearer first", "trainer")}
 
 
@@ -215,7 +215,7 @@ def test_changed_token_file_is_reread(
 def test_next_call_uses_the_new_certificate(
     pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:
-    """Open calls continue, and an incomplete pair is not used."""
+    """Open calls continue, and an incomplete certificate pair is not used."""
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(request: Request, context: Context) -> Iterator[bytes]:

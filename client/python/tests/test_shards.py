@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shards of each rank: by rank and layout, on torch's meshes, on JAX's shardings.
+"""The shards of each rank: by rank and layout, on torch meshes, and with JAX shardings.
 
 The oracles are numpy's indexing of the dense array, the owner of each token, torch's own
 ``distribute_tensor``, and JAX's own map of shards to devices.
@@ -43,7 +43,7 @@ LAYOUTS: tuple[Layout, ...] = ("contiguous", "zigzag", "striped")
 KINDS = ("toeplitz", "vectors", "key_row", "block", "block with border", "bordered")
 
 
-# ---- which tokens
+# ---- tokens of a rank
 
 
 def owner(token: int, length: int, world_size: int, layout: Layout) -> int:
@@ -71,7 +71,7 @@ def test_rank_holds_its_own_tokens(layout: Layout, world_size: int, size: int) -
 def test_contiguous_layout_matches_torch_chunk(world_size: int, length: int) -> None:
     torch = pytest.importorskip("torch")
     chunks = [chunk.tolist() for chunk in torch.arange(length).chunk(world_size)]
-    chunks += [[]] * (world_size - len(chunks))  # DTensor has ranks for these too
+    chunks += [[]] * (world_size - len(chunks))  # DTensor also has ranks for these
     got = [attnbias.shard_indices(length, r, world_size).tolist() for r in range(world_size)]
     assert got == (chunks if length else [[]] * world_size)
 
@@ -106,7 +106,7 @@ def test_invalid_shard_arguments_are_rejected(
 
 
 def make(kind: str, heads: int | None, queries: int, dtype: Any) -> attnbias.Structure:
-    """A square structure; all numbers differ as far as the type allows."""
+    """A square structure whose numbers all differ, as far as the type allows."""
     outer = () if heads is None else (heads,)
 
     def numbers(*shape: int) -> Array:
@@ -379,12 +379,12 @@ def test_ring_shard_indices_out_of_range_are_rejected(indices: Any) -> None:
         attnbias.RingShard(bias, query_indices=np.array(indices, int))
 
 
-# ---- requests on torch's meshes and JAX's shardings
+# ---- requests on torch meshes and with JAX shardings
 
 TABLE = np.random.default_rng(1).standard_normal((32, 6)).astype(np.float32)
 T5 = attnbias.T5(bidirectional=True, num_heads=6, table=TABLE)
 SWIN = attnbias.Swin((2, 4), num_heads=6, table=TABLE[:21])
-# Each with its request. In the last one, 2 and 4 divide no length.
+# Each with its request. In the last one, neither 2 nor 4 divides any length.
 PAIRS: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
     (T5, {"query_length": 8, "key_length": 12, "alignment": "end"}),
     (
@@ -497,12 +497,12 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., li
         def in_each(function: Any, *arguments: Any) -> list[Any]:
             calls = [rank.submit(function, *arguments) for rank in ranks]
             for call in as_completed(calls, timeout=120):
-                call.result()  # the first failure; others then wait for it in vain
+                call.result()  # the first failure, since the other processes then wait forever
             return [call.result() for call in calls]
 
         yield in_each
         in_each(leave)
-        for rank in ranks:  # all together, before the stack waits for each
+        for rank in ranks:  # all at once, before the stack waits for each
             rank.shutdown(wait=False)
 
 
@@ -514,7 +514,7 @@ def bits(tensor: Any) -> bytes:
 
 
 def check_on_meshes(target: str, kind: str, cases: Any, shards: Any) -> int:
-    """All cases with all placements, against the shards that torch itself cuts from the whole."""
+    """All cases with all placements, against the shards that torch itself makes from the whole."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.tensor import (  # noqa: PLC0415
         DTensor,
@@ -549,7 +549,7 @@ def check_on_meshes(target: str, kind: str, cases: Any, shards: Any) -> int:
     return checked
 
 
-# By axis of the mesh, the dim that is sharded along it; None is replicated.
+# For each axis of the mesh, the dim sharded along it; None means replicated.
 DIMS = [(0,), (-1,), (0, 1), (None, 1), (1, 2), (1, 1)]
 
 
@@ -557,7 +557,7 @@ DIMS = [(0,), (-1,), (0, 1), (None, 1), (1, 2), (1, 1)]
 def test_dtensors_equal_distributed_whole(
     group: Callable[..., list[Any]], real_target: str, kind: str
 ) -> None:
-    # The second client shares all but the calls, so a few are enough for it.
+    # The second client shares everything except the calls, so a few cases suffice for it.
     cases = [*PAIRS, *TABLES] if kind == "sync" else [PAIRS[0], TABLES[-1]]
     checked = group(check_on_meshes, real_target, kind, cases, DIMS)
     assert min(checked) == max(checked) > 5 * len(cases)
@@ -632,7 +632,7 @@ def gather_shards(target: str) -> int:
                 for source, part in enumerate(gathered(mine.to_torch())):
                     rows[:, tokens[source]] = part
                 assert bits(rows) == bits(whole)
-                # The steps of a ring, in which a rank sees the keys of one rank after another.
+                # The steps of a ring, in which a rank sees the keys of all ranks in turn.
                 steps = torch.empty_like(whole[:, tokens[rank]])
                 for source in range(ranks):
                     step = mine.shard(source, ranks, keys=layout)
@@ -679,7 +679,7 @@ HUGE: dict[str, Any] = {"query_length": 65536, "key_length": 65536}
 
 
 def own_memory(name: str) -> int:
-    """Returns a figure of this process from the kernel, in bytes."""
+    """Returns a memory figure of this process, from the kernel, in bytes."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1]) * 1024
@@ -689,8 +689,8 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
     """Runs as one of many ranks, in a group that torch simulates.
 
     Returns:
-        For a dense answer, and for the compact one: bytes that this rank holds; what it fetched;
-        by how much its memory grew at most.
+        For the dense and for the compact answer: bytes that this rank holds, bytes that it fetched,
+        and the maximum growth of its memory.
     """
     import torch.distributed as dist  # noqa: PLC0415
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
@@ -711,9 +711,9 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
         options: Any = {"device_mesh": mesh, "placements": [Shard(0), Shard(1)]}
         client.get(
             alibi, query_length=256, key_length=256, form="dense", **options
-        )  # what is taken once
+        )  # memory that is allocated only once
         for form in ("dense", None):
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is the current use
+            Path("/proc/self/clear_refs").write_text("5")  # the current use is the peak
             before = own_memory("VmRSS")
             with payloads() as fetched:
                 tensor = client.get(alibi, **HUGE, form=form, **options)
@@ -739,7 +739,7 @@ def test_shard_of_tensor_larger_than_memory(real_target: str) -> None:
         (share, [share]),
         (share, [diagonals]),
     ]
-    for _, _, grown in found:  # a second copy would be two shares
+    for _, _, grown in found:  # a second copy would amount to two shares
         assert 0.9 * share < grown < 1.9 * share
 
 
@@ -848,7 +848,7 @@ SPECS = [("tp", "cp"), (None, "cp", "tp"), (("cp", "tp"),)]
 def test_jax_arrays_equal_the_whole(
     devices: Callable[..., Any], real_target: str, kind: str
 ) -> None:
-    # Each form that a server sends; torch's meshes cover the cuts.
+    # Each form that a server sends; torch meshes cover the slicing.
     cases = [PAIRS[0], PAIRS[5], PAIRS[8], PAIRS[9]] if kind == "sync" else []
     cases.append(TABLES[-1])
     assert devices(check_on_devices, real_target, kind, cases, SPECS) > 2 * len(cases)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A payload arrives whole and right, or there is an error; tests/clients has more faults."""
+"""A payload arrives complete and correct, or an error is raised; tests/clients covers more
+faults."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def test_changed_tensor_restarts_download(server: FakeServer, client: attnbias.C
 
 
 def damaged(message: bytes) -> bytes:
-    """Flips the lowest bit of the last byte, which is data."""
+    """Flips the lowest bit of the last byte, which belongs to the data."""
     return message[:-1] + bytes([message[-1] ^ 1])
 
 
@@ -117,7 +118,8 @@ def test_failed_call_is_cancelled_immediately(server: FakeServer, client: attnbi
     server.script = [step]
     with pytest.raises(attnbias.DataLossError) as caught:
         client.get(SINUSOIDAL, positions=5000)
-    # The error references the call, like a user's error: deleting it is not what ends the call.
+    # The error references the call, as a user's error would, so that deleting it does not end the
+    # call.
     assert caught.value.__traceback__ is not None
     assert gone.wait(10)
 
@@ -170,7 +172,7 @@ def test_retry_delay_beyond_timeout_fails_immediately(server: FakeServer, connec
 
 
 def waits_for_the_caller(request: Request, context: Context) -> Iterator[bytes]:
-    """Sends a part, then nothing until the caller has gone."""
+    """Sends a part, then nothing until the caller disconnects."""
     yield from PAYLOAD.messages(request.read_offset, 8000)
     gone = threading.Event()
     if context.add_callback(gone.set):

@@ -33,12 +33,12 @@ DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int32]
 
 
 def numbers(*shape: int, dtype: Any) -> Array:
-    """All different, as far as the type goes; both signs."""
+    """All numbers differ, as far as the type allows, and have both signs."""
     return (np.arange(math.prod(shape)).reshape(shape) - 9).astype(dtype)
 
 
 def make(kind: str, heads: int | None = 3, *, dtype: Any = np.float32) -> attnbias.Structure:
-    """One with 5 queries and 4 keys, or over a grid of 2 x 3 tokens."""
+    """A structure with 5 queries and 4 keys, or over a grid of 2 x 3 tokens."""
     outer = () if heads is None else (heads,)
     if kind == "key_row":
         return attnbias.KeyRow(numbers(*outer, 4, dtype=dtype), query_length=5)
@@ -60,7 +60,7 @@ def make(kind: str, heads: int | None = 3, *, dtype: Any = np.float32) -> attnbi
 
 
 def strided() -> attnbias.BlockToeplitz:
-    """One with a border over a grid of 2 x 3 x 4 tokens, of which some are queries."""
+    """A structure with a border over a grid of 2 x 3 x 4 tokens, some of which are queries."""
     block, border = numbers(2, 3, 5, 7, dtype=np.float32), numbers(2, 3, dtype=np.float32)
     return attnbias.BlockToeplitz(block, border=border, query_stride=(1, 2, 2))
 
@@ -70,7 +70,7 @@ def border_of(border: Array, *, is_query: bool, is_key: bool) -> Any:
 
 
 def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: int) -> Any:
-    """Returns a number, or a vector, by the definition of its structure."""
+    """Returns a number or vector by the structure's definition."""
     if isinstance(bias, attnbias.Toeplitz):
         return bias.diagonals[head][j - i + bias.query_length - 1]
     if isinstance(bias, attnbias.KeyRow):
@@ -95,7 +95,7 @@ def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: in
 
 
 def dense_of(bias: attnbias.Structure) -> Array:
-    """Returns the dense array, pair by pair, without the package's own code for it."""
+    """Returns the dense array, pair by pair, without the package's own code."""
     dense = np.empty(bias.shape, bias.dtype)
     end = -1 if bias.vectors else None
     for *head, i, j in np.ndindex(bias.shape[:end]):
@@ -135,7 +135,7 @@ def test_structure_equals_dense_array(kind: str, heads: int | None, dtype: Any) 
 
 @st.composite
 def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
-    """Draws indices that numpy's basic indexing accepts, in bounds or not."""
+    """Draws indices that numpy's basic indexing accepts, in or out of bounds."""
     entries: list[Any] = []
     for length in shape[: draw(st.integers(0, len(shape)))]:
         bound = st.none() | st.integers(-length - 2, length + 2)
@@ -153,7 +153,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 @every_kind
 @pytest.mark.parametrize("heads", [None, 3])
-@settings(max_examples=60)  # of each kind
+@settings(max_examples=60)  # results of each kind
 @given(data=st.data())
 def test_indexing_matches_numpy(kind: str, heads: int | None, data: st.DataObject) -> None:
     bias = make(kind, heads)
@@ -408,7 +408,7 @@ def test_copy_argument_is_honored(kind: str) -> None:
 
 
 def large() -> list[attnbias.Structure]:
-    """Just above the bound: 1 GiB of f32, and a row more."""
+    """Just above the bound: 1 GiB of f32, and one row more."""
     side = 1 << 14
     diagonals = np.zeros(2 * side, np.float32)
     toeplitz = attnbias.Toeplitz(
@@ -579,7 +579,7 @@ def test_mixing_torch_and_numpy_is_rejected() -> None:
 
 @every_kind
 @every_dtype
-@pytest.mark.filterwarnings("ignore:.*float64.*")  # JAX's own: it has none unless told
+@pytest.mark.filterwarnings("ignore:.*float64.*")  # JAX has no f64 by default
 def test_to_jax_equals_dense(kind: str, dtype: Any) -> None:
     pytest.importorskip("jax")
     bias = make(kind, dtype=dtype)
@@ -647,8 +647,8 @@ def test_structure_is_a_jax_pytree(jax: Any, kind: str) -> None:
         np.testing.assert_array_equal(np.asarray(got), 1 + bias.dense(), strict=True)
         np.testing.assert_array_equal(np.asarray(structure), bias.dense(), strict=True)
         np.testing.assert_array_equal(structure.dense(), bias.dense(), strict=True)
-    assert dense._cache_size() == 2  # numpy's parts and JAX's, not each structure
-    if kind != "ring shard":  # whose indices are parts, too
+    assert dense._cache_size() == 2  # compares parts of numpy and JAX, not each structure
+    if kind != "ring shard":  # whose indices are also parts
         doubled = twice(bias)
         assert type(doubled) is type(bias)
         np.testing.assert_array_equal(doubled.dense(), 2 * bias.dense(), strict=True)
@@ -691,7 +691,7 @@ def test_jax_results_have_no_fingerprint(jax: Any) -> None:
 
 @pytest.mark.parametrize("first", ["attnbias", "jax"])
 def test_import_order_of_jax_does_not_matter(jax: Any, first: str) -> None:
-    """In a separate process, in which attnbias alone imports no JAX."""
+    """In a separate process, to check that attnbias by itself does not import JAX."""
     imports = {
         "attnbias": "import attnbias, sys; assert 'jax' not in sys.modules; import jax",
         "jax": "import jax; import attnbias",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets as users write them, and as gRPC receives them."""
+"""Targets as users write them and as gRPC receives them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors and memory layout of Toeplitz, KeyRow and masks; test_structure has their numbers."""
+"""Errors and memory layout of Toeplitz, KeyRow and masks; test_structure covers their numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnbias._arrays.axes import block_sizes
 
 @pytest.mark.parametrize("shape", [(7,), (6, 7), (2, 6, 7), (7, 7, 7, 7)])
 def test_mismatched_vectors_are_rejected(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="want 7 as the last axis but one"):
+    with pytest.raises(ValueError, match="want 7 as the second to last axis"):
         attnbias.Toeplitz(
             np.zeros(shape), query_length=4, key_length=4, first_relative_position=0, vectors=True
         )

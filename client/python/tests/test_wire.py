@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hand-written reader of chunks agrees with protobuf, and survives anything."""
+"""The hand-written reader of chunks agrees with protobuf, and survives any input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_unknown_fields_are_skipped() -> None:
 
 
 def test_overlong_length_varint_is_read() -> None:
-    # The server may pad lengths to align what follows.
+    # The server may pad lengths to align the following data.
     message = b"\x82\x01\x83\x80\x80\x80\x00abc"
     assert service_pb2.StreamTensorResponse.FromString(message).data == b"abc"
     assert bytes(parse_chunk(message).data) == b"abc"
@@ -94,7 +94,7 @@ def test_agrees_with_protobuf_on_damaged_messages(message: bytes) -> None:
         wanted = service_pb2.StreamTensorResponse.FromString(message)
     except (DataLossError, DecodeError):
         return
-    # Eight bytes with a sign or without.
+    # Eight bytes, signed or unsigned.
     assert (chunk.offset - wanted.offset) % 2**64 == 0
     assert chunk.crc32c == wanted.crc32c
     assert bytes(chunk.data) == wanted.data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned absolute positions: rows of a table, perhaps resampled.
+// Learned absolute positions: rows of a table, possibly resampled.
 
 #include <cstring>
 #include <optional>

@@ -105,8 +105,8 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   }
   for (int axis = 0; axis < axes; ++axis) {
     if (std::ranges::count(spec.pair_axis(), axis) > 0) continue;
-    return Invalid("rotary.pair_axis: got no pair of axis ", axis,
-                   ", want at least one of each of the ", axes, " axes");
+    return Invalid("rotary.pair_axis: got no pair for axis ", axis,
+                   ", want at least one for each of the ", axes, " axes");
   }
   return absl::OkStatus();
 }
@@ -243,7 +243,7 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type, const std::byte* pai
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-// Returns the maximum bytes that PrepareRotary's result takes in addition to its rows. A piece
+// Returns the maximum bytes that PrepareRotary's result needs in addition to its rows. A piece
 // holds at least one row.
 int64_t RotaryBytes(int64_t pairs) { return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)}; }
 
@@ -275,7 +275,7 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
   });
 }
 
-// Decays stay within 2^kMostDecayExponent of 1, where double-doubles hold them.
+// Decays stay within 2^kMostDecayExponent of 1, where double-doubles can represent them.
 constexpr double kMostDecayExponent = 512;
 
 // Additional bits for the exponent of a decay, whose error the power multiplies by 2^9.
@@ -289,7 +289,7 @@ Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
   return Pow(base, Real(steps, precision) / decay.scale_base());
 }
 
-// Returns the positions at which double-doubles hold every decay.
+// Returns the positions at which double-doubles can represent every decay.
 Range DomainOf(const v1::Decay& decay) {
   const double steepest = std::log2(1 + decay.gamma()) - std::log2(decay.gamma());
   const auto reach = static_cast<int64_t>(std::min(
@@ -311,7 +311,7 @@ void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t ste
       format.type, out);
 }
 
-// Returns the maximum bytes that AddDecay's result takes in addition to its rotary table.
+// Returns the maximum bytes that AddDecay's result needs in addition to its rotary table.
 int64_t DecayBytes(int64_t pairs) { return pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)}; }
 
 // Adds xPos's third part (Sun et al. 2022) to a rotary table: the decay, which multiplies queries
@@ -390,7 +390,7 @@ double OffsetOf(const Rotation& rotation, int64_t pair) {
   return rotation.axes[RotaryAxisOf(rotation.spec, pair)].stretch.offset;
 }
 
-// Describes rows of pairs, of which `all` has the frequencies.
+// Describes rows of pairs, whose frequencies are in `all`.
 SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
                          const std::vector<Real>& all, const std::vector<int64_t>& pairs,
                          double offset, const RealToAnyPrecision& scale) {
@@ -411,8 +411,8 @@ EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 
-// Prepares the tables at integers by `kernels`, or at the doubles of `positions`. The other is
-// null.
+// Prepares the tables at integers with `kernels`, or at the doubles in `positions`. The other
+// argument is null.
 EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const NumberFormat& format, const KernelSet* kernels,
                            const RealPositionsPtr& positions) {
@@ -424,7 +424,7 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
     return EffectiveAttentionFactor(rotation->spec, bits) * asked;
   };
   const int64_t pairs = RotaryPairs(spec);
-  // Pairs by their offset and, if positions are doubles, their axis.
+  // Pairs by offset and, if positions are doubles, by axis.
   std::map<std::pair<double, int64_t>, std::vector<int64_t>> sets;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     if (all[pair].is_zero()) continue;

@@ -10,9 +10,9 @@
 namespace attnbias {
 namespace {
 
-// Bits in addition to the requested precision. Cancellation costs most if two of a spec's doubles
-// are neighbours, Llama3's high and low factors or Yarn's betas: 2^60, times a factor of at most
-// 2^20; steps of a progression cost 2^16.
+// Bits in addition to the requested precision. Cancellation costs most if two of a spec's doubles,
+// Llama3's high and low factors or Yarn's betas, are neighbours: 2^60, times a factor of at most
+// 2^20. Steps of a progression cost 2^16.
 constexpr int kFrequencyGuardBits = 160;
 
 // Returns the pair that rotates `rotations` times over the original length.
@@ -61,7 +61,7 @@ Real Clamp01(Real value) {
   return value;
 }
 
-// Divides by the factor in proportion to the share: fully at 1, not at all at 0.
+// Divides by the factor in proportion to the share: completely at 1, not at all at 0.
 void Divide(const Real& share, double factor, Real& frequency) {
   frequency *= 1 - (1 - 1 / Real(factor, frequency.precision())) * share;
 }
@@ -132,7 +132,7 @@ InverseFrequencies::InverseFrequencies(const Rotation& rotation, int precision)
       if (!spec_.inverse_frequencies().empty()) {
         axis.given = spec_.inverse_frequencies().data();
       }
-      // Proportional spaces its frequencies as if all pairs turned.
+      // Proportional spaces its frequencies as if all pairs rotated.
       mpfr_rootn_ui(axis.step.get(), theta.get(), RotaryPairs(spec_), MPFR_RNDN);
       axis.step = 1 / axis.step;
     }
@@ -154,7 +154,7 @@ std::vector<Real> InverseFrequencies::All() const {
   const int64_t pairs = RotaryPairs(spec_);
   all.reserve(pairs);
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    // Only yields: a cancelled caller discards the result.
+    // Only yields, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     const int64_t axis = RotaryAxisOf(spec_, pair);
     all.push_back(Finished(pair, next[axis]));
@@ -210,7 +210,7 @@ void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
       const Real width = Real(own.high_freq_factor(), working_precision_) - own.low_freq_factor();
       return Divide(Clamp01((own.high_freq_factor() - rotations) / width), own.factor(), frequency);
     }
-    default:  // none, or one that raises the base
+    default:  // no extension, or one that raises the base
       return;
   }
 }

@@ -15,20 +15,20 @@
 
 namespace attnbias {
 
-// A complete message, with its axes and the places of its frequencies.
+// A complete message, with its axes and the indices of its frequencies.
 struct Rotation {
   v1::Rotary spec;
-  // As sinusoids have them; one plain axis if the message has none.
+  // Axes as for sinusoids; one plain axis if the message has none.
   std::vector<SinusoidAxis> axes;
-  // Index of each pair's frequency: in its axis's ladder, if there is one, else among all.
+  // Index of each pair's frequency: in its axis's ladder if there is one, otherwise among all.
   std::vector<int32_t> places;
 };
 
-// Returns the even number of columns that rotate: floor(head_dim x partial_rotary_factor), the
-// product rounded to a double as peers do.
+// Returns the even number of columns that rotate: floor(head_dim x partial_rotary_factor), with the
+// product rounded to a double, as peers do.
 int64_t RotatingColumns(const v1::Rotary& spec);
 
-// Returns true if long_factor applies, rather than short_factor.
+// Returns true if long_factor applies instead of short_factor.
 inline bool UsesLongFactor(const v1::Longrope& spec) {
   return spec.sequence_length() > spec.original_max_position_embeddings();
 }
@@ -50,7 +50,7 @@ inline bool HasLadder(const v1::Rotary& spec, int64_t axis) {
   return !spec.axes().empty() && spec.axes(static_cast<int>(axis)).has_ladder();
 }
 
-// Returns the base as the extension raises it.
+// Returns the base after the extension raised it.
 Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
@@ -62,7 +62,7 @@ class InverseFrequencies {
   InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
-  // Returns all of them, by one product each.
+  // Returns all of them, at the cost of one product each.
   std::vector<Real> All() const;
   // Returns the maximum bytes of All's result.
   static int64_t BytesOfAll(const v1::Rotary& spec, int precision);
@@ -86,7 +86,7 @@ class InverseFrequencies {
   const v1::Rotary& spec_;
   const int precision_;
   const int working_precision_;
-  // Yarn: pairs up to `low_` are kept, pairs from `high_` stretched.
+  // Yarn keeps pairs up to `low_` and stretches pairs from `high_` on.
   Real low_;
   Real high_;
   std::vector<Axis> axes_;

@@ -68,8 +68,8 @@ void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
       [&](Real& value, Real& bound) {
         const AlibiSlope slope = AlibiSlopeOf(spec, head, value.precision());
         value = slope.value * format.scale * distance;
-        // A product of two doubles and a distance is exact. An irrational slope was rounded too,
-        // and its products, which are not ties.
+        // A product of two doubles and a distance is exact. An irrational slope and its products,
+        // which are never ties, were rounded too.
         SetRoundingBound(value, 2, bound);
         if (slope.is_exact) mpfr_set_zero(bound.get(), 0);
       },
@@ -80,7 +80,7 @@ namespace {
 
 constexpr int kSlopePrecision = 256;
 
-// slope x scale if it is a double, else what multiplies by it.
+// slope x scale if that is a double, otherwise the multiplier.
 using Factor = std::variant<double, ScaledRounding>;
 
 Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format) {

@@ -18,7 +18,7 @@
 namespace attnbias {
 namespace {
 
-// Relative error of a logarithm in doubles. Leaves room for any machine's library.
+// Relative error of a logarithm in doubles. Leaves room for any math library.
 constexpr double kEstimateBound = 0x1p-40;
 
 double LogRatio(int64_t numerator, int64_t denominator) {
@@ -51,7 +51,7 @@ class DebertaBuckets {
         farthest_(spec.max_position() - 1),
         rule_(spec.bucket_rule()),
         buckets_per_log_(static_cast<double>(middle_ - 1) / LogRatio(farthest_, middle_)),
-        // Python forms this quotient, and not torch: float64 first.
+        // Python, not torch, computes this quotient, so it is a float64 first.
         float32_log_(RoundedLog(
             static_cast<float>(static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
 
@@ -64,9 +64,9 @@ class DebertaBuckets {
  private:
   // Returns true if a is beyond the k-th border: (a / m)^(m - 1) > (M / m)^k.
   //
-  // Equal sides are powers of one rational number, whose numerator is at least 2: without the
-  // exponents' common divisor, the exponent of a is then below 42 and that of M below 31. Larger
-  // exponents never give equal sides, so that enough bits decide.
+  // Equal sides are powers of one rational number, whose numerator is at least 2: with the
+  // exponents' common divisor removed, the exponent of a is then below 42 and that of M below 31.
+  // Larger exponents never yield equal sides, so enough bits decide.
   bool IsBeyond(int64_t a, int64_t k) const {
     if (k == 0) return middle_ > 1;
     const int64_t divisor = std::gcd(middle_ - 1, k);
@@ -80,7 +80,7 @@ class DebertaBuckets {
     for (int precision = 128;; precision *= 2) {
       const Real left = LogRatio(a, middle_, precision) * s;
       Real right = LogRatio(farthest_, middle_, precision) * k;
-      // Four roundings of each side.
+      // Each side is rounded four times.
       const Real difference = left - right;
       mpfr_mul_2si(right.get(), right.get(), 4 - precision, MPFR_RNDU);
       if (mpfr_cmpabs(difference.get(), right.get()) > 0) {
@@ -93,7 +93,7 @@ class DebertaBuckets {
   int64_t ExactBucketOf(int64_t a) const {
     const double estimate = buckets_per_log_ * LogRatio(a, middle_);
     const double bound = kEstimateBound * (1 + estimate);
-    // Only a border between the two leaves a doubt.
+    // Only a border between the two needs a closer look.
     auto k = static_cast<int64_t>(std::ceil(estimate - bound));
     const auto most = static_cast<int64_t>(std::ceil(estimate + bound));
     while (k < most && IsBeyond(a, k)) ++k;
@@ -114,7 +114,7 @@ class DebertaBuckets {
   const float float32_log_;       // ln(M / m), for FLOAT32_LOG
 };
 
-// Distances that are their own buckets fit into 32 bits.
+// Distances that are their own buckets fit in 32 bits.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
 
 // Returns the index of a bucket, which is negative for keys to the right of the query.

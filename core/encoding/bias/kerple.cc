@@ -17,13 +17,13 @@
 namespace attnbias {
 namespace {
 
-// Holds a distance times a double, and a product of two doubles.
+// Holds the product of a distance and a double, or of two doubles.
 constexpr int kKernelPrecision = 128;
 
 // Sets `value` to ln(1 + a d) or d^p, and returns whether that is exact.
 //
-// ln(1 + a d) is transcendental (Lindemann). d^p, for p a fraction with a power of two below, is an
-// integer below 2^86 or irrational; MPFR knows.
+// ln(1 + a d) is transcendental (Lindemann). d^p, where p's denominator is a power of two, is an
+// integer below 2^86 or irrational; MPFR reports which.
 bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
   if (head.is_log) {
     const Real product = Real(head.a, kKernelPrecision) * distance;
@@ -46,8 +46,8 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance, const NumberForma
         const bool exact = SetKernel(head, distance, value);
         value *= head.weight();
         value *= format.scale;
-        // An integer's products are exact too. Otherwise an irrational number, no tie, was rounded
-        // three times.
+        // An integer's products are exact too. Otherwise an irrational number, which is never a
+        // tie, was rounded three times.
         SetRoundingBound(value, 2, bound);
         if (exact) mpfr_set_zero(bound.get(), 0);
       },
@@ -59,7 +59,7 @@ namespace {
 // Returns ln(1 + a d) or d^p.
 Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
   if (head.is_log) {
-    // LogOf's 2^-103 covers the error of 1 + a d, a relative 2^-104.
+    // LogOf's 2^-103 covers the relative error of 1 + a d, 2^-104.
     return LogOf(DoubleDouble{1, 0} + TwoProduct(head.a, distance));
   }
   const DoubleDouble exponent = log * head.p;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et al. 2022), and the
-// dynamic position bias of CrossFormer (Wang et al. 2021) and, of a sequence, of x-transformers.
+// dynamic position bias of CrossFormer (Wang et al. 2021) and, for sequences, of x-transformers.
 
 #include <algorithm>
 #include <cmath>
@@ -25,11 +25,11 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kBorderLength = 3;
-// Relative error of a sigmoid in F64. Leaves room for an exp that errs by thousands of units in the
-// last place.
+// Relative error of a sigmoid in F64. Leaves room for an exp with an error of thousands of units in
+// the last place.
 constexpr double kSigmoidBound = 0x1p-40;
 
-// Returns log2(8 distance / (side - 1) + 1) / 3, the nearest double.
+// Returns the double nearest to log2(8 distance / (side - 1) + 1) / 3.
 double NormalisedLog(int64_t distance, int64_t side) {
   if (distance == 0) return 0;
   double nearest;
@@ -38,15 +38,15 @@ double NormalisedLog(int64_t distance, int64_t side) {
         value = Real(8 * distance, value.precision()) / (side - 1) + 1;
         mpfr_log2(value.get(), value.get(), MPFR_RNDN);
         value /= 3;
-        // Five roundings. The logarithm magnifies those of its argument, 1 + 8/255 or more, by less
-        // than 2^7.
+        // Five roundings. The logarithm magnifies those of its argument, which is at least 1 +
+        // 8/255, by less than 2^7.
         SetRoundingBound(value, 10, bound);
       },
       DataType::kF64, reinterpret_cast<std::byte*>(&nearest));
   return nearest;
 }
 
-// Returns the coordinate of a query's position minus a key's, the nearest double.
+// Returns the coordinate of a query's position minus a key's, as the nearest double.
 double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
   const auto signed_difference = static_cast<double>(difference);
   const int64_t distance = std::abs(difference);
@@ -70,7 +70,7 @@ void WriteReferenceSigmoid(double x, double scale, DataType type, std::byte* out
     return RoundSum({limit, limit * -0x1p-60}, type, out);
   }
   x = std::min(x, 1000.0);
-  // No tie: the exponential of a rational other than 0 is irrational.
+  // Never a tie, since the exponential of a rational other than 0 is irrational.
   RoundByRefining(
       [&](Real& value, Real& bound) {
         value = 16 / (Exp(Real(-x, value.precision())) + 1) * scale;
@@ -105,7 +105,7 @@ EvaluatorPtr PrepareMlpBias(const v1::MlpBias& spec, absl::Span<const NetworkLay
   std::vector<std::vector<double>> of_axes(spec.window_size());
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     const int64_t farthest = spec.window(axis) - 1;
-    // Grids count key - query, coordinates query - key.
+    // Grids use key - query, coordinates query - key.
     for (int64_t d = farthest; d >= -farthest; --d) {
       of_axes[axis].push_back(CoordinateOf(d, kind, PretrainedSide(spec, axis)));
     }
@@ -150,7 +150,7 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
   }
   if (!spec.pretrained_window().empty() && spec.pretrained_window_size() != spec.window_size()) {
     return Invalid("mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
-                   " sides, want ", spec.window_size(), ", as many as window has");
+                   " sides, want ", spec.window_size(), ", one for each side of window");
   }
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;
@@ -192,8 +192,9 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
   for (size_t i = 0; i < layers.size(); ++i) {
     numbers += layers[i].weight.size();
     if (numbers > kMaxNetworkNumbers) {
-      return Invalid("mlp_bias.layers[", i, "].weight: got, with the layers before, ", numbers,
-                     " numbers, want at most ", kMaxNetworkNumbers);
+      return Invalid("mlp_bias.layers[", i, "].weight: got ", numbers,
+                     " numbers in total with the previous layers, want at most ",
+                     kMaxNetworkNumbers);
     }
   }
   int64_t inputs = std::max(spec.window_size(), 1);
@@ -208,7 +209,7 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
   return absl::OkStatus();
 }
 
-// Drops a pretrained window equal to the window: the numbers are the same.
+// Drops a pretrained window equal to the window: since the numbers are the same.
 std::shared_ptr<const v1::MlpBias> Canonical(const v1::MlpBias& spec) {
   if (spec.pretrained_window().empty() ||
       !std::ranges::equal(spec.window(), spec.pretrained_window())) {

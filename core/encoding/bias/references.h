@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definitions of biases by formulas: each writes one element of a valid spec, computed with
-// increasing precision until that decides its one rounding.
+// The definitions of biases by formulas: each writes one element of a valid spec, with increasing
+// precision until the single rounding is decided.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace attnbias {
 
 // Writes slope x scale x distance, and +0 at distance 0, where peers that multiply by a negative
-// slope may have -0.
+// slope may produce -0.
 void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
                     const NumberFormat& format, std::byte* out);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sandwich (Chi et al. 2023): inner products of sinusoids, which depend on the distance alone.
+// Sandwich (Chi et al. 2023): inner products of sinusoids, which depend only on the distance.
 
 #include <utility>
 #include <vector>
@@ -15,8 +15,8 @@
 namespace attnbias {
 namespace {
 
-// Sets `sum` to the sum of the cosines. Every angle has a relative error of 60 x 2^-p, p being the
-// precision, and every cosine and partial sum is rounded once: `bound` covers them all.
+// Sets `sum` to the sum of the cosines. At precision p every angle has a relative error of 60 x
+// 2^-p, and every cosine and partial sum is rounded once; `bound` covers all of these.
 void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum, Real& bound) {
   const int precision = sum.precision();
   const Real base(spec.base(), precision);
@@ -33,7 +33,7 @@ void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum, Real& bou
 }
 
 // Multiplies `value` by scale H / (8 (h + 1)), rounding three times. Returns true if the last
-// rounding was exact, as the others are for a value of 64 bits held in 192.
+// rounding was exact; the others are exact for a 64-bit value in 192 bits.
 bool MultiplyBySandwichFactor(const v1::Sandwich& spec, int64_t head, double scale, Real& value) {
   value *= spec.num_heads();
   value *= scale;
@@ -54,10 +54,10 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
           SumCosines(spec, distance, value, bound);
         }
         const bool exact = MultiplyBySandwichFactor(spec, head, format.scale, value);
-        // A quotient of integers and a double is not a tie unless it ends.
+        // A quotient of integers and a double is not a tie unless its binary expansion ends.
         if (distance == 0 && exact) return;
-        // The cosines of algebraic angles, none of them 0, add up to a transcendental number
-        // (Lindemann and Weierstrass): not a tie either.
+        // A sum of cosines of nonzero algebraic angles is transcendental (Lindemann and
+        // Weierstrass), so it is not a tie either.
         MultiplyBySandwichFactor(spec, head, format.scale, bound);
         mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
         mpfr_mul_2si(bound.get(), bound.get(), 1, MPFR_RNDU);
@@ -70,9 +70,9 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
 
 namespace {
 
-// Distances reached from one another before angles are computed afresh, and the resulting error of
-// a cosine: each of at most 256 steps adds a rotation's 2^-97 and the kernel's 2^-100, and rotates
-// the earlier error.
+// Number of distances computed incrementally before angles are recomputed, and the resulting error
+// of a cosine: each of at most 256 steps adds a rotation's 2^-97 and the kernel's 2^-100, and
+// rotates the earlier error.
 constexpr int64_t kChain = 256;
 constexpr double kCosineBound = 0x1p-87;
 
@@ -104,7 +104,7 @@ EvaluatorPtr PrepareSandwich(const v1::Sandwich& spec, const NumberFormat& forma
                            const Block& block, std::byte* out, int64_t lane_stride_bytes) {
     const double terms = static_cast<double>(spec.dim()) / 2;
     const double error = terms * (kCosineBound + kAdditionBound * terms);
-    // The angles at the distance before. Each step rotates every term by its frequency.
+    // The angles at the previous distance. Each step rotates every term by its frequency.
     RotorRows angles(1, pairs);
     const Rotors at = angles.Row(0);
     int64_t before = -1;

@@ -67,7 +67,7 @@ int64_t Float32Start(const LogRule& rule, int64_t k) {
     return log_n / log_ratio * static_cast<float>(rule.num_log) >= static_cast<float>(k);
   };
   int64_t below = rule.num_exact - 1;
-  // Beyond max_distance by more than a float32's relative error.
+  // Exceeds max_distance by more than a float32's relative error.
   int64_t above = rule.max_distance + rule.max_distance / 1024 + 1;
   if (!reaches(above)) return kNever;
   while (above - below > 1) {

@@ -28,13 +28,13 @@ struct RowSpan {
 // Clips a relative position to `reach`. The `row` of the result is the clipped position.
 RowSpan ClippedFrom(int64_t relative_position, Range reach);
 
-// Prepares the numbers of `table`, [rows, heads] or [rows, 1] for all heads alike; for indices
-// alone there is none. `span_from` returns the row of a coordinate.
+// Prepares the numbers of `table`, [rows, heads], or [rows, 1] for all heads alike; null for
+// indices only. `span_from` returns the row of a coordinate.
 EvaluatorPtr PrepareBiasTable(std::optional<Table> table,
                               std::function<RowSpan(int64_t coordinate)> span_from,
                               const NumberFormat& format);
 
-// Returns an Encoding's write_border whose numbers stand in these rows of the table.
+// Returns an Encoding's write_border whose numbers are in these rows of the table.
 std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> BorderIn(
     std::optional<Table> table, const std::array<int64_t, 3>& rows);
 
@@ -45,7 +45,7 @@ struct T5BucketRule {
   v1::BucketRule rounding = v1::BUCKET_RULE_EXACT;
 };
 
-// Checks that num_buckets and max_distance of `encoding`, each in its own range, fit each other.
+// Checks that num_buckets and max_distance of `encoding`, each in its own range, are consistent.
 absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
 // Returns the sign of (a / m)^s - (b / m)^k, which changes at the borders of logarithmic buckets.
@@ -55,7 +55,7 @@ int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
 // T5's map from relative positions to buckets (Raffel et al. 2020; the formula is mesh-tensorflow's
 // _relative_position_bucket).
 //
-// With n = |key - query|, B buckets to a side, m = B / 2 of them exact and D = max_distance:
+// With n = |key - query|, B buckets per side, m = B / 2 of them exact and D = max_distance:
 //
 //   bucket(n) = n                                                 for n < m
 //   bucket(n) = min(B - 1, m + floor((B - m) ln(n/m) / ln(D/m)))  otherwise
@@ -66,7 +66,7 @@ class T5Buckets {
   // `rule` is one that CheckBuckets accepts.
   explicit T5Buckets(const T5BucketRule& rule);
 
-  // Returns the bucket of a relative position (key - query), and where it ends.
+  // Returns the bucket of a relative position (key - query), and the bucket's end.
   RowSpan SpanFrom(int64_t relative_position) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers for encodings that depend on |key - query| alone, which compute each distance once.
+// Helpers for encodings that depend only on |key - query|, which compute each distance once.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline Range DistancesIn(Range span) {
   return {has_zero ? 0 : std::min(left, right), std::max(left, right) + 1};
 }
 
-// Calls `write` with each of the at most two coordinates of `span` at `distance` from 0.
+// Calls `write` with each coordinate of `span` at `distance` from 0, at most two.
 template <typename Write>
 void ForEachAt(int64_t distance, Range span, Write write) {
   const auto write_inside = [&](int64_t coordinate) {

@@ -20,7 +20,7 @@ std::vector<double> NumbersIn(const Table& table, Range indices) {
   return numbers;
 }
 
-// Bound of the layers' numbers, below which neither a square nor a sum of squares overflows.
+// Bound on the layers' numbers below which neither squares nor sums of squares overflow.
 constexpr double kMostReach = 1e140;
 
 constexpr double kNormEps = 1e-5;
@@ -61,8 +61,8 @@ struct Layer {
     return result;
   }
 
-  // Applies LayerNorm to each member of a batch: adds in the order of the features, and rounds
-  // every operation by itself.
+  // Applies LayerNorm to each member of a batch: adds in the order of the features and rounds each
+  // operation separately.
   void Normalise(std::vector<double>& features) const {
     const auto count = static_cast<int64_t>(norm_weight.size());
     double mean[kBatch] = {};

@@ -20,12 +20,12 @@
 
 namespace attnbias {
 
-// Members of a batch. Features are rows of this many numbers.
+// Members of a batch. Each feature is a row of this many numbers.
 inline constexpr int64_t kBatch = 64;
 
-// A learned linear layer over a batch of inputs, computed to the same bits everywhere: the products
-// of an output are added to its bias in the order of the inputs, each product and sum rounded
-// together, once, to F64. SIMD vectors go across the batch, never along a sum.
+// A learned linear layer over a batch of inputs, computed bit-identically on all machines: the
+// products of an output are added to its bias in the order of the inputs, and each product and sum
+// is rounded together, once, to F64. SIMD vectors run across the batch, never along a sum.
 class Linear {
  public:
   // Computes some outputs of `weight` [outputs, inputs], as torch's Linear stores it, and `bias`
@@ -59,8 +59,8 @@ struct NetworkLayer {
   std::optional<Table> norm_bias = {};
 };
 
-// Refuses numbers from which a layer could overflow. `reach` bounds the magnitude of its inputs on
-// entry, of its outputs on return.
+// Rejects numbers that could make a layer overflow. `reach` bounds the magnitude of the layer's
+// inputs on entry and of its outputs on return.
 absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& layer, double& reach);
 
 // Returns an Encoding's evaluator_bytes for these layers.

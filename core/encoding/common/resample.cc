@@ -22,27 +22,27 @@ namespace attnbias {
 namespace {
 
 using RowAxis = Resampling::Axis;
-// Holds places and distances, which are below 2^100.
+// Holds sample positions and distances, which are below 2^100.
 using Wide = __int128;
 
 constexpr int64_t kMaxSide = int64_t{1} << 20;
 // Maximum numbers of the table that a row of the target depends on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
-// Maximum summands of a row that is computed in one time slice, with a stretched filter and
-// without: at a tie each takes most of a microsecond. Rows beyond it run on few threads, which
-// tables that models have are not worth.
+// Maximum summands of a row computed in one time slice, with and without a stretched filter: at a
+// tie each takes most of a microsecond. Rows above the maximum run on few threads; the tables of
+// real models are not worth more.
 constexpr int64_t kMaxStretchedSummandsAtOnce = int64_t{1} << 15;
 constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 
 // Bounds of the error of a product of two weights, and of each product and sum, relative to the
-// magnitudes of the table's numbers. A weight is a polynomial in n / e, the distance of two rows by
-// the filter's unit, both below 2^100. In double-double, n / e has an error of 2^-100, a weight of
-// 2^-97, and a weight divided by the sum of weights of 2^-90: weights add up to at least 0.06 of
-// the filter's unit, and their magnitudes to less than 3.5 times that.
+// magnitudes of the table's numbers. A weight is a polynomial in n / e, the distance of two rows
+// divided by the filter's unit, both below 2^100. In double-double, the error of n / e is 2^-100,
+// of a weight 2^-97, and of a weight divided by the sum of weights 2^-90: weights add up to at
+// least 0.06 of the filter's unit, and their magnitudes to less than 3.5 times that.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
 // Precision of an exact sum of doubles times a scale, for weights of one bit: 2098 exponents of
-// F64, 53 bits of the scale, and those of the count.
+// F64, 53 bits of the scale, and the bits of the count.
 constexpr int kSumPrecision = 2200;
 
 // Returns whether arithmetic on double-doubles keeps its bounds for `value`.
@@ -81,7 +81,7 @@ struct Taps {
   bool is_exact = true;
 };
 
-// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else times end. a /
+// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, otherwise times end. a /
 // a_unit is the cubic's parameter.
 template <typename Number>
 Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end, const Number& a,
@@ -106,11 +106,11 @@ template <typename Number>
 Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t row) {
   constexpr bool kIsExact = std::is_same_v<Number, mpz_class>;
   const bool is_cubic = resampling.is_cubic;
-  // The row is at place / unit of the source.
+  // The row is at position place / unit of the source.
   const Wide step = axis.numerator;
   const Wide place = axis.has_corners ? row * step : (2 * row + 1) * step - axis.denominator;
   const Wide unit = axis.has_corners ? axis.denominator : 2 * axis.denominator;
-  // The filter's 1, times unit.
+  // The filter's value 1, times unit.
   const Wide end = axis.is_stretched ? 2 * step : unit;
   const Wide reach = is_cubic ? 2 * end : end;
 
@@ -186,7 +186,7 @@ class RowWeights {
 
   const std::vector<Tap<DoubleDouble>>& taps() const { return taps_; }
 
-  // Sets the exact sum, and returns true, if double-doubles hold it.
+  // Sets the exact sum and returns true if a double-double can hold it.
   bool TrySum(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum) const {
     if (!is_exact_) return false;
     sum = {};
@@ -203,8 +203,8 @@ class RowWeights {
     return true;
   }
 
-  // Sets the sum and a bound of its error, and returns true, unless numbers are so large or small
-  // that the bound does not hold.
+  // Sets the sum and a bound of its error, and returns true, unless numbers are too large or small
+  // for the bound to hold.
   bool TryEstimate(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum,
                    double& error) const {
     sum = {};
@@ -225,7 +225,7 @@ class RowWeights {
     if (!exact_.has_value()) {
       exact_.emplace(InAxis<mpz_class>(0), InAxis<mpz_class>(1), taps_.size());
     }
-    // Weights that were not completed have no sum.
+    // Incomplete weights have no sum.
     if (!ComputeScope::Continues()) return;
     auto& [down, across, total, sum, of_row, number] = *exact_;
     mpfr_set_zero(sum.get(), 1);
@@ -278,7 +278,7 @@ class RowWeights {
   const int64_t row_;
   std::vector<Tap<DoubleDouble>> taps_;
   bool is_exact_;
-  // Made when a number first needs them.
+  // Created when a number first needs them.
   std::optional<Exact> exact_;
 };
 
@@ -311,7 +311,7 @@ RowAxis RowAxisOf(const v1::Resample& spec, int index, int64_t source, int64_t t
   if (spec.align_corners()) {
     axis.numerator = target > 1 ? source - 1 : 0;
     axis.denominator = std::max<int64_t>(target - 1, 1);
-    // With antialias torch changes only the step.
+    // With antialias, torch changes only the step.
     axis.has_corners = !spec.antialias();
   }
   if (!spec.step().empty()) {

@@ -28,9 +28,9 @@ struct Resampling {
     // Rows of the source per row of the target. The denominator is at most 2^20 or a power of two.
     int64_t numerator = 1;
     __int128 denominator = 1;
-    // The first rows of source and target are at the same place, rather than their outer edges.
+    // Aligns the first rows of source and target instead of their outer edges.
     bool has_corners = false;
-    // One row of the target is the filter's unit, rather than one of the source.
+    // The filter's unit is one row of the target instead of one of the source.
     bool is_stretched = false;
   };
 
@@ -50,7 +50,7 @@ struct Resampling {
   std::array<Axis, 2> axes;
   bool is_cubic = false;
   double cubic_a = 0;
-  // Drops weights beyond the source, rather than giving them to its last row.
+  // Drops weights beyond the source instead of assigning them to its last row.
   bool is_cut = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Relative position bias of a grid, from a learned table: Swin's (Liu et al. 2021), LeViT's of
 // displacements without sign (Graham et al. 2021), BEiT's with a class token (Bao et al. 2021), and
-// Video Swin's with frames (Liu et al. 2022); perhaps resampled from another window.
+// Video Swin's with frames (Liu et al. 2022); possibly resampled from another window.
 
 #include <cstdlib>
 #include <optional>
@@ -70,7 +70,7 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec, cons
   const Grid grid = {{spec.window().begin(), spec.window().end()}};
   const std::optional<Table> table = tables.Get(spec.table());
   const bool symmetric = spec.symmetric();
-  // Coordinates count key - query.
+  // Coordinates are key - query.
   const bool from_query = spec.sign() == v1::RELATIVE_SIGN_QUERY_MINUS_KEY;
   const int64_t rows = symmetric ? grid.tokens() : grid.coordinates().size();
   const auto row_of = [=](int64_t at) {
@@ -91,7 +91,7 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec, cons
                         {{rows + (spec.class_token() ? kClassRows : 0), rows_name},
                          {spec.num_heads(), "heads (num_heads)"}});
   }
-  // The table's last rows.
+  // The last rows of the table.
   const int64_t class_row = resampling.has_value() ? table->rows() - kClassRows : rows;
   Encoding encoding{
       .structure = Structure::kBlockToeplitz,

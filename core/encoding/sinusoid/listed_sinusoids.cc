@@ -27,11 +27,11 @@ struct AngleFraction {
   Real under{1, 1152};
 };
 
-// Returns the sum of the angles of a pair over all axes.
+// Returns the sum of a pair's angles over all axes.
 AngleFraction SumOf(const FrequencyMatrix& matrix, absl::Span<const BinaryPosition> at,
                     int64_t pair) {
   AngleFraction sum;
-  // Each is exact: a product of 62, 53 and 53 bits, and a sum of 193.
+  // Each step is exact: a product of 62, 53 and 53 bits, and a sum of 193 bits.
   Real term(256);
   for (size_t axis = 0; axis < at.size(); ++axis) {
     const double weight = matrix.weights.At(static_cast<int64_t>(axis), pair);
@@ -97,12 +97,12 @@ EvaluatorPtr PrepareRows(ListedRows rows, DataType type) {
   });
 }
 
-// Returns [pairs, axes], by position.
+// Returns [pairs, axes] for each position.
 std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
   std::vector<FloatingRevolutions> revolutions;
   revolutions.reserve(matrix.weights.size());
   for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
-    // Only yields: a cancelled caller discards the result.
+    // Only yields, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     for (int64_t axis = 0; axis < matrix.weights.rows(); ++axis) {
       FloatingRevolutions& own = revolutions.emplace_back();
@@ -202,7 +202,7 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColum
                              std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
-    // The fraction is exact, so that the quotient is accurate at any precision.
+    // The fraction is exact, so the quotient is accurate at any precision.
     const auto quotient = [&sum](int precision) {
       Real value(precision);
       mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);

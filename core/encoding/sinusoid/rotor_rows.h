@@ -67,8 +67,8 @@ class RotorRows {
   AlignedDoubles numbers_;
 };
 
-// Sets the angles at position + rest, each computed by itself. The pairs after the frequencies are
-// padding and do not rotate.
+// Sets the angles at position + rest, each computed independently. The pairs after the frequencies
+// are padding and do not rotate.
 inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies, int64_t position,
                       int64_t pairs, const Rotors& out, double rest = 0) {
   const auto used = static_cast<int64_t>(frequencies.size());

@@ -285,7 +285,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                        .rest = rest};
   rows.frequencies.reserve(columns.sines);
   for (int64_t i = 0; i < columns.sines; ++i) {
-    // Only yields: a cancelled caller discards the result.
+    // Only yields, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     rows.frequencies.push_back(FrequencyOf(at(i)));
   }
@@ -343,8 +343,8 @@ void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precis
                    absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
                    std::byte* out) {
   const RealCacheScope cache_scope;
-  // Sines and cosines of algebraic angles are transcendental (Lindemann): with an algebraic scale
-  // they are not ties.
+  // Sines and cosines of algebraic angles are transcendental (Lindemann), so with an algebraic
+  // scale they are never ties.
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const int precision = value.precision();

@@ -63,11 +63,11 @@ struct SinusoidLadder {
   friend bool operator==(const SinusoidLadder&, const SinusoidLadder&) = default;
 };
 
-// Returns ratio^(-steps numerator / denominator). With p for the precision, the exponent's rounding
-// costs |ln(power)| 2^-p < 56 x 2^-p, those of ratio and power 2^-p each.
+// Returns ratio^(-steps numerator / denominator). At precision p, rounding the exponent costs
+// |ln(power)| 2^-p < 56 x 2^-p; rounding ratio and power costs 2^-p each.
 Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision);
 
-// Turns positions into x = (p + offset) scale / (length + eps).
+// Maps positions to x = (p + offset) scale / (length + eps).
 struct AxisStretch {
   double scale = 1;
   double offset = 0;
@@ -77,14 +77,14 @@ struct AxisStretch {
   friend bool operator==(const AxisStretch&, const AxisStretch&) = default;
 };
 
-// Returns scale / (length + eps), by two roundings.
+// Returns scale / (length + eps), with two roundings.
 Real StretchFactor(const AxisStretch& stretch, int precision);
 
 // Magnitudes of given frequencies, unless they are 0.
 inline constexpr double kLeastFrequency = 1e-30;
 inline constexpr double kMostFrequency = 1e6;
 
-// Refuses a given frequency of another magnitude. The parts of `path` are concatenated.
+// Rejects a given frequency of another magnitude. The parts of `path` are concatenated.
 template <typename... Path>
 absl::Status CheckFrequency(double got, const Path&... path) {
   const double magnitude = std::fabs(got);
@@ -126,7 +126,7 @@ struct SinusoidFrequency {
   double radians_per_position;  // nearest magnitude
 };
 
-// Precision of frequencies and scales, of which all bits except the last few are correct.
+// Precision of frequencies and scales; all bits except the last few are correct.
 inline constexpr int kSinusoidPrecision = 384;
 
 // Returns the frequency of radians per position, whose magnitude is in [2^-400, 2^104], at
@@ -146,7 +146,7 @@ struct SinusoidRows {
   // Positions are integers unless the rest is 0.
   std::function<void(BinaryPosition position, int64_t column, DataType type, std::byte* out)>
       reference;
-  // Offset of positions, as an integer and the rest.
+  // Offset of positions, as an integer and a remainder.
   int64_t whole = 0;
   double rest = 0;
 };
@@ -163,11 +163,10 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                     RealsToAnyPrecision frequencies, RealToAnyPrecision scale);
 
 // Returns the rows of the frequencies of an axis that rotate, at `columns`. Forms a geometric
-// progression by one power and one product each, within a relative 2^-360.
+// progression with one power and then one product per frequency, within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, double scale);
 
-// Writes scale x the sine or cosine of an angle, which is not 0, as `type`: the definition of every
-// such number.
+// Writes scale x the sine or cosine of a nonzero angle as `type`; this defines every such number.
 void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precision_bits)> angle_to,
                    absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
                    std::byte* out);

@@ -21,19 +21,19 @@ constexpr int64_t kRotationCount = int64_t{1} << 14;
 constexpr int64_t kMinBlockRows = 4;
 constexpr int64_t kMaxBlockRows = 256;
 
-// Anchors reached from one another before one is computed afresh.
+// Anchors derived from one another before one is recomputed.
 constexpr int64_t kAnchorsPerChain = 512;
 
-// Size of the pieces in which rows are copied to their place. It fits the first-level cache.
+// Size of the pieces in which rows are copied to their place; fits in the first-level cache.
 constexpr int64_t kPartBytes = int64_t{8} << 10;
 
 // Error of chains of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1. A
 // step adds its own rotation's kSinCosBound and the kernel's 2^-101, and rotates the earlier error:
-// kAnchorsPerChain steps make 2^-87.3, the at most kMaxBlockRows of a block 2^-88.3.
+// kAnchorsPerChain steps make 2^-87.3, and the at most kMaxBlockRows steps of a block 2^-88.3.
 constexpr double kChainBound = 0x1p-85;
 
-// Scales outside of these would put many elements outside F16's normal numbers, which kernels do
-// not round well.
+// Scales outside these bounds would produce many elements outside F16's normal range, which kernels
+// do not round well.
 constexpr double kMinKernelScale = 0x1p-4;
 constexpr double kMaxKernelScale = 0x1p4;
 
@@ -44,12 +44,12 @@ int64_t BlockRowsOf(int64_t pairs) {
 
 // Consecutive rows and their destination.
 struct Rows {
-  int64_t position;  // of the first row, offset included
+  int64_t position;  // position of the first row, including the offset
   int64_t count;
   std::byte* out;
-  // Writes elements past the caches.
+  // Writes elements with stores that bypass the caches.
   bool stream;
-  // Writes elements straight to `out` rather than to the workspace first.
+  // Writes elements directly to `out` instead of through the workspace.
   bool direct;
 
   Rows Piece(int64_t first, int64_t most, int64_t row_bytes) const {
@@ -73,8 +73,8 @@ struct Workspace {
         undecided(new uint32_t[2 * part_rows * pairs]),
         doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
 
-  // Returns the maximum bytes of one. The longest parts hold elements that kernels round, which are
-  // at most as wide as floats.
+  // Returns the maximum bytes of a workspace. The longest parts hold elements that kernels round,
+  // which are at most as wide as floats.
   static int64_t BytesOf(int64_t pairs, int64_t block_rows, int64_t width) {
     const int64_t undecided = 2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
     const int64_t part = block_rows * width * int64_t{sizeof(float)};
@@ -91,7 +91,7 @@ struct Workspace {
   RotorRows rotated;
   AlignedDoubles reach;
   AlignedDoubles sin_bound;
-  // Not initialised: little of it is used.
+  // Not initialised, since little of it is used.
   std::unique_ptr<uint32_t[]> undecided;
   // The elements of part_rows rows, and a kernel's overrun.
   AlignedDoubles doubles;
@@ -112,7 +112,8 @@ class SinusoidalEvaluator final : public Evaluator {
         rotations_(block_rows_ + 1, pairs_) {
     SetAngles(frequencies_, 0, pairs_, rotations_.Row(0));
     SetAngles(frequencies_, 1, pairs_, rotations_.Row(1));
-    // From one anchor to the next; by its own angle, since kChainBound counts one error a step.
+    // Rotation from one anchor to the next, by its own angle, since kChainBound counts one error
+    // per step.
     SetAngles(frequencies_, block_rows_, pairs_, rotations_.Row(block_rows_));
     for (int64_t row = 2; row < block_rows_ && ComputeScope::Continues(); ++row) {
       kernels_.rotate(AsConst(rotations_.Row(row - 1)), AsConst(rotations_.Row(1)),
@@ -145,7 +146,7 @@ class SinusoidalEvaluator final : public Evaluator {
  private:
   void SetAnchor(int64_t position, const Rotors& anchor) const {
     SetAngles(frequencies_, position, pairs_, anchor, described_.rest);
-    // Gives padding an angle whose sine and cosine pass every rounding test.
+    // Sets padding to an angle whose sine and cosine pass every rounding test.
     for (auto i = static_cast<int64_t>(frequencies_.size()); i < pairs_; ++i) {
       anchor.sin_hi[i] = 0.6;
       anchor.cos_hi[i] = 0.8;
@@ -158,8 +159,8 @@ class SinusoidalEvaluator final : public Evaluator {
     return type_ != DataType::kF64 && factor > kMinKernelScale && factor < kMaxKernelScale;
   }
 
-  // Returns true if kernels may write to `rows.out`: padding would overrun it, and only whole lines
-  // are worth writing past the caches.
+  // Returns true if kernels may write to `rows.out`: padding would overrun it, and bypassing the
+  // caches pays off only for whole lines.
   bool CanFillDirectly(const Rows& rows) const {
     constexpr int64_t kLine = 64;
     if (!HasKernel() || columns_.width != 2 * pairs_) return false;
@@ -168,8 +169,8 @@ class SinusoidalEvaluator final : public Evaluator {
            reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
   }
 
-  // Calls `use` with the first row of each block of a chain, with the block's anchor in the
-  // workspace.
+  // Calls `use` with the first row of each block of a chain while the workspace holds the block's
+  // anchor.
   template <typename Use>
   void ForEachBlock(const Rows& chain, Workspace& work, Use use) const {
     const Rotors anchor = work.anchor.Row(0);
@@ -183,7 +184,7 @@ class SinusoidalEvaluator final : public Evaluator {
     }
   }
 
-  // Returns false, perhaps having written, if no accelerator does the work.
+  // Returns false if no accelerator does the work; `out` may then be partly written.
   bool FillOnAccelerator(const Rows& chain, Workspace& work) const {
     Accelerator* const accelerator = kernels_.accelerator;
     if (accelerator == nullptr || !HasKernel() ||
@@ -218,8 +219,8 @@ class SinusoidalEvaluator final : public Evaluator {
   }
 
   // Sets bounds of the sines' magnitudes over the chain: 1, or the largest angle if that is
-  // smaller. Errors are proportional to them, so that frequencies too low to rotate once keep their
-  // relative accuracy.
+  // smaller. Errors are proportional to them, so that frequencies too low for a full rotation keep
+  // their relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {
     const double farthest = static_cast<double>(
         std::max(std::abs(chain.position), std::abs(chain.position + chain.count)) + block_rows_);
@@ -363,11 +364,11 @@ class SinusoidalEvaluator final : public Evaluator {
   const KernelSet& kernels_;
   const int64_t pairs_;
   const int64_t block_rows_;
-  // By 0, 1, ..., block_rows_ positions.
+  // Rotations by 0, 1, ..., block_rows_ positions.
   RotorRows rotations_;
 };
 
-// Size of the pieces in which rows of axes are joined. It fits a core's private cache.
+// Size of the pieces in which rows of axes are joined. Fits in a core's private cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
 // Returns true if there is one axis that fills the row, in an order of kernels.
@@ -383,7 +384,7 @@ bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
          a.columns.sines == b.columns.sines && a.columns.cosines == b.columns.cosines;
 }
 
-// Returns the rows of one of the axes, which other axes may share.
+// Returns the rows of an axis, which other axes may share.
 using MakeRows =
     absl::FunctionRef<EvaluatorPtr(const SinusoidAxis& axis, const SinusoidColumns& columns)>;
 

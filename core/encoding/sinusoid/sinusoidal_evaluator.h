@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills rows of sinusoids: in doubles if they decide a rounding, otherwise with increasing
+// Fills rows of sinusoids, in doubles if they decide the rounding, otherwise with increasing
 // precision. Every element is correctly rounded, on any instruction set and for any split of the
 // range.
 //
-//   1. Anchors, one per block of rows, are double-doubles: the first comes from SinCosOf, each next
-//      one from rotating the last.
+//   1. Anchors, one per block of rows, are double-doubles: the first comes from SinCosOf, and each
+//      next one from rotating the previous one.
 //   2. Kernels rotate a scaled anchor to the block's rows in plain doubles and report undecided
 //      roundings. F64 output and output of an extreme scale use double-double rotations instead.
 //   3. SinCosOf computes an undecided element, at 2^-97.
@@ -44,7 +44,7 @@ EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const Numbe
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
                                 const std::vector<SinusoidAxis>& axes, const NumberFormat& format);
 
-// Rows of numbers, and the places of their columns in wider rows.
+// Rows of numbers, and the destinations of their columns in wider rows.
 struct RowPart {
   // Consecutive columns, the first of which is `from` here and `to` there.
   struct Run {
@@ -61,14 +61,14 @@ struct RowPart {
   std::vector<Run> runs = {};
 };
 
-// Returns the maximum bytes of JoinRows's result without its parts and their runs.
+// Returns the maximum bytes of JoinRows's result, excluding its parts and their runs.
 int64_t JoinedBytes(int64_t width);
 
-// Joins rows. Columns of no part are those of `resting`, a row of `type`.
+// Joins rows. Columns that belong to no part come from `resting`, a row of `type`.
 EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type);
 
-// Sinusoids whose angles are each reduced by themselves: at positions that are doubles, of sums
-// over axes, and of angles that frameworks round to F32.
+// Sinusoids whose angles are reduced independently: at positions that are doubles, for sums over
+// axes, and for angles that frameworks round to F32.
 
 // The positions of one axis. Each has a BinarySum with the offset.
 struct ListedAxis {
@@ -77,7 +77,7 @@ struct ListedAxis {
   double offset;
 };
 
-// Coordinate n stands for the n-th position. The rows have no offset.
+// Coordinate n means the n-th position. The rows have no offset.
 EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type);
 
 // Frequencies of sums over axes.
@@ -97,8 +97,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
 // Returns the maximum bytes of PrepareSummed's result.
 int64_t SummedBytes(const FrequencyMatrix& matrix);
 
-// Coordinate n stands for the n-th position of every axis, or for position n if the lists are
-// empty. `columns` has as many cosines as sines.
+// Coordinate n means the n-th position of every axis, or position n if the lists are empty.
+// `columns` has as many cosines as sines.
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
                            const RealPositionsPtr& positions, const NumberFormat& format);
 

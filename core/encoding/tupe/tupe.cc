@@ -32,14 +32,14 @@ T5BucketRule BucketsOf(const v1::Tupe& spec) {
 
 constexpr int64_t kMaxTupeDim = 4096;
 
-// A table of a group that is given whole or not at all.
+// A table of a group that must be set completely or not at all.
 struct PositionField {
   absl::string_view name;
   std::optional<Table> table;
   std::initializer_list<TableAxis> axes;
 };
 
-// Refuses numbers from which a layer could overflow.
+// Rejects numbers that could make a layer overflow.
 absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
   if (table.data_type() != DataType::kF64) return absl::OkStatus();
   for (int64_t i = 0; i < table.size(); ++i) {
@@ -69,9 +69,9 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   const int64_t dim = table.columns();
   const int64_t least = spec.reset_class_token() ? 2 : 1;
   if (dim > kMaxTupeDim || table.rows() < least || table.size() > kMaxNetworkNumbers) {
-    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim, ", want at least ",
-                   least, ", of at most ", kMaxTupeDim, " and ", kMaxNetworkNumbers,
-                   " numbers in total");
+    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
+                   " columns, want at least ", least, " rows, at most ", kMaxTupeDim,
+                   " columns and at most ", kMaxNetworkNumbers, " numbers in total");
   }
   if (spec.num_heads() < 1 || dim % spec.num_heads() != 0) {
     return Invalid("tupe.num_heads: got ", spec.num_heads(),
@@ -125,8 +125,8 @@ double DefaultScale(const v1::Tupe& spec, const Table& positions) {
   return scale.ToDouble();
 }
 
-// Refuses buckets for an absolute term alone. Complete sets their defaults nevertheless, which a
-// resolved spec then repeats.
+// Rejects buckets for an absolute term alone. Complete sets their defaults nevertheless, and a
+// resolved spec then repeats them.
 absl::Status CheckNoBuckets(const v1::Tupe& spec) {
   if (!spec.has_position_table() || spec.has_relative_table()) return absl::OkStatus();
   for (const auto& [field, got, unset] : {std::tuple("num_buckets", spec.num_buckets(), 32),
@@ -166,8 +166,8 @@ absl::Status CheckRelativeTable(const v1::Tupe& spec, const std::optional<Table>
                     {{rows, "buckets"}, {spec.num_heads(), "heads (num_heads)"}});
 }
 
-// Columns of a projection whose weights become doubles together: a MiB of them. A large model's
-// whole projection would take more memory than everything else.
+// Columns of a projection whose weights are converted to doubles together, 1 MiB of them. A large
+// model's whole projection would take more memory than everything else.
 int64_t ColumnsAtOnce(int64_t dim) {
   constexpr int64_t kWeights = int64_t{1} << 17;
   return std::clamp<int64_t>(kWeights / dim, 1, dim);
@@ -189,19 +189,19 @@ void Normalise(absl::Span<const double> weight, absl::Span<const double> bias, d
   }
 }
 
-// TUPE's absolute term: dot products of projected positions, to the same bits everywhere.
+// TUPE's absolute term: dot products of projected positions, bit-identical on all machines.
 //
-// In F64 and in this order: LayerNorm with sums over a row's columns one after the other, both
-// projections as Linear computes them, queries times the scale, and products of query and key added
-// to 0 over a head's columns; each step rounded once, a product and its sum together.
+// In F64 and in this order: LayerNorm with sequential sums over a row's columns, both projections
+// as Linear computes them, queries times the scale, and products of query and key added to 0 over a
+// head's columns. Each step is rounded once, a product and its sum together.
 class TupePositions {
  public:
-  // Maximum bytes of one, including those of making it.
+  // Maximum bytes of an AbsoluteTerm, including those needed to construct it.
   static int64_t BytesOf(const Table& position_table) {
     const int64_t dim = position_table.columns();
     const int64_t columns = ColumnsAtOnce(dim);
-    // The positions, their queries and keys; a part of a weight, with its bias; a batch of
-    // positions, and its projections.
+    // The positions with their queries and keys, a part of a weight with its bias, and a batch of
+    // positions with its projections.
     return (3 * position_table.size() + columns * (dim + 1) + (dim + columns) * kBatch) *
            int64_t{sizeof(double)};
   }
@@ -290,8 +290,8 @@ struct Tupe {
 
   bool has_absolute() const { return position_table.has_value(); }
 
-  // The middle one of T5's bidirectional buckets never occurs and so is free for pairs whose query
-  // is the class token. Pairs whose key it is have the row after all buckets.
+  // The middle one of T5's bidirectional buckets never occurs and is therefore free for pairs whose
+  // query is the class token. Pairs whose key is the class token use the row after all buckets.
   int64_t FromClassToken() const { return spec.num_buckets() / 2; }
   int64_t ToClassToken() const { return spec.num_buckets(); }
 
@@ -329,7 +329,8 @@ class DenseEvaluator final : public Evaluator {
   bool resets() const { return tupe_->spec.reset_class_token(); }
 
   // With a class token to reset, position p is row p + 1. Pairs whose query is the class token have
-  // the product of row 0 with itself, pairs whose key it is the product of row 1 with itself.
+  // the product of row 0 with itself; pairs whose key is the class token have the product of row 1
+  // with itself.
   void FillAbsolute(int64_t head, const Block& block, std::vector<double>& out) const {
     const int64_t offset = resets() ? 1 : 0;
     const Range keys = {block.span.begin + offset, block.span.end + offset};

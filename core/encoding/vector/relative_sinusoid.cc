@@ -18,7 +18,7 @@
 namespace attnbias {
 namespace {
 
-// Returns the table whose rows the pairs have.
+// Returns the table whose rows the pairs use.
 v1::Sinusoidal DistanceTableOf(const v1::RelativeSinusoidal& spec) {
   v1::Sinusoidal table;
   table.set_dim(spec.dim());
@@ -38,7 +38,7 @@ EvaluatorPtr PrepareDistances(EvaluatorPtr table, const SinusoidAxis& axis,
   return MakeEvaluator([table = std::move(table), spec, type, row_bytes = spec.dim() * SizeOf(type),
                         sines = std::move(sines)](const Block& block, std::byte* out,
                                                   int64_t /*lane_stride_bytes*/) {
-    // Makes a row that of the opposite position: sines are odd, cosines even, and rounding to
+    // Converts a row to that of the opposite position: sines are odd, cosines even, and rounding to
     // nearest is symmetric.
     const auto reflect = [&](std::byte* row) {
       WithBitsOf(type, [&]<typename Bits>(Bits /*zero*/) {
@@ -61,7 +61,7 @@ EvaluatorPtr PrepareDistances(EvaluatorPtr table, const SinusoidAxis& axis,
       for (int64_t row = 1; row < count; ++row) std::memcpy(to + row * row_bytes, to, row_bytes);
     };
     const Range span = block.span;
-    // The outermost relative positions that have a row of their own.
+    // The outermost relative positions that have their own row.
     const int64_t left = -(spec.has_left() ? spec.left() : kMaxPosition);
     const int64_t right = spec.causal() ? 0 : spec.has_right() ? spec.right() : kMaxPosition;
     const Range own = {std::clamp(left, span.begin, span.end),
@@ -81,7 +81,7 @@ absl::StatusOr<Encoding> DescribeRelativeSinusoidal(const v1::RelativeSinusoidal
                                                     const Tables& /*tables*/) {
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
                             AxesOf("relative_sinusoidal", DistanceTableOf(spec)));
-  // A sinusoid ends where positions do; a side that is clipped, where relative positions do.
+  // A sinusoid ends where positions end, and a clipped side where relative positions end.
   Range domain = kRelativePositions;
   if (!spec.has_left()) domain.begin = -kMaxPosition;
   if (!spec.has_right() && !spec.causal()) domain.end = kMaxPosition + 1;

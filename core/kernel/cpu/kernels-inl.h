@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of all CPU kernels, written once over Highway vectors. Only kernels.cc includes this,
+// The bodies of all CPU kernels, written once for Highway vectors. Only kernels.cc includes this,
 // once per instruction set.
 //
 // An instruction set needs IEEE 754 doubles. MulAdd may fuse or not: the bounds in kernel_set.h
@@ -36,8 +36,8 @@ using WordVec = hn::Vec<Words>;
 // ---------------------------------------------------------------------------
 // Rounding with a test
 //
-// A format rounds doubles to elements and tests whether all of the interval [high - width, high],
-// which holds the exact value, rounds alike. A test covers several vectors; if it is in doubt,
+// A format rounds doubles to elements and tests whether the whole interval [high - width, high],
+// which contains the exact value, rounds alike. A test covers several vectors; if it is undecided,
 // their elements are tested one by one.
 
 using WordMask = hn::Mask<Words>;
@@ -113,14 +113,14 @@ struct F32Format {
 
 // 16-bit formats round the F32 nearest to `high` once more. If the interval is narrower than a
 // relative 2^-25, the exact value lies between that F32's two neighbours; if none of these three is
-// the middle of two results, two roundings equal one. kDropped is the number of an F32's mantissa
-// bits that an element lacks, for magnitudes from 2^kLeastExponent.
+// the midpoint between two results, double rounding is harmless. kDropped is the number of an F32's
+// mantissa bits that an element lacks, for magnitudes from 2^kLeastExponent.
 template <int kDropped, int kLeastExponent>
 struct Format16 {
   using Element = uint16_t;
 
   struct Test {
-    // Minimum distance from the neighbourhood of a middle, and minimum magnitude. As the bits of
+    // Minimum distance from the neighbourhood of a midpoint, and minimum magnitude, as the bits of
     // F32s, whose magnitudes are ordered like integers.
     WordVec nearest;
     WordVec smallest;
@@ -141,7 +141,7 @@ struct Format16 {
   static HWY_INLINE WordVec Magnitude(WordVec bits, Test& test) {
     const Words w;
     const WordVec magnitude = hn::And(bits, hn::Set(w, 0x7FFFFFFFu));
-    // The middle and its two neighbours become the integers 0 to 2 kUnit.
+    // The midpoint and its two neighbours become the integers 0 to 2 kUnit.
     const WordVec dropped = hn::ShiftLeft<32 - kDropped>(bits);
     const WordVec distance = hn::Sub(dropped, hn::Set(w, (uint32_t{1} << 31) - kUnit));
     test.nearest = hn::Min(test.nearest, distance);
@@ -200,7 +200,7 @@ struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
 // ---------------------------------------------------------------------------
 // Sines and cosines from an anchor and rotations
 
-// Rows processed together, so that the anchor is loaded once for all.
+// Rows processed together, so that the anchor is loaded only once.
 inline constexpr int64_t kRowsAtOnce = 4;
 
 // Operands that all rows share at some pairs.
@@ -238,8 +238,8 @@ struct Undecided {
   int64_t count;
 };
 
-// Decides one by one the elements of a row that the format's test leaves in doubt: both ends of the
-// interval must round alike.
+// Decides, one by one, the elements of a row that the format's test leaves undecided: both ends of
+// the interval must round alike.
 template <class Format>
 HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row, int64_t pair,
                              typename Format::Element* out, Undecided& undecided) {
@@ -274,7 +274,8 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row, int64_t pa
   recheck(high.cos, hn::Add(anchor.cos_bound, anchor.cos_bound), block.cos_offset, block.cosines);
 }
 
-// Stores a vector of sines and one of cosines apart, in pairs, or in pairs past the caches.
+// Stores a vector of sines and one of cosines separately, in pairs, or in pairs bypassing the
+// caches.
 enum class PairStore { kApart, kPaired, kStreamed };
 
 template <class Format, PairStore kStore>
@@ -339,7 +340,7 @@ HWY_INLINE void FillAllRows(const SinusoidBlock& block, typename Format::Element
 template <class Format>
 int64_t FillBlock(const SinusoidBlock& original, typename Format::Element* out,
                   uint32_t* indices) noexcept {
-  // A copy, which compilers know that no store into `out` changes.
+  // A copy, so that compilers know that no store to `out` changes it.
   const SinusoidBlock block = original;
   Undecided undecided = {indices, 0};
   // Streaming stores that do not fill a cache line must fill it in order.
@@ -428,11 +429,11 @@ inline void Rotate(const ConstRotors& a, const ConstRotors& b, const Rotors& out
 }
 
 // ---------------------------------------------------------------------------
-// Copies past the caches
+// Copies that bypass the caches
 
 using Bytes = hn::ScalableTag<uint8_t>;
 
-// Copies the ends that do not fill a vector by memcpy.
+// Copies the ends that do not fill a vector with memcpy.
 inline void StreamBytes(const std::byte* source, std::byte* out, int64_t size) noexcept {
   const Bytes d;
   const auto step = static_cast<int64_t>(hn::Lanes(d));

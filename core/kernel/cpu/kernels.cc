@@ -11,7 +11,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernel/cpu/kernels-inl.h"
 #include "hwy/foreach_target.h"
-// The static target's own pass.
+// The pass for the static target itself.
 #include "core/kernel/cpu/kernels-inl.h"
 
 namespace attnbias {

@@ -93,7 +93,7 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
     ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(border),
                                     &memory_.emplace_back(), &launch_.border));
   }
-  // The sources may be freed then, and the other slot need not wait.
+  // The sources may then be freed, and the other slot need not wait.
   return stream.Wait();
 }
 
@@ -126,7 +126,7 @@ namespace {
 
 // Size of a piece, which is copied while the next one is computed.
 constexpr int64_t kDevicePieceBytes = int64_t{8} << 20;
-// One in this many elements may be undecided. About one in 2^24 is.
+// One in this many elements may be undecided; about one in 2^24 actually is.
 constexpr int64_t kUndecidedFraction = 256;
 constexpr int64_t kMinUndecided = 1024;
 
@@ -134,10 +134,10 @@ constexpr int64_t kMinUndecided = 1024;
 struct SinusoidSlot {
   SharedMemory out;
   SharedMemory undecided;  // the count, then the indices
-  SharedMemory host;       // pinned: the elements, then the undecided
+  SharedMemory host;       // pinned: the elements, then the undecided indices
   int64_t first_row = 0;
   int64_t rows = 0;
-  std::unique_ptr<Stream> stream;  // goes first, and waits
+  std::unique_ptr<Stream> stream;  // destroyed first; waits
 };
 
 // Computes the sinusoids of many blocks, in pieces of whole blocks.
@@ -367,7 +367,7 @@ std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(const std::byte* numbers
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
   // Searches the folders of the system and of the build: a name without a folder is not looked up
-  // in the working directory. Never closed: code that runs at exit may be part of it.
+  // in the working directory. Never closed, since it may contain code that runs at exit.
   void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
   void* const open = backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
   if (open == nullptr) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that computes large pieces of work, to the same bits as the CPU.
+// A device that computes large pieces of work, bit-identical to the CPU.
 //
-// Every function may decline, and then the caller uses the CPU: a device may be missing, broken or
-// full, or the work may be too small for it.
+// Every function may decline, because a device is missing, broken or full or the work is too small;
+// the caller then uses the CPU.
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   int64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// A row-major tensor [lanes, queries, keys] of numbers that repeat: key k, seen from query q, has
-// number key_coordinates[k] - query_coordinates[q] of its lane.
+// A row-major tensor [lanes, queries, keys] of numbers that repeat: the pair of query q and key k
+// has number key_coordinates[k] - query_coordinates[q] of its lane.
 struct DenseExpansion {
   // Lane n begins at numbers + n * lane_stride_bytes.
   const std::byte* numbers = nullptr;
@@ -56,8 +56,8 @@ struct DenseExpansion {
   IndexMap keys;
   Range visible;
   uint64_t fill_bits = 0;
-  // Null, or [lanes, 3]: the numbers of the class token, at position 0, for every key, of every
-  // other query for it, and of it for itself.
+  // Null, or [lanes, 3]: the numbers from the class token, at position 0, to every key, from every
+  // other query to it, and from it to itself.
   const std::byte* border = nullptr;
 };
 
@@ -83,7 +83,7 @@ class DenseExpander {
     SharedMemory out;
     int64_t out_bytes = 0;
     int64_t made_bytes = 0;
-    std::unique_ptr<Stream> stream;  // goes first, and waits
+    std::unique_ptr<Stream> stream;  // destroyed first; waits
   };
 
   absl::Status TryBegin(Range elements, std::byte* out);
@@ -107,7 +107,7 @@ struct SinusoidBlocks {
   DataType type = DataType::kF32;
 };
 
-// Computes products with vectors that a device keeps. Thread-safe.
+// Computes products with vectors stored on a device. Thread-safe.
 class DeviceVectors {
  public:
   // `device` outlives this.
@@ -122,11 +122,11 @@ class DeviceVectors {
   bool Multiply(const VectorProduct& product, const T* input, T* out);
 
  private:
-  // Memory and stream of one product, kept for the next.
+  // Memory and stream of one product, reused by the next.
   struct Workspace {
     SharedMemory device;
     int64_t bytes = 0;
-    std::unique_ptr<Stream> stream;  // goes first, and waits
+    std::unique_ptr<Stream> stream;  // destroyed first; waits
   };
 
   template <typename T>
@@ -142,7 +142,8 @@ class DeviceVectors {
 struct AcceleratorOptions {
   // Minimum bytes of a result; the CPU computes smaller ones.
   int64_t min_bytes = 0;
-  // The device also makes results that the CPU would send as slices without writing them.
+  // True if the device also produces results that the CPU would send as slices without writing
+  // them.
   bool replace_slices = false;
 };
 
@@ -162,8 +163,8 @@ class Accelerator {
   // Returns null on failure. Copies the expansion's arrays.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
   // Writes elements, and the indices of undecided ones, as FillSinusoid does, but does not overrun
-  // `out`. Columns that hold neither a sine nor a cosine become 0. Returns false on failure,
-  // perhaps having written.
+  // `out`. Columns that hold neither a sine nor a cosine become 0. Returns false on failure; `out`
+  // may then be partly written.
   bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out, std::vector<int64_t>* undecided);
   // Returns null on failure. Copies the numbers.
   std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers, int64_t bytes);

@@ -44,7 +44,7 @@ bool Find(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-// Loads the system's cuBLAS, or, where this was built, the one next to the headers. Returns null if
+// Loads the system's cuBLAS or, on the build machine, the one next to the headers. Returns null if
 // this machine has none. Linking it would cost 200 MB and a fifth of a second for each device, even
 // if nothing is multiplied.
 const Cublas* LoadCublas() {
@@ -76,7 +76,7 @@ absl::Status ToStatus(cublasStatus_t status, const char* what) {
                                               : absl::InternalError(message);
 }
 
-// cuBLAS is column-major, and so sees every matrix transposed.
+// cuBLAS is column-major and therefore sees every matrix transposed.
 template <typename T, typename Gemm>
 cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle, const ProductLaunch<T>& launch) {
   const VectorProduct& product = launch.product;
@@ -95,7 +95,7 @@ using BlasHandle = std::unique_ptr<cublasContext, decltype(&Destroy)>;
 class CudaStream final : public Stream {
  public:
   explicit CudaStream(StreamHandle stream) : stream_(std::move(stream)) {}
-  // Waits, since memory of pending work may be freed next.
+  // Waits, since the memory of pending work may be freed next.
   ~CudaStream() override { cudaStreamSynchronize(stream_.get()); }
 
   absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) override {
@@ -141,7 +141,7 @@ class CudaStream final : public Stream {
   }
 
   const StreamHandle stream_;
-  // Made for the first product.
+  // Created for the first product.
   BlasHandle blas_{nullptr, &Destroy};
 };
 

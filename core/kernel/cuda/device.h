@@ -24,15 +24,15 @@ namespace attnbias {
 // Freed with its last copy; device memory is aligned to 256 bytes.
 using SharedMemory = std::shared_ptr<std::byte>;
 
-// A product with some of the vectors that a device keeps: `vectors` of them, each `width` numbers,
-// `stride` numbers apart, from number `first` on.
+// A product with some of the vectors stored on a device: `vectors` of them, each `width` numbers,
+// `stride` numbers apart, starting at number `first`.
 struct VectorProduct {
   int64_t rows = 0;
   int64_t vectors = 0;
   int64_t width = 0;
   int64_t stride = 0;
   int64_t first = 0;
-  // Multiplies [rows, width] numbers with each vector. If false, sums the vectors with the weights
+  // Multiplies [rows, width] numbers with each vector. If false, sums the vectors, weighted by
   // [rows, vectors].
   bool transposed = false;
 
@@ -49,7 +49,7 @@ struct ProductLaunch {
   T* out = nullptr;
 };
 
-// Executes work in order, until Wait returns. An error may be that of earlier work. Not
+// Executes work in order, until Wait returns. An error may be caused by earlier work. Not
 // thread-safe.
 class Stream {
  public:
@@ -68,7 +68,7 @@ class Stream {
 class Device {
  public:
   virtual ~Device() = default;
-  // Returns a text for logs.
+  // Returns a description for logs.
   virtual std::string description() const = 0;
   // Returns true if cuBLAS can multiply matrices.
   virtual bool has_products() const = 0;
@@ -82,10 +82,10 @@ class Device {
 class AcceleratorObserver {
  public:
   virtual ~AcceleratorObserver() = default;
-  // Reports results that the host received.
+  // Reports results received by the host.
   virtual void OnMade(int64_t bytes) = 0;
-  // Reports that the CPU takes over: all work if `for_good`, else one piece for lack of memory.
-  // Called at most once for either.
+  // Reports that the CPU takes over: all work if `for_good`, otherwise one piece for lack of
+  // memory. Called at most once for each case.
   virtual void OnFallback(const absl::Status& why, bool for_good) = 0;
 };
 
@@ -138,7 +138,7 @@ DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
   return {reinterpret_cast<T*>(memory.get()), count};
 }
 
-// Copies `data` by the stream, which reads it until Wait returns.
+// Copies `data` on the stream, which reads it until Wait returns.
 template <typename T>
 absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data, SharedMemory* memory,
                     DeviceArray<const T>* array) {

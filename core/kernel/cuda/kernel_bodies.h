@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of one thread of each CUDA kernel. kernels.cu runs it on a device, tests on the CPU,
-// over every block and thread of a launch.
+// The work of one thread of each CUDA kernel. kernels.cu runs it on a device; tests run it on the
+// CPU, over every block and thread of a launch.
 #pragma once
 
 #include <cmath>
@@ -80,8 +80,8 @@ ATTNBIAS_HOST_DEVICE uint64_t ExpandedElement(const ExpansionLaunch& launch,
                                                  launch.query_coordinates.At(query));
 }
 
-// Returns true if `count` pairs, from `pair` on, are in one row and have consecutive numbers,
-// without a mask or a border in between. Sets the index of the first number then.
+// Returns true if `count` pairs starting at `pair` are in one row and have consecutive numbers,
+// without a mask or a border in between. Then sets the index of the first number.
 ATTNBIAS_HOST_DEVICE inline bool IsRun(const ExpansionLaunch& launch, const ExpansionPair& pair,
                                        int count, int64_t* first_number) {
   if (launch.num_keys - pair.key < static_cast<uint32_t>(count) || launch.border.size() > 0 ||
@@ -117,7 +117,7 @@ ATTNBIAS_HOST_DEVICE Vector16 ExpandedVector(const ExpansionLaunch& launch, Expa
   return vector;
 }
 
-// Writes a thread's vectors by one division of 64 bits per thread and one of 32 bits per vector.
+// Writes a thread's vectors with one 64-bit division per thread and one 32-bit division per vector.
 template <int kBytes>
 ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch, int64_t block, int thread) {
   constexpr int kElements = 16 / kBytes;
@@ -150,7 +150,7 @@ ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
 #endif
 }
 
-// A column's frequency, and which of sine and cosine it holds: neither if it is padding.
+// A column's frequency, and whether it holds a sine, a cosine, or padding.
 struct SinusoidColumn {
   int64_t pair;
   bool is_sine;
@@ -170,7 +170,7 @@ ATTNBIAS_HOST_DEVICE inline SinusoidColumn SinusoidColumnAt(const SinusoidLaunch
 }
 
 // Computes an element: the sine or cosine of a sum of two angles. Two fused products give the high
-// end of the interval that holds it.
+// end of the interval that contains it.
 template <class Element>
 ATTNBIAS_HOST_DEVICE void SinusoidThread(const SinusoidLaunch& launch,
                                          const DeviceArray<typename Element::Bits>& out,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments and geometry of kernels, for the host's and the device's compiler.
+// Arguments and geometry of kernels, for the host and device compilers.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class DeviceArray {
   ATTNBIAS_HOST_DEVICE T& operator[](int64_t index) const {
 #ifndef __CUDA_ARCH__
     if (index < 0 || index >= size_) {
-      std::fprintf(stderr, "index %lld of an array of %lld\n", static_cast<long long>(index),
+      std::fprintf(stderr, "index %lld in an array of length %lld\n", static_cast<long long>(index),
                    static_cast<long long>(size_));
       std::abort();
     }
@@ -41,7 +41,7 @@ class DeviceArray {
   int64_t size_ = 0;
 };
 
-// An IndexMap on the device: a list, or `step` apart if the list is empty.
+// An IndexMap on the device: a list, or integers `step` apart if the list is empty.
 struct DeviceIndexMap {
   int64_t begin = 0;
   int64_t step = 1;
@@ -57,7 +57,7 @@ struct ExpansionLaunch {
   // Vectors of the results.
   static constexpr int kVectorsPerThread = 4;
   static constexpr int kVectorsPerBlock = kVectorsPerThread * kThreadsPerBlock;
-  // Maximum rows and columns: they are counted in 32 bits, plus those of one block.
+  // Maximum rows and columns: they are counted in 32 bits, including one additional block.
   static constexpr int64_t kMaxCount = (int64_t{1} << 31) - (1 << 16);
 
   // Lanes side by side, as words, and one more word.

@@ -22,8 +22,8 @@ struct Axis {
 
   int64_t num_vectors() const { return 2 * std::max(queries, keys) - 1; }
 
-  // Returns the vector of a query's and a key's place, in torch's float32: real numbers give
-  // another if one side is not a multiple of the other.
+  // Returns the vector index of a query and a key, computed in float32 like torch: real arithmetic
+  // gives a different index if neither side is a multiple of the other.
   int64_t VectorOf(int64_t query, int64_t key) const {
     const double query_step =
         std::max(static_cast<double>(keys) / static_cast<double>(queries), 1.0);
@@ -45,7 +45,7 @@ KeySegments RowKeySegments(const Axis& rows, const Axis& columns, int64_t query)
   return segments;
 }
 
-// Each row of the grid of keys uses the same vectors, most often in step.
+// Each row of the grid of keys uses the same vectors, usually evenly spaced.
 KeySegments ColumnKeySegments(const Axis& rows, const Axis& columns, int64_t query) {
   KeySegments of_row;
   for (int64_t column = 0; column < columns.keys; ++column) {
@@ -83,9 +83,9 @@ absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t
       check("key_length", request.key_length(), term.key_height(), term.key_width()));
   if (query_offset != 0) {
     return request.has_alignment()
-               ? Invalid("alignment: got END, want START: both grids are whole")
+               ? Invalid("alignment: got END, want START: both grids start at token 0")
                : Invalid("query_offset: got ", query_offset,
-                         ", want 0, that of alignment START: both grids are whole");
+                         ", want 0, that of alignment START: both grids start at token 0");
   }
   if (request.direction() == v1::DIRECTION_BIDIRECTIONAL) return absl::OkStatus();
   return Invalid("direction: got ", ShortName(request.direction()),

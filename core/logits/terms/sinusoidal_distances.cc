@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of distances: the logits of Transformer-XL and its kin.
+// Sinusoids of distances: the logits of Transformer-XL and similar models.
 #include <algorithm>
 #include <utility>
 
@@ -41,8 +41,8 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term, const v1::Logits
                  ", want head_dim (", request.head_dim(), ") without a projection");
 }
 
-// Vectors ascend by relative position, key - query, while a sinusoid's position is query - key. If
-// both directions share vectors, they ascend by distance as the sinusoid does.
+// Vectors are in ascending order of key - query, while a sinusoid's position is query - key. If
+// both directions share vectors, they are in ascending order of distance, like the sinusoid.
 absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(const v1::SinusoidalDistances& term,
                                                        const Tables& tables,
                                                        const v1::LogitsSpec& request,

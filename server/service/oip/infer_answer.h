@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Payloads as the outputs of a ModelInferResponse, without copying them.
+// Converts payloads to the outputs of a ModelInferResponse without copying them.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace attnbias {
 
-// Maximum bytes of a message. Its client has --write-stall-timeout to read it.
+// Maximum bytes of a message, which the client must read within --write-stall-timeout.
 inline constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
 // Returns the parts of `plan` that `request` names, in its order.
@@ -29,7 +29,7 @@ inline constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 // INVALID_ARGUMENT  a part does not exist, or is named twice
 absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, const Plan& plan);
 
-// Returns INVALID_ARGUMENT if the outputs do not fit into one message.
+// Returns INVALID_ARGUMENT if the outputs do not fit in one message.
 absl::Status CheckUnarySize(const std::vector<Part>& outputs);
 
 // Elements of a part, in row-major order.
@@ -39,7 +39,7 @@ struct Piece {
   Range bytes;
 };
 
-// Cuts outputs into pieces of kMaxChunkBytes; the last piece of each output is shorter.
+// Splits outputs into pieces of kMaxChunkBytes; the last piece of each output is shorter.
 class Pieces {
  public:
   Pieces() = default;
@@ -55,12 +55,12 @@ class Pieces {
   int64_t offset_ = 0;
 };
 
-// Puts all outputs into one message. `chunks` are their bytes in order, each of one output.
+// Puts all outputs into one message. `chunks` holds the bytes of each output, in order.
 grpc::ByteBuffer FrameInferResponse(const Model& model, const InferRequest& request,
                                     const Plan& plan, const std::vector<Part>& outputs,
                                     absl::Span<const Chunk> chunks);
 
-// Makes a ModelStreamInferResponse from one piece; `last` marks the last of its request.
+// Makes a ModelStreamInferResponse from one piece; `last` marks the last piece of its request.
 grpc::ByteBuffer FrameStreamResponse(const Model& model, const InferRequest& request,
                                      const Plan& plan, const Piece& piece, bool last,
                                      const Chunk& chunk);

@@ -33,7 +33,7 @@ using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
 using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
-// Maximum index in a path. No encoding has longer lists of messages.
+// Maximum index in a path. Exceeds every encoding's lists of messages.
 constexpr int kMaxIndex = 63;
 // Bounds messages from JSON: an empty object takes fifty times its text.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
@@ -88,11 +88,10 @@ std::string Wanted(const FieldDescriptor& field) {
 // A field of a TensorSpec by its path, as error messages name it: "pair.query_length".
 class SpecField {
  public:
-  // Returns the field of `spec`, which outlives it, at `path`. Makes the messages on the way. A
-  // number in a path is an index into a list of messages, which grows to contain it.
+  // Returns the field of `spec`, which outlives it, at `path`. Creates the messages along the path.
+  // A number in a path is an index into a list of messages, which grows to contain it.
   //
-  // INVALID_ARGUMENT  `model` has no such field, or another is set that
-  //                   excludes it
+  // INVALID_ARGUMENT  `model` has no such field, or a field that excludes it is set
   static absl::StatusOr<SpecField> Find(const Model& model, const std::string& path,
                                         v1::TensorSpec* spec) {
     const std::vector<std::string> names = absl::StrSplit(path, '.');
@@ -151,8 +150,8 @@ class SpecField {
     return Invalid(path_, ": got no value, want ", Wanted(*field_));
   }
 
-  // Sets a table or lists of positions to `data`, row-major and little-endian. Its size is that of
-  // the tensor's shape and type.
+  // Sets a table or lists of positions to `data`, row-major and little-endian. Its size matches the
+  // tensor's shape and type.
   absl::Status Set(const InputTensor& tensor, std::string data) const {
     if (IsMessage(*field_)) {
       if (field_->message_type() == v1::TableRef::descriptor() && !field_->is_repeated()) {
@@ -269,17 +268,17 @@ class SpecField {
   const FieldDescriptor* field_;
 };
 
-// A parameter of Triton's clients for streams, without effect: the last answer of a request states
-// that it is the last, so that no empty one is needed.
+// A parameter of Triton's clients for streams, without effect: the last answer of a request is
+// marked as the last, so no empty answer is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
-// Parameters that Triton's clients send for its schedulers.
+// Parameters that Triton's clients send to its schedulers.
 constexpr std::string_view kScheduling[] = {"priority", "sequence_end", "sequence_id",
                                             "sequence_start", "timeout"};
 
 absl::Status SetParameters(const Model& model, const inference::ModelInferRequest& request,
                            v1::TensorSpec* spec) {
-  // In order, so that errors do not depend on the map's.
+  // Sorted, so that errors do not depend on the order of the map.
   const std::map<std::string, inference::InferParameter> parameters(request.parameters().begin(),
                                                                     request.parameters().end());
   for (const auto& [path, value] : parameters) {
@@ -295,10 +294,10 @@ absl::Status SetParameters(const Model& model, const inference::ModelInferReques
   return absl::OkStatus();
 }
 
-// Parameters of HTTP that KServe's client sends for a tensor over gRPC, too.
+// HTTP parameters that KServe's client also sends with a tensor over gRPC.
 constexpr std::string_view kIdleParameters[] = {"binary_data", "binary_data_size"};
 
-// Refuses features of other servers: shared memory and classification.
+// Rejects features of other servers: shared memory and classification.
 template <typename Parameters>
 absl::Status CheckParameters(const std::string& tensor, const Parameters& parameters) {
   for (const auto& [name, value] : parameters) {
@@ -319,11 +318,11 @@ int64_t ElementBytes(const std::string& datatype) {
 
 template <typename Numbers>
 std::string BytesIn(const Numbers& numbers) {
-  // Little-endian, as this machine.
+  // Little-endian, like this machine.
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0])};
 }
 
-// Returns the bytes of the list of the datatype. The other lists must be empty.
+// Returns the bytes of the list for the datatype. The other lists must be empty.
 absl::StatusOr<std::string> ContentsOf(const InputTensor& input) {
   const inference::InferTensorContents& contents = input.contents();
   const std::string& type = input.datatype();

@@ -33,7 +33,7 @@ class InferenceStatistics {
     }
   }
 
-  // Counts a request.
+  // Counts one request.
   void Add(const Model& model, bool success, std::chrono::nanoseconds duration) {
     MutexLock lock(mutex_);
     inference::ModelStatistics& statistics = models_[model.index()];
@@ -56,11 +56,11 @@ class InferenceStatistics {
 
  private:
   mutable Mutex mutex_;
-  // One for each model.
+  // One per model.
   std::vector<inference::ModelStatistics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A request under way.
+// A request in progress.
 struct InferWork {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   // Null until the request names one.
@@ -216,7 +216,7 @@ class StreamInferReactor final : public RequestPump {
   InferWork work_;
 };
 
-// Methods get raw messages, as those of TensorService, except for the three of health.
+// Methods receive raw messages, as in TensorService, except for the three health methods.
 using Oip = inference::GRPCInferenceService;
 using OipServerMethods = Oip::WithCallbackMethod_ServerLive<
     Oip::WithCallbackMethod_ServerReady<Oip::WithRawCallbackMethod_ServerMetadata<

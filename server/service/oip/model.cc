@@ -19,7 +19,7 @@ absl::Status NotFound(const std::string& message) {
   return WithReason(absl::NotFoundError(message), "MODEL_NOT_FOUND");
 }
 
-// Adds what a client may set: parameters, with their defaults, and inputs.
+// Adds the parameters, with their defaults, and the inputs that a client may set.
 struct Settings {
   inference::ModelConfig* config;
 
@@ -44,7 +44,7 @@ struct Settings {
     } else if (type == v1::PositionList::descriptor()) {
       AddInput(path, inference::TYPE_INT64);
     } else if (type == v1::InlineTable::descriptor()) {
-      return;  // an input has it
+      return;  // an input provides it
     } else {
       if (type == v1::TableRef::descriptor()) {
         AddInput(path, inference::TYPE_FP32);

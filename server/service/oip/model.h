@@ -46,11 +46,11 @@ class Model {
   // Returns the index in All().
   size_t index() const { return this - All().data(); }
 
-  // Returns the fields of TensorSpec that a spec of this encoding may have.
+  // Returns the fields of TensorSpec that a spec with this encoding may set.
   std::vector<std::string_view> Fields() const;
 
-  // Sets the encoding of `spec` and, if the encoding has one, its extent, so that errors name the
-  // fields that are missing in them.
+  // Sets the encoding of `spec` and, if the encoding has one, its extent, so that errors name their
+  // missing fields.
   void Choose(v1::TensorSpec* spec) const {
     spec->GetReflection()->MutableMessage(spec, encoding_);
     if (extents_.size() > 1) return;

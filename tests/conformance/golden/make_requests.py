@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes requests/*.jsonl: random requests, and what a server answers.
+"""Writes requests/*.jsonl: random requests and the answers of a server.
 
 ./dev golden [NAME...]
 
 Hyperparameters are those of tests/support/cases.py. Extents and outputs are drawn from the
-contract's descriptors: a combination that the server refuses is drawn again. Every field is then
-given values at and beyond the borders that the contract has; what is refused is stored as a
-refusal, what is served as a request.
+contract's descriptors; a combination that the server rejects is drawn again. Every field is then
+set to values at and beyond the contract's bounds. Rejected requests are stored as errors, the
+others with their answers.
 """
 
 import json
@@ -30,11 +30,11 @@ from tests.support.server import Stub
 
 Random = random.Random
 
-# Number of served requests per name, and of further ones per field.
+# Number of served requests per name, and of additional ones per field.
 SERVED, SERVED_FOR_FIELD = 48, 2
-# Requests whose fields are changed; of these, those for which all values of a field are tried; the
-# share of fields of shared messages for which they are; the values that a field may have at most
-# for each to be in some request.
+# Number of requests whose fields are changed; number of these for which all values of a field are
+# tried; share of the fields of shared messages that are tried; maximum number of values of a field
+# for which each value must occur in some request.
 BASES, TRIES, SHARED, FEW = 12, 6, 0.1, 8
 MOST_DRAWN = 10000
 MAX_BYTES = 1 << 17
@@ -47,7 +47,7 @@ def with_neighbours(*bounds: float) -> list[float]:
     return sorted({*bounds, *(math.nextafter(bound, end) for bound in bounds for end in ends)})
 
 
-# Bounds that the contract has for one field or another, and what lies just beyond.
+# Bounds that the contract sets for some field, and values just beyond them.
 BOUNDS = with_neighbours(0, 1e-30, 1e-6, 1e-3, 1, 2, 1e3, 1024, 1e6, 1e9, 1e18, 1e30, 2.0**40)
 DOUBLES = [-1e6, -1.0, -0.5, *BOUNDS]
 BAD_DOUBLES = ["NaN", "Infinity", "-Infinity", 1e300, -1e-300]
@@ -75,7 +75,7 @@ class Recipes:
         return f"{kind} {self._seed} {data_type.removeprefix('DATA_TYPE_')} {sides}"
 
     def in_tables(self, value: Any, kind: str) -> Any:
-        """Returns the JSON with recipes for the tables that have no numbers yet."""
+        """Returns the JSON with recipes for tables that have no numbers yet."""
         if isinstance(value, list):
             return [self.in_tables(item, kind) for item in value]
         if not isinstance(value, dict):
@@ -126,7 +126,7 @@ def zero_sums(draw: Random, encoding: str) -> Json:
 
 
 def within(draw: Random, case: Case) -> tuple[int, int]:
-    """Returns the bounds of a request's positions: near 0, or as far out as a power of two."""
+    """Returns the bounds of a request's positions: near 0, or around a power of two."""
     reach = 2 ** draw.randint(5, 40) if draw.random() < 0.5 else 100
     return max(case.first, -reach), min(case.last, reach)
 
@@ -205,7 +205,7 @@ def large(case: Case) -> Json:
 
 
 def enum_value(draw: Random, owner: str, field: str) -> str:
-    """Returns any value of the field except the unspecified one."""
+    """Returns a random value of the field other than the unspecified one."""
     values = message(owner).DESCRIPTOR.fields_by_name[field].enum_type.values
     return str(draw.choice(values[1:]).name)
 
@@ -369,7 +369,7 @@ def logits(term: str, recipes: Recipes) -> Iterator[Json]:
 
 
 def choices(draw: Random, term: str, spec: Json) -> Json:
-    """Draws the choices that every term has."""
+    """Draws the options common to all terms."""
     made: Json = {}
     if draw.random() < 0.4:
         made["alignment"] = enum_value(draw, "PairExtent", "alignment")
@@ -386,7 +386,7 @@ def choices(draw: Random, term: str, spec: Json) -> Json:
         return made
     if draw.random() < 0.3:
         made["query_bias"] = inline(draw, [spec["num_heads"], spec["head_dim"]])
-        # With a query of units it would be a sum of two numbers.
+        # With a query of units the result would be a sum of two numbers.
         made["bias_alone"] = draw.random() < 0.5 or term in PICKED
     return made | (fill(draw) if draw.random() < 0.5 else {})
 
@@ -492,8 +492,8 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def due(field: Any, values: list[Any]) -> Iterator[tuple[tuple[str, Any], Any]]:
-    """Values that some request is to have, each with a key: a field's absence, all of a field that
-    has few, and, of one field, all that can happen to a table."""
+    """Values that must occur in some request, each with a key: a field's absence, all values of a
+    field that has few, and, for one field, all possible states of a table."""
     is_table = field.message_type is not None and field.message_type.name == "TableRef"
     for index, value in enumerate(values):
         if value is None:
@@ -509,7 +509,7 @@ def size(line: Json) -> int:
 
 
 class Maker:
-    """The lines of one name."""
+    """The lines for one name."""
 
     def __init__(
         self, stub: Stub, name: str, requests: Iterator[Json], done: set[tuple[Any, ...]]
@@ -544,7 +544,7 @@ class Maker:
                 return
 
     def _ask(self, content: Json, most: int = MAX_BYTES) -> Json | None:
-        """The line; None where the answer is large, or the JSON is not a message."""
+        """Returns the line; None if the answer is large or the JSON is not a message."""
         try:
             if "tensor" in content and self._bytes(stored.tensor_spec(content)) > most:
                 return None
@@ -575,7 +575,7 @@ class Maker:
                     self._find_borders(content, path, field)
 
     def _bases(self) -> list[Json]:
-        """Returns some of the served requests, which together set every field."""
+        """Returns some served requests that together set every field."""
         bases = self._draw.sample(self.served, BASES)
         for field in self._owner.fields:
             if not any(field.name in self._fields_in(line) for line in bases):
@@ -589,8 +589,8 @@ class Maker:
     def _change(
         self, content: Json, path: tuple[Any, ...], field: Any, *, all_values: bool
     ) -> None:
-        """Stores what is still due of any request; and, of all values, one that is served and one
-        for each code."""
+        """Stores the values still missing for any request and, among all values, a served one and
+        one per error code."""
         given = at(content, path)
         values = [value for value in changes(self._draw, field, given) if value != given]
         for key, value in due(field, values):
@@ -608,7 +608,7 @@ class Maker:
                 self._outcomes.add(key)
 
     def _find_borders(self, content: Json, path: tuple[Any, ...], field: Any) -> None:
-        """Stores neighbours in the list of edges of which one is served and one is rejected."""
+        """Stores adjacent edge values of which one is served and one is rejected."""
         asked = [
             (edge, self._ask(changed(content, path, value), BORDER_BYTES))
             for edge, value in edges(field, at(content, path))

@@ -18,7 +18,8 @@ FLOATS = {"F64", "F32", "F16", "BF16"}
 
 @pytest.fixture(scope="module", params=["", "--cpu-isa=scalar"], ids=["best", "scalar"])
 def stub(request: pytest.FixtureRequest) -> Iterator[Stub]:
-    """Yields a stub of a server with the processor's best instruction set, and of one with none."""
+    """Yields a stub of a server with the processor's best instruction set, and of one without
+    SIMD."""
     flags = [request.param] if request.param else []
     with stored.serving(*flags) as connected:
         yield connected
@@ -36,7 +37,7 @@ def test_answers_match_stored_ones(stub: Stub, name: str) -> None:
 
 
 class Use(NamedTuple):
-    """Counts of how often something was stored."""
+    """Counts of stored items."""
 
     served: Counter[Any]
     refused: Counter[Any]
@@ -51,7 +52,7 @@ def store() -> list[Line]:
 
 
 def messages_in(owner: Any) -> Iterator[Any]:
-    """Yields a message and all messages inside it."""
+    """Yields a message and all nested messages."""
     yield owner
     for field, value in owner.ListFields():
         if field.message_type is not None:
@@ -82,7 +83,7 @@ def uses() -> dict[str, Use]:
 
 
 def reachable() -> list[Any]:
-    """Descriptors of all messages that a request is made of."""
+    """Descriptors of all messages in a request."""
     found = {}
     left = [message(name).DESCRIPTOR for name in ("TensorSpec", "ComputeLogitsRequest")]
     while left:
@@ -103,7 +104,7 @@ def test_every_encoding_and_term_has_50_served_requests() -> None:
     assert len(store()) >= 2000
 
 
-def test_refusals_cover_every_code() -> None:
+def test_errors_cover_every_code() -> None:
     codes = Counter(line.content["code"] for line in store() if line.is_refused)
     assert codes.total() >= 200
     assert set(codes) == {
@@ -149,7 +150,7 @@ def test_every_enum_field_has_every_value() -> None:
 
 
 @pytest.mark.parametrize("name", stored.names())
-def test_every_field_has_a_refusal(name: str) -> None:
+def test_every_field_has_a_rejected_value(name: str) -> None:
     """Excludes bools, for which every value may be valid."""
     refused = (line.content["changed"] for line in stored.lines(name) if line.is_refused)
     changed = {part for path in refused for part in path.split(".")}
@@ -166,7 +167,7 @@ def test_every_type_is_served(name: str) -> None:
     answers = [line.content for line in stored.lines(name) if not line.is_refused]
     types = {part[2] for content in answers for part in content.get("parts", [])}
     types |= {content["answer"][0] for content in answers if "answer" in content}
-    assert types >= FLOATS or types == {"I32"}  # an encoding of indices alone
+    assert types >= FLOATS or types == {"I32"}  # an encoding that has only indices
 
 
 @pytest.mark.parametrize("name", stored.names())

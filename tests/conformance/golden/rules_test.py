@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes stored requests by the rules of the contract: what each rule forbids is refused, under
-the field's name, and two requests with one fingerprint have the same numbers.
+"""Changes stored requests by the rules of the contract: values that a rule forbids are rejected
+with the field's name, and two requests with the same fingerprint have the same numbers.
 """
 
 import math
@@ -17,7 +17,7 @@ from tests.conformance.golden import stored
 from tests.support.contract import message
 from tests.support.server import Stub
 
-# Stored requests that a field is changed in.
+# Stored requests in which a field is changed.
 BASES = 3
 
 
@@ -34,9 +34,10 @@ UNRULED = {"TableRef", "PositionList", "DoubleList", "Range"}
 def owners_in(
     owner: Any, path: str = "", *, is_of_buckets: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """The messages of a request that have rules, and their paths with a "." after each.
+    """The messages of a request that have rules, with their paths, each followed by ".".
 
-    Of a list of messages it is the first. Values BUCKETS leave a message for biases unread.
+    A list of messages is represented by its first message. Values BUCKETS leave a message for
+    biases unread.
     """
     yield path, owner
     of_bias = {field.name for field in fields_of(owner) if rule_of(field).of_bias}
@@ -92,7 +93,7 @@ def fields_in(name: str) -> list[tuple[str, Any]]:
 
 
 def bases(name: str, path: str, fits: Any, *, bias: bool = False) -> list[tuple[Any, Any]]:
-    """Copies of some requests, or those for biases, whose message at a path fits, and these
+    """Copies of some requests, or of those for biases, with a suitable message at a path, and these
     messages.
     """
     found = []
@@ -129,7 +130,7 @@ def refusal(stub: Stub, spec: Any) -> str:
 
 
 def forbidden(field: Any) -> list[float]:
-    """Numbers that the rule of a field does not allow, as far as the field can hold them."""
+    """Numbers that a field's rule forbids, as far as the field can hold them."""
     rule = rule_of(field)
     step = 1 if field.cpp_type != field.CPPTYPE_DOUBLE else 1e-9
     bad = [math.nan, math.inf, -math.inf] if field.cpp_type == field.CPPTYPE_DOUBLE else []
@@ -250,7 +251,7 @@ def test_fields_without_effect_are_rejected(stub: Stub, name: str) -> None:
 
 
 def changed(owner: Any, field: Any) -> Iterator[None]:
-    """Gives a field one other value after another."""
+    """Sets a field to other values, one after another."""
     before = getattr(owner, field.name)
     if field.enum_type is not None:
         for value in field.enum_type.values[1:]:
@@ -304,7 +305,7 @@ def test_equal_fingerprints_have_equal_numbers(stub: Stub, name: str) -> None:
 
 
 def copy_tables(given: Any, resolved: Any) -> None:
-    """Puts the tables of a request, which the server does not hold, in place of digests."""
+    """Replaces digests with the request's tables, which the server does not hold."""
     for field, value in given.ListFields():
         if field.message_type is None:
             continue

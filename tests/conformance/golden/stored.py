@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stored requests and answers, and the one way to ask a server for them.
+"""The stored requests and answers, and the function that sends them to a server.
 
-A line of requests/NAME.jsonl has a request of the encoding or term of that name as protobuf's
+A line of requests/NAME.jsonl contains a request for the encoding or term of that name in protobuf's
 JSON: `tensor`, a TensorSpec, or `logits`, the ComputeLogitsRequests of one call. Numbers that would
-take much space are recipes, strings that name them: `expanded` makes the numbers again.
+take much space are recipes, strings from which `expanded` regenerates the numbers.
 
-The answer follows: `parts` (name, form, type and shape of each) and `sha256` of the payload;
-for logits `answer` (type, heads and width) and `sha256` of all rows' data; for a refusal `changed`,
-the field that made a served request a bad one, and `code`.
+The answer follows: `parts` (name, form, type and shape of each) and `sha256` of the payload; for
+logits `answer` (type, heads and width) and `sha256` of all rows' data; for an error `changed`, the
+field whose change made a served request invalid, and `code`.
 """
 
 import base64
@@ -33,7 +33,7 @@ from tests.support.ways import MAX_UNARY_BYTES
 Json = dict[str, Any]
 
 STORE = pathlib.Path(__file__).with_name("requests")
-# Requests of encodings that the contract no longer has, by those that replace them.
+# Names of requests for encodings that the contract no longer has, keyed by their replacements.
 TRANSLATED = STORE / "translated"
 TYPES: dict[str, Any] = {
     "F64": "<f8",
@@ -107,8 +107,8 @@ def words(seed: str, count: int) -> Any:
 def numbers(recipe: str) -> Any:
     """The array that "KIND SEED TYPE SHAPE" names: "uniform 7 BF16 32x4".
 
-    "uniform" is in [-4, 4], "integers" in [-8, 8]. "units" has one number in a row, a power of two,
-    and zeros else, so that sums of its products are exact in any order.
+    "uniform" is in [-4, 4], "integers" in [-8, 8]. "units" has one power of two per row and zeros
+    elsewhere, so that sums of its products are exact in any order.
     """
     kind, seed, data_type, sides = recipe.split()
     shape = tuple(map(int, sides.split("x")))
@@ -168,7 +168,8 @@ def sha256(data: bytes) -> str:
 
 
 def payload(stub: Stub, spec: Any) -> tuple[Any, bytes]:
-    """Returns header and bytes by a stream and, if they fit, by a unary call; both must agree."""
+    """Returns header and bytes from a stream and, if they fit, from a unary call; both must
+    agree."""
     replies = list(stub.stream(spec, timeout=TIMEOUT))
     header, data = replies[0].header, b"".join(reply.data for reply in replies)
     if len(data) <= MAX_UNARY_BYTES:
@@ -197,7 +198,7 @@ def logits_answer(stub: Stub, content: Json) -> Json:
 
 
 def answer(stub: Stub, content: Json) -> Json:
-    """Returns the server's answer: parts and digest, or the code of its refusal."""
+    """Returns the server's answer: parts and digest, or its error code."""
     try:
         return (tensor_answer if "tensor" in content else logits_answer)(stub, content)
     except grpc.RpcError as error:

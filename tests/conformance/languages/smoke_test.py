@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in each language that has no client here, with stubs made from proto/, can use the
-service: over TLS, with a token, and with the delays that refusals ask for.
+"""A program in each language without a client here, with stubs generated from proto/, can use the
+service over TLS, with a token, and with the retry delays that errors request.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ LONG = spec(
 
 
 def prepare(language: str) -> None:
-    """Makes the stubs for languages whose programs do not."""
+    """Generates the stubs for languages whose programs do not generate them."""
     if language == "java":
         subprocess.run([*MAVEN, "compile"], check=True)
 
@@ -64,7 +64,7 @@ def test_program_generated_from_contract_works(language: str, tmp_path: pathlib.
         Server(*flags, f"--tokens={tokens}", f"--policy={policy}") as server,
         server.connect(credentials) as stub,
     ):
-        # As many calls as the caller may have, so that the program's first one is refused.
+        # As many calls as the caller may have, so that the program's first call is rejected.
         held = [stub.stream(LONG) for _ in range(2)]
         for stream in held:
             next(stream)

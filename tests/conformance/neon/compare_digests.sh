@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: compare_digests.sh NATIVE CROSS_COMMAND...
-# Fails unless both programs ran, a "neon" kernel set among them, and all kernel
-# sets printed one and the same digest.
+# Fails unless both programs ran, including a "neon" kernel set, and all kernel sets printed the
+# same digest.
 set -eu
 
 native=$1

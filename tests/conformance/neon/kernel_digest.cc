@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs every kernel set that this binary and CPU have on the same inputs, and
-// prints a digest of each one's output: one line a set, "name digest". Equal
-// digests are equal bits. Depends on the kernels alone, so that it can be
-// cross-compiled.
+// Runs every kernel set of this binary that the CPU supports on the same inputs, and prints a
+// digest of each output, one line per set: "name digest". Equal digests mean equal bits. Depends
+// only on the kernels, so that it can be cross-compiled.
 #include <array>
 #include <cstdio>
 #include <string_view>
@@ -43,8 +42,8 @@ bool RunsHere(std::string_view name) {
   return name == "neon" || name == "scalar";
 }
 
-// Points of the unit circle from integers alone: no machine's own sine is
-// asked. Low parts are noise of the size that they have.
+// Points of the unit circle computed from integers only, independent of any machine's sine. Low
+// parts are noise of realistic size.
 template <int64_t kCount>
 struct Angles {
   alignas(64) double sin_hi[kCount];
@@ -92,8 +91,8 @@ struct Inputs {
   }
 };
 
-// Elements whose rounding a set cannot vouch for may differ from another's. The
-// inputs have no such elements; the count makes sure of that.
+// Elements whose rounding a set cannot decide may differ between sets. The inputs have no such
+// elements, which the count verifies.
 template <typename Element>
 void AddFill(const Inputs& inputs, FillSinusoid<Element> fill, Digest& digest) {
   for (const bool interleaved : {true, false}) {
@@ -105,7 +104,7 @@ void AddFill(const Inputs& inputs, FillSinusoid<Element> fill, Digest& digest) {
   }
 }
 
-// Double-doubles may differ in their last bits, what they round to does not.
+// Double-doubles may differ in their last bits, but not in their rounded values.
 void AddRotation(Inputs& inputs, const KernelSet& kernels, Digest& digest) {
   Angles<kPairs> out(3);
   const Rotors rotors = out.rotors();

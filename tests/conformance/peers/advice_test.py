@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows docs/encodings.md to the letter for each model: with sizes of
-published checkpoints, against the module of the installed transformers.
+"""Follows docs/encodings.md to the letter for each model, with sizes of published checkpoints, and
+compares with the module of the installed transformers.
 
 Every row of the page's tables of exceptions has a case, and every case a row.
 """
@@ -80,7 +80,7 @@ CASES: dict[str, list[Case]] = {}
 
 
 def case(*configs: str) -> Callable[[Case], Case]:
-    """Makes a function the case of these configurations' rows."""
+    """Registers a function as the case for these configurations' rows."""
 
     def add(function: Case) -> Case:
         for config in configs:
@@ -118,7 +118,7 @@ def grid(height: int, width: int) -> tuple[Array, Array]:
     return rows, columns
 
 
-# Words of Ministral 3 and Mistral Small 4.
+# Rope parameters of Ministral 3 and Mistral Small 4.
 SCALED = {
     "rope_type": "yarn",
     "rope_theta": 1e6,
@@ -169,7 +169,7 @@ def mistral_large_4(client: attnbias.Client) -> None:
     check(client, rope, given(learned), [ROWS], cos_and_sin(rope, module, [ROWS]))
 
 
-# Words of Hunyuan-7B and of HunyuanOCR.
+# Rope parameters of Hunyuan-7B and of HunyuanOCR.
 ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 1000.0, "factor": 1.0}
 
 
@@ -183,7 +183,7 @@ def hunyuan(client: attnbias.Client) -> None:
 
 
 def columns_of_the_page() -> Callable[[Array, list[int]], Array]:
-    """Returns the function that the page gives for HunYuan-VL."""
+    """Returns the function on the page for HunYuan-VL."""
     text = (DOCS / PAGE).read_text().split("#### Columns of HunYuan-VL\n")[1]
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert code is not None
@@ -218,7 +218,7 @@ def hunyuan_vl(client: attnbias.Client) -> None:
 
 @case("PhimoeConfig")
 def phimoe(client: attnbias.Client) -> None:
-    """Uses mscales that differ; those of Phi-3.5-MoE are equal."""
+    """Uses different mscales, since those of Phi-3.5-MoE are equal."""
     words = {
         "rope_type": "longrope",
         "rope_theta": 10000.0,
@@ -483,7 +483,7 @@ def blt(client: attnbias.Client) -> None:
         check(client, rope, words, [ROWS], cos_and_sin(rope, module_of(rope), [ROWS]))
 
 
-# Checkpoints' sizes of those whose default sizes do not fit: GLM-4.1V, GLM-4.5V, GLM-Image,
+# Checkpoints' sizes of models whose default sizes are inconsistent: GLM-4.1V, GLM-4.5V, GLM-Image,
 # Qwen3-Omni, North-Micro-Vision.
 SIZES: dict[str, Words] = {
     "Glm4vTextConfig": {"partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]},
@@ -563,7 +563,7 @@ def clvp(client: attnbias.Client) -> None:
 
 @case("VJEPA2Config")
 def vjepa_2(client: attnbias.Client) -> None:
-    """Compares what attention makes of a query of ones, whose pairs become cos - sin."""
+    """Compares the effect of attention on a query of ones, whose pairs become cos - sin."""
     head_dim, k = 64, 10
     axes = AXES[:3]
     got = client.get(
@@ -636,7 +636,7 @@ MADE_HERE = [
     EsmFold2RotaryEmbedding,
     EsmRotaryEmbedding,
     EvollaSaProtRotaryEmbedding,
-    Qwen3OmniMoeTalkerRotaryEmbedding,  # the Thinker's by another name
+    Qwen3OmniMoeTalkerRotaryEmbedding,  # the Thinker's under another name
     Sapiens2RopePositionEmbedding,
     SeamlessM4TConformerRotaryPositionalEmbedding,
     Wav2Vec2BertRotaryPositionalEmbedding,

@@ -64,7 +64,7 @@ def test_products_are_rounded_once(client: attnbias.Client, num_heads: int, dtyp
 
 
 def test_products_of_rounded_slopes_differ(client: attnbias.Client) -> None:
-    """12 heads: 424 of 6144 elements; explicit slopes give those."""
+    """With 12 heads, 424 of 6144 elements differ; explicit slopes reproduce them."""
     rounded_slopes = [rounded(slope, "f32") for slope in alibi_slopes(12)]
     default, given = (
         client.get(
@@ -77,7 +77,7 @@ def test_products_of_rounded_slopes_differ(client: attnbias.Client) -> None:
     assert np.array_equal(given[:, :512], -np.float32(rounded_slopes)[:, None] * distances)
 
 
-def test_bloom(client: attnbias.Client) -> None:
+def test_matches_bloom(client: attnbias.Client) -> None:
     for length in LENGTHS:
         wanted, requests = [], []
         for num_heads in HEADS:
@@ -154,7 +154,7 @@ def test_double_rounding_explains_peer_differences(client: attnbias.Client) -> N
     assert differences == json.loads(DIFFERENCES.read_text())
 
 
-def test_mpt(client: attnbias.Client) -> None:
+def test_matches_mpt(client: attnbias.Client) -> None:
     for length in LENGTHS:
         wanted, requests = [], []
         for num_heads in HEADS:
@@ -218,7 +218,8 @@ def test_bf16_keeps_few_distinct_key_values(
 
 
 def test_one_sided_heads_combine_two_answers(client: attnbias.Client) -> None:
-    """Half of the heads see only keys to the left, half only to the right, with given slopes."""
+    """With explicit slopes, half of the heads see only keys to the left, half only keys to the
+    right."""
     length = 50
     encoding = attnbias.ALiBi(num_heads=4)
     left = client.get(encoding, query_length=length, key_length=length, causal=True, form="dense")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """attach compares a model's numbers with the server's before it replaces them.
 
-Each model was changed after it was made: in its configuration, a buffer, a weight,
-an attribute or a method. What transformers' own code then computes is not what its configuration
-describes.
+Each model was changed after its creation: in its configuration, a buffer, a weight, an attribute or
+a method. transformers' own code then computes something other than its configuration describes.
 """
 
 import copy
@@ -85,7 +84,7 @@ def larger(made: Any) -> Any:
 
 
 def replaced(name: str, *kinds: str) -> Change:
-    """Replaces a method of an instance, as projects do."""
+    """Replaces a method of an instance, as user code does."""
 
     def change(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for module in parts(model, *kinds):
@@ -208,7 +207,7 @@ CASES = [(name, change) for name, changes in CHANGES.items() for change in chang
 
 
 def test_every_family_is_compared() -> None:
-    """Covers each model type that the tests of families construct, too."""
+    """Also covers each model type that the family tests construct."""
     assert {FAMILIES[name] for name in CHANGES} == set(FAMILIES.values())
     makers = (attach_test, attach_rotary_test, attach_sinusoidal_test, attach_windows_test)
     known = {name for maker in makers for name in vars(maker).get("CONFIGS", {})}
@@ -248,7 +247,7 @@ def test_every_rotary_model_is_compared(server: str) -> None:
         for model_type in rotary_types:
             try:
                 model = of_defaults(model_type)
-            # Raised by parts of models, and by defaults that transformers itself fails with.
+            # Raised by parts of models, and by defaults with which transformers itself fails.
             except (AttributeError, ImportError, TypeError, ValueError):
                 continue
             if not any("RotaryEmbedding" in type(module).__name__ for module in model.modules()):
@@ -257,7 +256,7 @@ def test_every_rotary_model_is_compared(server: str) -> None:
                 report = attached.report()
             assert not any(one.reason for one in report), model_type
             if any(one.encoding.inverse_frequencies for one in report):
-                continue  # from_config refuses it, so what it has is asked for
+                continue  # from_config rejects it, so the module's own frequencies are requested
             for name, buffer in model.named_buffers():
                 if name.endswith("inv_freq") and not buffer.is_meta:
                     buffer.mul_(1.001)
@@ -296,12 +295,12 @@ def test_modified_model_is_rejected(
         CHANGES[model_type][change](model, monkeypatch)
     refused = refusal(model, served)
     if served is client_of_tables or (model_type, change) == ("falcon", "forward"):
-        return  # such a table is unknown to the server; such a method is not called
-    if change == "network":  # which calls that of float32, where float64 is compared
+        return  # the server does not know such a table; such a method is never called
+    if change == "network":  # which calls the float32 version, whereas float64 is compared
         assert "with custom code or attributes, which fail when they are compared: " in refused
         return
     assert "; the largest difference is " in refused
-    assert ", where the bound is " in refused
+    assert ", above the bound of " in refused
     assert refused.endswith("; or leave it unattached")
 
 
@@ -313,7 +312,7 @@ def test_error_locates_largest_difference(client: attnbias.Client) -> None:
     refused = refusal(model, client)
     assert refused.startswith("model: got model.decoder.embed_positions.forward with sinusoid ")
     assert " at position 9, column 5, want the server's " in refused
-    assert "; the largest difference is 0.5, where the bound is " in refused
+    assert "; the largest difference is 0.5, above the bound of " in refused
 
 
 def test_error_for_cast_model_names_the_cast(client: attnbias.Client) -> None:
@@ -338,7 +337,7 @@ def test_length_dependent_tables_are_compared(
 
 
 def test_grown_dynamic_frequencies_are_kept(client: attnbias.Client) -> None:
-    """Frequencies stay those of the longest previous sequence, attached or not."""
+    """Frequencies stay those of the longest previous sequence, whether attached or not."""
     model = attach_rotary_test.llama("dynamic")
     tokens = attach_rotary_test.tokens
     model(tokens(1, LENGTH))
@@ -356,11 +355,11 @@ def test_grown_dynamic_frequencies_are_kept(client: attnbias.Client) -> None:
 def test_overridden_forward_is_rejected(
     client: attnbias.Client, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Covers methods that those for FlexAttention would replace."""
+    """Covers methods that the ones for FlexAttention would replace."""
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")
-    assert refused.endswith(f" with its own forward, want that of {kind}, which is to be replaced")
+    assert refused.endswith(f" with its own forward, want that of {kind}, which attach replaces")
 
 
 def test_server_with_other_values_is_rejected(
@@ -498,7 +497,7 @@ SHARDED = {  # whether its numbers can be read
     "beit": False,
     "swinv2": False,
 }
-LEFT = ("bert", "bart", "vit", "swin", "beit", "swinv2")  # whose answer is made of weights
+LEFT = ("bert", "bart", "vit", "swin", "beit", "swinv2")  # whose answer is computed from weights
 
 
 @pytest.mark.parametrize("model_type", SHARDED)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention's masks and biases, where no attached model of attach_test.py has them.
+"""FlexAttention's masks and biases that no attached model of attach_test.py covers.
 
-torch.compile makes its programs by code that is not compiled further: what a compiler makes of
-them is in attach_test.py and client/python/tests/test_flex_attention.py.
+torch.compile runs its graphs eagerly here; attach_test.py and
+client/python/tests/test_flex_attention.py cover compiled code.
 """
 
 import inspect
@@ -55,7 +55,7 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return called
 
 
-# The second from transformers 5.24 on.
+# The second name applies from transformers 5.24 on.
 CACHE_NAMES = [
     name
     for name in ("past_key_values", "cache")
@@ -64,7 +64,8 @@ CACHE_NAMES = [
 
 
 def in_parts(model: Any, cache_name: str) -> Tensor:
-    """Returns the outputs of a decoder that has a past when most of its tokens arrive."""
+    """Returns the outputs of a decoder that already has a past when it receives most of its
+    tokens."""
     options: dict[str, Any] = {"use_cache": True}
     name = "input_ids"
     if model.config.is_encoder_decoder:
@@ -78,7 +79,7 @@ def in_parts(model: Any, cache_name: str) -> Tensor:
 
 @pytest.mark.parametrize("cache_name", CACHE_NAMES)
 @pytest.mark.parametrize("name", ["t5", "umt5", "bloom", "mpt", "falcon"])
-def test_prompt_in_parts(
+def test_chunked_prompt_outputs_match(
     client: attnbias.Client, name: str, cache_name: str, shapes: list[tuple[int, int]]
 ) -> None:
     model = make(name, "flex")
@@ -90,7 +91,9 @@ def test_prompt_in_parts(
 
 
 @pytest.mark.parametrize("name", ["t5", "bloom", "mpt"])
-def test_static_cache(client: attnbias.Client, name: str, shapes: list[tuple[int, int]]) -> None:
+def test_static_cache_outputs_match(
+    client: attnbias.Client, name: str, shapes: list[tuple[int, int]]
+) -> None:
     """The number of keys is the maximum, and the number of past tokens is a tensor."""
     model = make(name, "flex")
     before = decoded(model, cache_implementation="static")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attached models as projects handle them: saved whole, put away in parts, under torch's modes.
+"""Attached models as projects handle them: saved completely, offloaded in parts, and under torch's
+modes.
 
-And models of which something is gone, which attach refuses in its own words.
+Also models with missing parts, which attach rejects with its own messages.
 """
 
 import io
@@ -107,7 +108,7 @@ def test_offloaded_weights_keep_outputs(client: attnbias.Client, name: str) -> N
 
 @pytest.mark.parametrize("name", SINUSOIDS)
 def test_trainable_sinusoids_are_rejected(client: attnbias.Client, name: str) -> None:
-    """Unattached they change; FSMT's learn unless frozen."""
+    """In unattached models they change; FSMT's are trained unless frozen."""
     model = made(name).requires_grad_()
     with attached(client, model):
         with pytest.raises(ValueError, match=r"^model: got gradients for a table of sinusoids, "):

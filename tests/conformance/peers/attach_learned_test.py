@@ -88,14 +88,14 @@ TABLES = {
 }
 # Models with one parameter for all patches, [1, patches, columns].
 OF_PATCHES = ("vit", "deit", "dinov2")
-# Models whose other positions are the server's numbers too.
+# Models whose other positions also come from the server.
 SAME = [name for name in KINDS if name != "whisper"]
 SEEING = ("clip_vision_model", "siglip", *OF_PATCHES)
 GENERATORS = [name for name in KINDS if name not in ("bert", "roberta", "clip_text_model", *SEEING)]
 
 
 def new_model(name: str, attention: str = "eager") -> Any:
-    """Returns a model with random weights; positions as large as tokens make a wrong row show."""
+    """Returns a model with random weights; positions as large as tokens reveal a wrong row."""
     torch.manual_seed(0)
     kind, fields = KINDS[name]
     model = getattr(transformers, kind)
@@ -106,7 +106,7 @@ def new_model(name: str, attention: str = "eager") -> Any:
             torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     made.requires_grad_(False)
     for table in weights(made, name).values():
-        table[-1, :2] = torch.tensor([-0.0, 1e-45])  # which no arithmetic may pass over
+        table[-1, :2] = torch.tensor([-0.0, 1e-45])  # which must show in the output
     return made
 
 
@@ -139,7 +139,7 @@ def client_of_tables(mounted: str) -> Iterator[attnbias.Client]:
         yield connected
 
 
-SIDES = (None, "left", "right")  # of padding
+SIDES = (None, "left", "right")  # with padding
 
 
 def inputs(name: str, side: str | None = None) -> dict[str, Tensor]:
@@ -192,7 +192,7 @@ def test_outputs_are_unchanged(
     with attnbias.attach(model, client_of_tables, max_length=ROWS, attention=attention):
         assert [*model.state_dict()] == keys
         tables = weights(model, name)
-        kept = [table.detach() for table in tables.values()]  # no other table gets their memory
+        kept = [table.detach() for table in tables.values()]  # keeps their memory from being reused
         served = [table.data_ptr() for table in kept]
         assert not {*memory} & {*served}
         for table, its in zip(tables.values(), weights(own, name).values(), strict=True):
@@ -215,7 +215,7 @@ def test_greedy_decoding_is_unchanged(client_of_tables: attnbias.Client, name: s
         assert torch.equal(decoded(model, name), want)
 
 
-# Others are BART's code.
+# The others use BART's code.
 @pytest.mark.parametrize(
     "name", chosen(["bert", "roberta", "gpt2", "opt", "bart", "siglip", "vit"], "bert", "gpt2")
 )
@@ -227,7 +227,7 @@ def test_compiled(client_of_tables: attnbias.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_report(client_of_tables: attnbias.Client, name: str) -> None:
+def test_report_has_table_digests(client_of_tables: attnbias.Client, name: str) -> None:
     """The report has from_config's encodings, with the digests of the mounted tables."""
     model = new_model(name)
     (offset,) = {encoding.offset for encoding in attnbias.from_config(model.config).values()}
@@ -259,7 +259,7 @@ def test_encoding_matches_rows_read_by_model(client_of_tables: attnbias.Client, 
     assert torch.equal(read[0].reshape(-1, LENGTH, 32)[-1], torch.tensor(want))
 
 
-def test_other_data_types(client_of_tables: attnbias.Client) -> None:
+def test_cast_model_needs_table_of_its_type(client_of_tables: attnbias.Client) -> None:
     """The digest depends on the type; a cast while attached uses the model's own weights."""
     model = new_model("opt").bfloat16()
     own = copy.deepcopy(model)
@@ -313,7 +313,7 @@ def test_one_modified_table_of_two_is_rejected(client_of_tables: attnbias.Client
 
 
 def step(model: Any, name: str) -> None:
-    """Makes a training step of all parameters."""
+    """Runs one training step on all parameters."""
     model.requires_grad_(True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sum(output.square().mean() for output in outputs(model, name)).backward()
@@ -321,7 +321,7 @@ def step(model: Any, name: str) -> None:
     model.requires_grad_(False)
 
 
-@pytest.mark.parametrize("cache_bytes", [None, 1 << 20, 10])  # no cache; one; a full one
+@pytest.mark.parametrize("cache_bytes", [None, 1 << 20, 10])  # no cache, one entry, a full cache
 @pytest.mark.parametrize("name", ["roberta", "gpt2", "bart", "vit"])
 def test_tables_are_trainable(
     mounted: str, tmp_path: Path, name: str, cache_bytes: int | None
@@ -336,7 +336,7 @@ def test_tables_are_trainable(
             assert bool(kept) == (cache_bytes == 1 << 20)
             step(model, name)
             attached = outputs(model, name)
-        # Training changes the process's own tables alone.
+        # Training changes only the process's own tables.
         assert all(path.read_bytes() == before for path, before in kept.items())
         step(own, name)
         assert_same(attached, outputs(own, name))
@@ -346,7 +346,7 @@ def test_tables_are_trainable(
 
 
 def mapping_of(tensor: Tensor) -> str:
-    """The line of the memory that a tensor is in."""
+    """Returns the line of /proc/self/maps that contains a tensor."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         begin, end = (int(bound, 16) for bound in line.split()[0].split("-"))
         if begin <= tensor.data_ptr() < end:
@@ -416,7 +416,7 @@ def test_whisper_decoder_table_falls_back_to_model(
         (lambda: new_model("gpt2").transformer, "wpe.weight"),
     ],
 )
-def test_part_of_a_model(
+def test_part_of_model_can_be_attached(
     client: attnbias.Client, client_of_tables: attnbias.Client, part: Callable[[], Any], path: str
 ) -> None:
     model = part()

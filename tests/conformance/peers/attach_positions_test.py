@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""position_ids of attached models: one rule for eager and compiled code.
+"""position_ids of attached models: the same rule for eager and compiled code.
 
-A row has the numbers of p and -p, as transformers computes them. A position that no row has is
-refused in all modes: what is compiled is refused by torch's own indexing.
+A row serves p and -p, as transformers computes them. A position without a row is rejected in all
+modes; in compiled code torch's own indexing rejects it.
 """
 
 import copy
@@ -67,7 +67,7 @@ def module_of(model: Any) -> Any:
 
 
 def rows(module: Any, mode: str | None) -> Callable[[Any], list[Tensor]]:
-    """Returns functions of positions: a module's rows, in one of the modes."""
+    """Returns functions from positions to a module's rows, in one of the modes."""
     options = {"layer_type": "full_attention"} if hasattr(module, "layer_types") else {}
 
     def forward(position_ids: Tensor) -> list[Tensor]:
@@ -151,7 +151,7 @@ def test_position_errors_name_the_value(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_short_sequence_rejects_long_positions(client: attnbias.Client, mode: str | None) -> None:
-    """transformers uses the short frequencies then, at any position; the table ends."""
+    """transformers then uses the short frequencies at any position, but the table ends."""
     model = rotary_of("longrope")
     with attnbias.attach(model, client, max_length=LENGTH):
         made = rows(module_of(model), mode)

@@ -118,13 +118,13 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 DEEPSEEK_YARN = ROPE_TYPES["yarn"] | {"mscale": 0.7, "mscale_all_dim": 0.8}
 
-# From transformers 5.24 on; in earlier versions each layer has one.
+# Applies from transformers 5.24 on; in earlier versions each layer has its own.
 GPTJ_HAS_ONE_TABLE = hasattr(modeling_gptj, "GPTJRotaryEmbedding")
 
 
 @pytest.fixture(scope="session")
 def client(server: str) -> Iterator[attnbias.Client]:
-    """Yields a client that makes each request once: "dynamic" requests a table per token."""
+    """Yields a client that makes each request once, since "dynamic" requests a table per token."""
     with attnbias.Client(server) as connected:
         yield connected
 
@@ -142,7 +142,7 @@ def new_model(model_type: str, rope: dict[str, Any] | None = None, **fields: Any
     config = transformers.AutoConfig.for_model(model_type, **sizes)
     model = auto.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # of a size at which attention looks somewhere
+        for parameter in model.parameters():  # large enough for attention to be selective
             if parameter.dim() > 1:
                 parameter.normal_(std=parameter.shape[-1] ** -0.5)
     return model.requires_grad_(False)
@@ -188,7 +188,7 @@ def test_outputs_are_unchanged(client: attnbias.Client, model_type: str) -> None
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "falcon"])
-def test_static_cache(client: attnbias.Client, model_type: str) -> None:
+def test_static_cache_outputs_match(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     before = decoded(model, padded(), cache_implementation="static")
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -252,7 +252,7 @@ def gemma_3_that_sees() -> Any:
     return transformers.Gemma3ForConditionalGeneration(config).eval().requires_grad_(False)
 
 
-def test_multimodal_gemma_3(client: attnbias.Client) -> None:
+def test_multimodal_gemma_3_outputs_match(client: attnbias.Client) -> None:
     model = gemma_3_that_sees()
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH) as attached:
@@ -261,12 +261,12 @@ def test_multimodal_gemma_3(client: attnbias.Client) -> None:
     assert paths == {"model.language_model.rotary_emb.forward"}
 
 
-def test_multimodal_qwen2_vl(client: attnbias.Client) -> None:
+def test_multimodal_qwen2_vl_outputs_match(client: attnbias.Client) -> None:
     """Positions of an image differ between the axes, and its patches have two separate axes."""
     model = new_model("qwen2_vl")
     own = copy.deepcopy(model)
     ids = tokens(1, 40)
-    ids[0, 3], ids[0, 4:13] = 58, IMAGE_TOKEN  # 6 by 6 patches, 4 of which are one token
+    ids[0, 3], ids[0, 4:13] = 58, IMAGE_TOKEN  # 6 by 6 patches, 4 per token
     made = torch.Generator().manual_seed(1)
     given = {
         "input_ids": ids,
@@ -339,7 +339,7 @@ def test_cast_model_keeps_table_precision(client: attnbias.Client) -> None:
     assert all(torch.equal(a.bfloat16(), b) for a, b in zip(before, half, strict=True))
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     table_bytes = 2 * LENGTH * 8 * 4  # half of the columns, since both halves are the same
     with attnbias.attach(new_model("llama"), client, max_length=LENGTH) as attached:
         (only,) = attached.report()
@@ -425,7 +425,8 @@ def test_custom_attention_implementation_is_kept(client: attnbias.Client) -> Non
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral"])
 def test_transformers_own_flex_attention(client: attnbias.Client, model_type: str) -> None:
-    """Covers groups of heads, padding and a sliding window; on a CPU it is wrong for few tokens."""
+    """Covers groups of heads, padding and a sliding window; on a CPU FlexAttention is wrong for few
+    tokens."""
     fields = {"sliding_window": 12} if model_type == "mistral" else {}
     model = new_model(model_type, **fields)
     own = copy.deepcopy(model)
@@ -449,7 +450,7 @@ def test_unsupported_attention_is_rejected(client: attnbias.Client) -> None:
 
 
 def test_attention_missing_in_model_is_rejected(client: attnbias.Client) -> None:
-    """transformers' SDPA ignores the sinks of GPT-OSS: its outputs would be others."""
+    """transformers' SDPA ignores the sinks of GPT-OSS: its outputs would differ."""
     with pytest.raises(ValueError, match=r"^attention: got 'sdpa', want \"eager\" for GptOss"):
         attnbias.attach(new_model("gpt_oss"), client, max_length=4, attention="sdpa")
 
@@ -518,7 +519,8 @@ def test_compiled(client: attnbias.Client, model_type: str) -> None:
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 def test_compiled_at_other_lengths(client: attnbias.Client, rope_type: str) -> None:
-    """Covers tables that differ by length; that of "dynamic" is requested between two graphs."""
+    """Covers tables that differ by length; the one for "dynamic" is requested between two
+    graphs."""
     model = llama(rope_type, num_hidden_layers=1)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH):

@@ -46,7 +46,7 @@ TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "fsmt": (transformers.FSMTForConditionalGeneration, TEXT | FSMT),
 }
 SDPA = [name for name, (kind, _) in TYPES.items() if kind._supports_sdpa]
-# Position 0 has the row after that of padding.
+# Position 0 has the row after the padding row.
 AFTER_PADDING = ["m2m_100", "nllb-moe", "speech_to_text", "xglm", "fsmt"]
 FIRST = dict.fromkeys(AFTER_PADDING, 2) | {"nllb-moe": 1}
 
@@ -181,12 +181,12 @@ def test_max_length_replaces_model_length(client: attnbias.Client, model_type: s
 
 
 def positions_of(model: Any) -> Any:
-    """Returns the module of one side."""
+    """Returns the module of the encoder or the decoder."""
     return next(module for path, module in model.named_modules() if path.endswith("positions"))
 
 
 def asked_for(model_type: str, count: int) -> Any:
-    """Returns the input for which the module gives the rows of the first positions."""
+    """Returns the input for which the module returns the rows of the first positions."""
     if model_type in ("marian", "pegasus"):
         return (1, count)
     if model_type in ("whisper", "xglm"):
@@ -219,7 +219,7 @@ def test_padding_and_lengths(client: attnbias.Client, model_type: str) -> None:
     positions, padding = positions_of(model), model.config.pad_token_id
     longer = copy.deepcopy(positions)
     asked = asked_for(model_type, 2 * LENGTH)
-    want = longer(asked)  # it grows
+    want = longer(asked)  # the table grows
     with attnbias.attach(model, client, max_length=2 * LENGTH):
         torch.testing.assert_close(positions(asked), want, rtol=0, atol=1e-4)
         if model_type != "xglm":
@@ -229,7 +229,7 @@ def test_padding_and_lengths(client: attnbias.Client, model_type: str) -> None:
     assert torch.equal(positions(asked), want)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     with attnbias.attach(new_model("marian"), client, max_length=LENGTH) as attached:
         encoder, decoder = attached.report()
     assert encoder.path == "model.encoder.embed_positions.forward"

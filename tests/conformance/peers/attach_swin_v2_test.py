@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin-V2, attached and unattached: the same network, in float64 there and in float32 here."""
+"""Swin-V2, attached and unattached: the same network, in float64 when attached and in float32
+otherwise."""
 
 import copy
 from typing import Any
@@ -19,13 +20,14 @@ FIELDS = {
     "embed_dim": 16,
     "depths": [2, 1, 1],
     "num_heads": [2, 4, 4],
-    "window_size": 6,  # that of the last stage, of 4 x 4 patches, is smaller
+    "window_size": 6,  # the last stage, with 4 x 4 patches, has a smaller one
 }
 NETWORK = "continuous_position_bias_mlp"
 
 
 def new_model(**fields: Any) -> Any:
-    """Draws large weights for its networks: with the initial ones, all biases are near 8."""
+    """Draws large weights for its networks, since with the initial ones all biases are close to
+    8."""
     torch.manual_seed(0)
     config = transformers.Swinv2Config(**FIELDS, **fields)
     model = transformers.Swinv2Model(config).eval()
@@ -55,7 +57,7 @@ def test_outputs_are_unchanged(client: attnbias.Client, pretrained: list[int]) -
         assert_close(output(model, 50, **options), output(own, 50, **options))
         for attention in attentions(model):
             coordinates = torch.full_like(attention.relative_coords_table, torch.nan)
-            assert not getattr(attention, NETWORK)(coordinates).isnan().any()  # it is not run
+            assert not getattr(attention, NETWORK)(coordinates).isnan().any()  # not run
     assert state(model) == before
     assert torch.equal(output(model), output(own))
 
@@ -138,7 +140,7 @@ def test_replaced_module_is_rejected(client: attnbias.Client) -> None:
         attnbias.attach(model, client, max_length=64)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     with attnbias.attach(new_model(), client, max_length=64) as attached:
         report = attached.report()
     blocks, heads, sides = ((0, 0), (0, 1), (1, 0), (2, 0)), (2, 2, 4, 4), (6, 6, 6, 4)

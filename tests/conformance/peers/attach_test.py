@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnbias.attach: a model attached gives what it gives untouched.
+"""attnbias.attach: an attached model returns the same outputs as the original.
 
-Own outputs are those of transformers' code. If attached code is the same, they are equal to the
-bit; FlexAttention adds in another order.
+The expected outputs come from transformers' code. If the attached code is the same, they are equal
+bit for bit; FlexAttention sums in a different order.
 """
 
 import copy
@@ -21,7 +21,7 @@ import attnbias
 from attnbias._models.register import MODELS
 
 LENGTH, DECODER_LENGTH, MAX_LENGTH = 200, 140, 256
-HEADS = 6  # no power of two
+HEADS = 6  # not a power of two
 T5 = {
     "vocab_size": 100,
     "d_model": 32,
@@ -36,7 +36,7 @@ FALCON = {
     "vocab_size": 100,
     "hidden_size": 48,
     "num_hidden_layers": 2,
-    "num_attention_heads": 12,  # slopes that are not powers of two: their products are rounded
+    "num_attention_heads": 12,  # slopes that are not powers of two, so that products are rounded
 }
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "t5": ("T5ForConditionalGeneration", T5),
@@ -44,7 +44,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "umt5": ("UMT5ForConditionalGeneration", T5),
     "switch_transformers": (
         "SwitchTransformersForConditionalGeneration",
-        {**T5, "num_decoder_layers": 2},  # all of them dense: which expert is on a brink
+        {**T5, "num_decoder_layers": 2},  # dense, since experts may tie
     ),
     "t5-encoder": ("T5EncoderModel", T5),
     "longt5-local": (
@@ -73,7 +73,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "MptForCausalLM",
         {"vocab_size": 100, "d_model": 48, "n_layers": 2, "n_heads": HEADS, "max_seq_len": 300},
     ),
-    "falcon": ("FalconForCausalLM", {**FALCON, "alibi": True}),  # of one key head
+    "falcon": ("FalconForCausalLM", {**FALCON, "alibi": True}),  # with one key head
     "falcon-groups": (
         "FalconForCausalLM",
         {**FALCON, "alibi": True, "new_decoder_architecture": True, "num_kv_heads": 4},
@@ -128,7 +128,7 @@ def masks(length: int) -> list[Tensor | None]:
 
 
 def output(model: Any, length: int = LENGTH, mask: Tensor | None = None, **options: Any) -> Tensor:
-    """Returns the output of tokens that the mask shows."""
+    """Returns the output of the tokens that the mask keeps."""
     if model.config.is_encoder_decoder:
         options["decoder_input_ids"] = tokens(DECODER_LENGTH)
     answer = model(input_ids=tokens(length), attention_mask=mask, **options)
@@ -155,7 +155,7 @@ def assert_near(got: list[Tensor], want: list[Tensor], attention: str) -> None:
 def test_flex_holds_scores_of_one_block(
     client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a mask, torch's CPU code has one block of all scores."""
+    """Without a mask, torch's CPU code uses a single block for all scores."""
     blocks = []
 
     def compiled(query: Tensor, *_: Any, block_mask: Any, **options: Any) -> Tensor:
@@ -207,7 +207,7 @@ def test_greedy_decoding_is_unchanged(client: attnbias.Client, name: str, attent
 @pytest.mark.parametrize(
     ("name", "attention"), [("t5", "eager"), ("t5", "sdpa"), ("bloom", "eager"), ("mpt", "eager")]
 )
-def test_static_cache(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_static_cache_outputs_match(client: attnbias.Client, name: str, attention: Any) -> None:
     """The number of keys is the maximum, and the number of past tokens is a tensor."""
     model = make(name, attention)
     before = decoded(model, cache_implementation="static")
@@ -294,7 +294,7 @@ def test_failed_attach_leaves_model_unchanged(
     before = state(model)
     monkeypatch.setattr(
         "attnbias._models.families.t5.dense_bias", property()
-    )  # no function, so no method
+    )  # not a function, so never bound as a method
     with pytest.raises(TypeError):
         attnbias.attach(model, client, max_length=MAX_LENGTH)
     assert state(model) == before
@@ -324,7 +324,7 @@ def test_gradients_are_unchanged(client: attnbias.Client, name: str, attention: 
 
 @pytest.mark.parametrize("name", ["t5-encoder", "bloom", "mpt", "falcon"])
 def test_gradients_of_short_sequences(client: attnbias.Client, name: str) -> None:
-    """Covers the CPU too, where FlexAttention has no gradients."""
+    """Also covers the CPU, where FlexAttention has no gradients."""
     model = make(name, "flex")
     want = gradients_of(model, output(model, 100, masks(100)[2]))
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
@@ -377,7 +377,7 @@ def test_compiled(client: attnbias.Client, name: str, attention: Any) -> None:
     assert_near([got], [before], attention)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     model = make("t5")
     with attnbias.attach(model, client, max_length=100, attention="flex") as attached:
         report = attached.report()
@@ -424,7 +424,7 @@ LONG_T5_GLOBAL = "encoder.block.0.layer.0.TransientGlobalSelfAttention"
             "eager",
             [
                 (f"{LONG_T5_GLOBAL}.compute_bias", 4 * 63, 8 * 3 * 16**2),
-                (f"{LONG_T5_GLOBAL}._relative_position_bucket", 4 * 25, 0),  # of 12 blocks of 8
+                (f"{LONG_T5_GLOBAL}._relative_position_bucket", 4 * 25, 0),  # for 12 blocks of 8
                 ("decoder.block.0.layer.0.SelfAttention.compute_bias", 4 * 199, INDICES),
                 ("decoder.block.0.layer.1.EncDecAttention.forward", 0, BIAS),
                 ("decoder.block.1.layer.1.EncDecAttention.forward", 0, BIAS),
@@ -455,7 +455,7 @@ LONG_T5_GLOBAL = "encoder.block.0.layer.0.TransientGlobalSelfAttention"
             "flex",
             [
                 ("transformer.build_alibi_tensor", 2 * 12 * 100, 0),  # bfloat16
-                ("transformer.h.0.self_attention.forward", 0, 2 * BIAS),  # of 12 heads
+                ("transformer.h.0.self_attention.forward", 0, 2 * BIAS),  # for 12 heads
                 ("transformer.h.1.self_attention.forward", 0, 2 * BIAS),
             ],
         ),
@@ -529,7 +529,7 @@ FLEX = ["t5-encoder", "mt5", "umt5", "bloom", "mpt", "falcon"]
 
 @pytest.mark.parametrize("name", FLEX)
 def test_flex_rejects_output_attentions(client: attnbias.Client, name: str) -> None:
-    """Covers a model that always returns them, and a single call."""
+    """Covers a model that always returns them, and one call that requests them."""
     model = make(name)
     model.config.output_attentions = True
     assert refusal(client, model, attention="flex") == (
@@ -578,7 +578,7 @@ def test_replaced_layers_are_rejected(
 
 def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     roformer = transformers.RoFormerModel(transformers.RoFormerConfig(num_hidden_layers=1))
-    want = "want one that attach takes, see docs/models.md"
+    want = "want one that attach supports, see docs/models.md"
     by_hand = "Leave it unattached, or use what Client.get returns: docs/encodings.md"
     why = MODELS["roformer"].unattached
     assert (

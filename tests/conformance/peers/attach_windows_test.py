@@ -96,7 +96,7 @@ def test_outputs_are_unchanged(
     want = output(own)
     by_sdpa.clear()
     with attnbias.attach(model, client, max_length=64, attention=attention):
-        assert len(calls) == 2 * len(biases(model))  # of the untouched model, and to compare
+        assert len(calls) == 2 * len(biases(model))  # original, and comparison
         calls.clear()
         assert [*model.state_dict()] == keys
         assert torch.equal(output(model), want)
@@ -188,7 +188,7 @@ def test_model_is_trainable(client: attnbias.Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", chosen(KINDS, "swin", "beit-both"))
 def test_compiled(client: attnbias.Client, name: str) -> None:
-    """Changed tables are used when compiled, too."""
+    """Changed tables are also used in compiled code."""
     model = new_model(name)
     want = output(model)
     with attnbias.attach(model, client, max_length=64):
@@ -230,7 +230,7 @@ def test_inference_mode_weights_are_rejected(client: attnbias.Client) -> None:
         attnbias.attach(model, client, max_length=64)
 
 
-def test_report(client: attnbias.Client) -> None:
+def test_report_lists_replacements(client: attnbias.Client) -> None:
     with attnbias.attach(new_model("swin"), client, max_length=64) as attached:
         report = attached.report()
     assert [one.path for one in report] == [

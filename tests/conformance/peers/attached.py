@@ -27,12 +27,13 @@ ENCODER_DECODER = {
 
 
 def chosen(values: Iterable[Any], *always: Any) -> list[Any]:
-    """Returns all values of a parameter; only the step exhaustive runs those not in `always`."""
+    """Returns all values of a parameter; only the step `exhaustive` runs those not in `always`."""
     return [v if v in always else pytest.param(v, marks=pytest.mark.exhaustive) for v in values]
 
 
 def state(model: PreTrainedModel) -> dict[str, Any]:
-    """Returns the complete state of a module: the dictionaries and sets in it by their members."""
+    """Returns the complete state of a module, including the members of its dictionaries and
+    sets."""
 
     def frozen(value: Any) -> Any:
         if isinstance(value, dict):
@@ -43,7 +44,7 @@ def state(model: PreTrainedModel) -> dict[str, Any]:
         path: {
             name: frozen(value)
             for name, value in vars(module).items()
-            if name != "rope_deltas"  # which Qwen2-VL keeps from call to call
+            if name != "rope_deltas"  # which Qwen2-VL keeps between calls
         }
         for path, module in model.named_modules()
     }
@@ -56,7 +57,7 @@ def state(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def assert_close(ours: Tensor, theirs: Tensor) -> None:
-    """Compares within 1e-5 of the greatest magnitude."""
+    """Compares within 1e-5 of the largest magnitude."""
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
 
 
@@ -71,18 +72,18 @@ def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) ->
     assert ours.keys() == theirs.keys()
     assert any(gradient.any() for gradient in theirs.values())
     for path, gradient in theirs.items():
-        if not path.endswith("k_proj.bias"):  # softmax ignores it: this is what rounding leaves
+        if not path.endswith("k_proj.bias"):  # softmax ignores it, so only rounding errors remain
             assert_close(ours[path], gradient)
 
 
 def compiled(model: Any, backend: str = "eager") -> Any:
-    """Compiles without graph breaks, so that attached code may cause none."""
+    """Compiles with graph breaks forbidden, so that attached code must cause none."""
     torch.compiler.reset()
     return torch.compile(model, backend=backend, fullgraph=True)
 
 
 def make_other(module: Any) -> None:
-    """Gives a module a class that may compute otherwise."""
+    """Changes a module's class to one that may compute differently."""
     module.__class__ = type("Other", (type(module),), {})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of arrays by their bits, so that -0 is not 0."""
+"""Bitwise comparison of arrays, so that -0 differs from 0."""
 
 from typing import Any
 

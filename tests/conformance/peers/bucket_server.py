@@ -48,8 +48,9 @@ class BucketServer:
     ) -> list[list[int]]:
         """[*configuration, distance, FLOAT32_LOG's bucket, EXACT's bucket] where these differ.
 
-        Holds the buckets of either rule, whose specs `specs_of` gives, against its oracle. torch's
-        own logarithm is not correctly rounded, which changes the buckets of few configurations.
+        Compares the buckets of both rules, whose specs `specs_of` returns, with their oracles.
+        torch's own logarithm is not correctly rounded, which changes the buckets of few
+        configurations.
         """
         found = []
         swept = rounded_otherwise = 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as transformers saves them: what the server finds in one is what the model computes.
+"""Checkpoints as transformers saves them: the server's tensors equal the model's results.
 
-Tensors' names and the configuration's meaning are a matter between a version of transformers and
-core/mount/checkpoint_rules.cc: these tests fail when they part. Models are tiny, their position
-tensors random. If modules compute positions, their outputs are caught while the model runs.
+The names of tensors and the meaning of configurations must agree between transformers and
+core/mount/checkpoint_rules.cc; these tests fail if they diverge. Models are tiny and their position
+tensors random. If modules compute positions, their outputs are captured while the model runs.
 """
 
 import json
@@ -84,7 +84,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_p
 
 
 class Answer(NamedTuple):
-    """Numbers that a model computes at a place, and the extent that the place's spec lacks."""
+    """Numbers that a model computes at a place, and the extent to add to the place's spec."""
 
     want: Array
     extent: dict[str, Any]
@@ -175,7 +175,7 @@ def positions(module: str) -> Callable[[Any], Answers]:
 
 
 def roberta(model: Any) -> Answers:
-    """Padding is where its row is, before the first position."""
+    """Padding has its row before that of the first position."""
     tokens = torch.tensor([[5, 6, 7, 1, 1]])
     got = caught(model, {"positions": model.embeddings.position_embeddings}, tokens)
     return {"positions": Answer(got["positions"], {"position_ids": [0, 1, 2, -1, -1]})}
@@ -189,7 +189,7 @@ def mpnet(model: Any) -> Answers:
 
 
 def opt(model: Any) -> Answers:
-    """Masked tokens have the row before the first position's, too."""
+    """Masked tokens also have the row before that of the first position."""
     mask = torch.tensor([[0, 0, 1, 1, 1]])
     module = model.decoder.embed_positions
     got = caught(model, {"positions": module}, TOKENS, attention_mask=mask)
@@ -210,7 +210,7 @@ def image(model: Any) -> torch.Tensor:
 
 
 def of_patches(model: Any) -> Answers:
-    """Returns the numbers added to tokens that are zero, the class's among them."""
+    """Returns the numbers added to zero tokens, including the class token."""
     for name, parameter in model.embeddings.named_parameters():
         if name != "position_embeddings":
             torch.nn.init.zeros_(parameter)
@@ -243,7 +243,7 @@ def beit(model: Any) -> Answers:
 
 
 def detr(model: Any) -> Answers:
-    """A feature map of 5 by 7: the columns' halves are the first, the rows' the second."""
+    """A feature map of 5 by 7: the first half holds columns, the second rows."""
     shape = torch.Size([1, 8, 5, 7])
     learned = model.position_embedding(shape=shape, device="cpu", dtype=torch.float32)[0]
     columns, rows = learned.chunk(2)
@@ -256,7 +256,7 @@ def detr(model: Any) -> Answers:
 
 
 def deberta(model: Any) -> Answers:
-    """The indices by which its attention gathers. 60 tokens reach beyond the greatest distance."""
+    """The indices with which its attention gathers. 60 tokens exceed the maximum distance."""
     tokens = torch.randint(2, 16, (1, 60))
     with mock.patch.object(torch, "gather", wraps=torch.gather) as gather:
         module = {"positions": model.embeddings.position_embeddings}
@@ -311,7 +311,7 @@ CASES: list[tuple[Any, Callable[[Any], Answers]]] = [
     (hf.DeiTConfig(**PATCHED | {"image_size": [16, 8]}), of_patches),
     (detr_config(num_queries=5, **ENCODER_DECODER), detr),
     (hf.DebertaV2Config(**PLAIN, **RELATIVE, position_buckets=8), deberta),
-    # At distance 24 float32's bucket is not the exact one.
+    # At distance 24 the float32 bucket differs from the exact one.
     (
         hf.DebertaV2Config(
             **PLAIN, **{**RELATIVE, "max_relative_positions": 65}, position_buckets=18
@@ -346,7 +346,7 @@ def test_specs_match_model(
 
 
 def test_beit_for_oblong_image_is_resampled(tmp_path: Path) -> None:
-    """The sides of the grid are swapped for its bias, and its positions are those of a square."""
+    """The sides of the grid are swapped for its bias, and its positions come from a square."""
     config = hf.BeitConfig(
         **PATCHED | {"image_size": [16, 36]},
         use_relative_position_bias=True,
@@ -392,7 +392,7 @@ def shapes_of(config: Any) -> dict[str, list[int]]:
 
 
 def others(value: Any) -> list[Any]:
-    """Other integers than `value`, or than each of the list that it is."""
+    """Integers other than `value`, or other than each of its elements if it is a list."""
     if isinstance(value, bool) or not isinstance(value, (int, list, tuple)):
         return []
     if isinstance(value, int):
@@ -412,7 +412,7 @@ def check_config(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("config", [config for config, _ in CASES], ids=lambda c: c.model_type)
 def test_config_contradicting_tensor_shapes_is_rejected(tmp_path: Path, config: Any) -> None:
-    """Whichever field it is that gives transformers' tensors another shape."""
+    """Applies to any field that changes the shape of transformers' tensors."""
     saved = config.to_dict()
     shapes = shapes_of(config)
     telling = set()
@@ -421,7 +421,7 @@ def test_config_contradicting_tensor_shapes_is_rejected(tmp_path: Path, config: 
             changed = saved | {field: other}
             try:
                 wanted = shapes_of(type(config)(**changed))
-            except Exception:  # a model that cannot be
+            except Exception:  # an impossible model
                 continue
             differ = any(wanted.get(name, shape) != shape for name, shape in shapes.items())
             write_zeros(tmp_path, changed, shapes)
@@ -453,7 +453,7 @@ def test_omitted_config_fields_use_transformers_defaults(tmp_path: Path, model_t
 
 @pytest.mark.parametrize("pretrained", [[0, 0], [3, 12]])
 @pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
-def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
+def test_swin_v2_matches_model(tmp_path: Path, pretrained: list[int], shards: str) -> None:
     """Its second stage has only 4 tokens per side for a window of 6."""
     config = hf.Swinv2Config(**WINDOWED, window_size=6, pretrained_window_sizes=pretrained)
     model = make_model(config)
@@ -480,7 +480,7 @@ def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
 
 
 def test_unsupported_models_have_no_spec(tmp_path: Path) -> None:
-    """BEiT fails unless its patches form a square; Swin-V2 has one position too many to add."""
+    """BEiT fails unless its patches form a square; Swin-V2 has one position too many."""
     oblong = PATCHED | {"image_size": [16, 8]}
     model = make_model(hf.BeitConfig(**oblong, use_absolute_position_embeddings=True))
     with pytest.raises(RuntimeError, match="invalid for input of size"):
@@ -504,7 +504,7 @@ def test_unsupported_models_have_no_spec(tmp_path: Path) -> None:
 
 
 def test_swin_stage_smaller_than_window_keeps_full_table(tmp_path: Path) -> None:
-    """Table and spec are those of a whole window nevertheless."""
+    """Table and spec are nevertheless those of a whole window."""
     model = make_model(hf.SwinConfig(**WINDOWED, window_size=6))
     with pytest.raises(RuntimeError, match="must match"):
         model(image(model))

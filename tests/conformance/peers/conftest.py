@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_torch_thread() -> None:
-    """The peers' small tensors gain nothing from threads that wait for one another."""
+    """The peers' small tensors do not benefit from threads that wait for each other."""
     torch.set_num_threads(1)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeBERTa's buckets against transformers' own, and against integers, over small configurations.
 
-As T5's: where torch's logarithm is not the correctly rounded one, FLOAT32_LOG is what transformers
-computes with one that is.
+As for T5, if torch's logarithm is not correctly rounded, FLOAT32_LOG is compared with transformers
+on a correctly rounded one.
 """
 
 import json
@@ -49,7 +49,7 @@ def torch_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets
 
 
 def exact_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets:
-    """Computes with float64 far from a border of two buckets, and with integers near one."""
+    """Computes with float64 far from a border between buckets, and with integers near one."""
     middle, farthest = configuration[0] // 2, configuration[1] - 1
     ratio = np.log(np.maximum(distances, middle) / middle) / np.log(farthest / middle)
     steps = ratio * (middle - 1)
@@ -79,7 +79,7 @@ def test_differences_match_committed_ones(server: str, every: int) -> None:
 
 
 def test_shipped_configurations_match_torch_under_both_rules(client: attnbias.Client) -> None:
-    """DeBERTa-v2 and v3 have 256 / 512, transformers' default."""
+    """DeBERTa-v2 and v3 use 256 / 512, transformers' default."""
     distances = np.arange(-4095, 4096)
     want = torch_buckets((256, 512), distances)
     for rule in RULES:

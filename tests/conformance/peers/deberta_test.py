@@ -63,7 +63,7 @@ def test_indices_without_buckets(client: attnbias.Client) -> None:
 
 
 def test_attention_from_served_indices_matches(client: attnbias.Client) -> None:
-    """Computes from the served indices what transformers adds to the scores.
+    """Computes transformers' addition to the scores from the served indices.
 
     Its p2c term gathers along rows that are keys, so that a pair has c2p's index.
     """
@@ -95,6 +95,6 @@ def test_attention_from_served_indices_matches(client: attnbias.Client) -> None:
     content = torch.einsum("hid,hijd->hij", query, by_head[0][:, index])
     position = torch.einsum("hjd,hijd->hij", key, by_head[1][:, index])
     got = (content + position) / (head_dim * 3) ** 0.5
-    # Two sums of head_dim float32 products in another order.
+    # Two sums of head_dim float32 products in different orders.
     magnitude = float(want.abs().max()) + 1
     assert float((got - want).abs().max()) <= 16 * head_dim * magnitude * 2.0**-24

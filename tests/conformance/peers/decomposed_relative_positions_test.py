@@ -19,7 +19,7 @@ Grid = tuple[int, int]
 
 
 def sam(side: int) -> Any:
-    """Returns SAM's attention over a grid of side x side, with random weights."""
+    """Returns SAM's attention over a square grid, with random weights."""
     torch.manual_seed(side)
     config = SamVisionConfig(
         hidden_size=HEADS * DIM, num_attention_heads=HEADS, image_size=4 * side, patch_size=4
@@ -69,11 +69,11 @@ def ours(
 def bound(
     queries: torch.Tensor, tables: list[torch.Tensor], of_queries: Grid, of_keys: Grid
 ) -> Array:
-    """How far two sums in float32 may lie apart.
+    """Maximum difference of two float32 sums.
 
     Each has a product of DIM numbers and an addition. Ours also rounds the rows of a stretched
-    table, twice. Theirs are off by the place between two rows, which has three roundings and may
-    be as large as the rows are many, and by three roundings of what they make of it.
+    table twice. Theirs have the error of the position between two rows, which has three roundings
+    and may be as large as the number of rows, and of three further roundings.
     """
     magnitude = by_sam(queries.abs(), [table.abs() for table in tables], of_queries, of_keys)
     sums = (2 * (DIM + 1) + 2 + 1) * UNIT * magnitude.astype("f8")
@@ -115,7 +115,8 @@ def test_grids(
 
 @pytest.mark.parametrize("queries", range(1, 17))
 def test_every_pair_of_sides(client: attnbias.Client, queries: int) -> None:
-    """Covers sides, such as 8 and 6, for which float32 selects other rows than exact numbers."""
+    """Covers sides, such as 8 and 6, for which float32 selects different rows than exact
+    arithmetic."""
     for keys in range(1, 17):
         rows = (2 * max(queries, keys) - 1, 1)
         assert_same(client, by_sam, rows, (queries, 1), (keys, 1))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rope_parameters of transformers' configurations, against the model's own module: the
-default words, and those of every rope_type with axes that differ.
+default parameters, and those of every rope_type with distinct axes.
 
-Each is served by its own words, with what docs/encodings.md states of its axes, columns and words;
-or it stands in the page's table of other configurations, whose rows advice_test.py runs.
+Each is served from its own parameters, with the axes, columns and parameters that docs/encodings.md
+states, or it is in the page's table of other configurations, whose rows advice_test.py runs.
 """
 
 import re
@@ -102,7 +102,7 @@ def assert_served(client: attnbias.Client, rope: Rope) -> None:
     assert_gives(client, words, axes, want, bound=relative_bound(rope))
 
 
-# Errors of modules that cannot be called as others are.
+# Errors of modules that cannot be called like the others.
 FAILURES = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
@@ -118,7 +118,7 @@ def test_every_default_is_served_or_documented(client: attnbias.Client) -> None:
     ropes, without_default = default_ropes()
     assert len(ropes) >= 250
     problems = {rope.name: problem_with(client, rope) for rope in ropes}
-    # The page describes the types of the register, and so of the oldest version in the bounds.
+    # The page describes the types of the register, and therefore of the oldest supported version.
     newer = {
         hf.CONFIG_MAPPING[name].__name__
         for name in set(hf.CONFIG_MAPPING) - MODELS.keys() - UNSERVED.keys()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/encodings.md and docs/encodings/: every row has the test that runs it."""
+"""The tables of docs/encodings.md and docs/encodings/: every row has a test that runs it."""
 
 import re
 from typing import Any
@@ -40,7 +40,7 @@ PAGES = [
     *(f"encodings/{path.name}" for path in sorted((DOCS / "encodings").glob("*.md"))),
 ]
 
-# By section, and below it by the first cell of a row; None stands for all rows of the section.
+# Keyed by section and by the first cell of a row; None means all rows of the section.
 TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Axes and columns": {None: [default_configs_test.test_every_rope_type_is_served_or_documented]},
     "Parameters that a module ignores": {
@@ -58,27 +58,27 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         ]
     },
     "T5": {
-        "UMT5": [t5_family_test.test_umt5_and_mt5],
-        "MPNet": [t5_family_test.test_mpnet],
-        "LongT5, local attention": [t5_family_test.test_longt5_local],
-        "WavLM, UniLM": [t5_family_test.test_wavlm],
+        "UMT5": [t5_family_test.test_matches_umt5_and_mt5],
+        "MPNet": [t5_family_test.test_matches_mpnet],
+        "LongT5, local attention": [t5_family_test.test_matches_longt5_local],
+        "WavLM, UniLM": [t5_family_test.test_matches_wavlm],
         "LayoutLMv2, LayoutLMv3": [
-            t5_family_test.test_layoutlm,
+            t5_family_test.test_matches_layoutlm,
             t5_family_test.test_layoutlmv3_scaled_bias,
         ],
         "PP-DocLayoutV2's reading order, with `has_relative_attention_bias`": [
-            t5_family_test.test_pp_doclayout_v2
+            t5_family_test.test_matches_pp_doclayout_v2
         ],
-        "UDOP": [t5_family_test.test_udop],
+        "UDOP": [t5_family_test.test_matches_udop],
         "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_derived_models],
-        "ProphetNet": [t5_family_test.test_prophetnet],
-        "CPM-Ant": [t5_family_test.test_cpm_ant],
+        "ProphetNet": [t5_family_test.test_matches_prophetnet],
+        "CPM-Ant": [t5_family_test.test_matches_cpm_ant],
     },
     "ALiBi": {
         "`SYMMETRIC`": [alibi_test.test_x_transformers],
         "`CAUSAL`": [alibi_test.test_variants_agree_up_to_softmax],
         "`KEY_FROM_START`": [
-            alibi_test.test_bloom,
+            alibi_test.test_matches_bloom,
             alibi_test.test_falcon_up_to_exact_bf16_positions,
         ],
         "`KEY_FROM_END`": [alibi_test.test_mpt],
@@ -89,9 +89,9 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         ],
     },
     "LearnedRelative": {None: [learned_relative_test.test_gathers_rows_of_the_table]},
-    "KERPLE": {None: [kerple_sandwich_test.test_kerple]},
+    "KERPLE": {None: [kerple_sandwich_test.test_kerple_matches_paper]},
     "Networks of coordinates": {
-        "`SwinV2`": [swin_v2_test.test_swin_v2],
+        "`SwinV2`": [swin_v2_test.test_matches_swin_v2],
         "`RelPosMlp` (timm's mode `cr`)": [survey_test.test_each_row_matches_its_function],
         "CrossFormer's `DynamicPosBias`": [
             position_mlp_test.test_dynamic_position_bias_in_two_dimensions
@@ -100,9 +100,9 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "DeBERTa": {None: [deberta_test.test_indices_match_transformers]},
     "Distances": {
-        "TransformerXL": [relative_sinusoid_test.test_transformer_xl],
-        "XLNet": [relative_sinusoid_test.test_xlnet],
-        "Conformer": [relative_sinusoid_test.test_conformer],
+        "TransformerXL": [relative_sinusoid_test.test_matches_transformer_xl_paper],
+        "XLNet": [relative_sinusoid_test.test_matches_xlnet],
+        "Conformer": [relative_sinusoid_test.test_matches_conformer],
         "SymmetricSinusoidal": [relative_sinusoid_test.test_symmetric_vectors_match_table_rows],
     },
     "Learned biases": {
@@ -113,7 +113,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "Rotary": {
         "`HALF`": [rotary_test.test_float32_angles_match_framework],
-        "`INTERLEAVED`": [rotary_test.test_gpt_j],
+        "`INTERLEAVED`": [rotary_test.test_matches_gpt_j],
         "`COMPACT`": [golden_test.test_rotary_layouts_are_permutations],
     },
     "Length extensions": {
@@ -141,7 +141,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "Ladders": {
         "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases],
-        "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor],
+        "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor_is_correctly_rounded],
         "`ladder.frequencies`": [sinusoidal_axes_test.test_tables_are_correctly_rounded],
     },
     "Axes": {
@@ -158,15 +158,15 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [sinusoidal_axes_test.test_integer_positions],
         "ViT-MAE, AIMv2, Granite-Docling, OmDet-Turbo": [
             sinusoidal_axes_test.test_vit_mae_positions,
-            sinusoidal_axes_test.test_aimv2,
-            sinusoidal_axes_test.test_granite_docling,
-            sinusoidal_axes_test.test_omdet_turbo,
+            sinusoidal_axes_test.test_matches_aimv2,
+            sinusoidal_axes_test.test_matches_granite_docling,
+            sinusoidal_axes_test.test_matches_omdet_turbo,
         ],
         "DiT, PixArt": [survey_test.test_each_row_matches_its_function],
     },
     "TUPE": {
-        "relative, b": [tupe_test.test_relative_term],
-        "absolute, A": [tupe_test.test_absolute_term],
+        "relative, b": [tupe_test.test_relative_term_matches_formula],
+        "absolute, A": [tupe_test.test_absolute_term_matches_formula],
     },
     "The class token": {None: [golden_test.test_tupe_class_token]},
 }
@@ -177,7 +177,11 @@ BITS: dict[str, list[Any]] = {
         t5_buckets_test.test_causal_configurations,
         t5_buckets_test.test_shipped_configurations_match_torch_under_both_rules,
     ],
-    "ALiBi": [alibi_test.test_bloom, alibi_test.test_mpt, alibi_test.test_x_transformers],
+    "ALiBi": [
+        alibi_test.test_matches_bloom,
+        alibi_test.test_matches_mpt,
+        alibi_test.test_x_transformers,
+    ],
     "learned positions, LearnedRelative, GridRelative": [
         learned_absolute_test.test_opt_starts_at_row_two,
         learned_relative_test.test_gathers_rows_of_the_table,
@@ -202,16 +206,16 @@ BITS: dict[str, list[Any]] = {
         relative_sinusoid_test.test_values_are_correctly_rounded,
     ],
     "all others, and TUPE's absolute term": [
-        kerple_sandwich_test.test_kerple,
-        kerple_sandwich_test.test_sandwich,
-        position_mlp_test.test_fire,
+        kerple_sandwich_test.test_kerple_matches_paper,
+        kerple_sandwich_test.test_sandwich_matches_paper,
+        position_mlp_test.test_fire_matches_paper,
         position_mlp_test.test_dynamic_position_bias,
         position_mlp_test.test_dynamic_position_bias_in_two_dimensions,
-        swin_v2_test.test_swin_v2,
-        tupe_test.test_absolute_term,
+        swin_v2_test.test_matches_swin_v2,
+        tupe_test.test_absolute_term_matches_formula,
     ],
 }
-# Tables of contents and of shapes, which no request follows from.
+# Tables of contents and of shapes, from which no request follows.
 CONTENTS = {"Encodings", "Presets"}
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client whose every answer is also fetched by the other ways, and has to be the same bits;
-so with refusals.
+"""A client whose every answer, or error, is also fetched in the other ways and must be identical.
 
-So what a test holds against a peer is what a unary call, a stream and the command-line tool give.
+A comparison with a peer therefore covers a unary call, a stream and the command-line tool.
 """
 
 import tempfile
@@ -15,9 +14,9 @@ from tests.support import ways
 from tests.support.contract import message
 from tests.support.server import Stub, refused
 
-# Larger payloads are fetched by Python alone, to keep the tests short.
+# Larger payloads are fetched only by Python, to keep the tests short.
 _MAX_BYTES = 4 << 20
-# One in this many is fetched by the tool, which is a process for each.
+# One in this many is fetched by the tool, which starts a process for each.
 _BY_TOOL = 7
 
 
@@ -53,7 +52,7 @@ class EveryWay(attnbias.Client):
         assert refused(lambda: self._plain.tensor(spec)).code() == error.code
         with tempfile.TemporaryDirectory() as folder:
             said = ways.refusal_of_tool(self._target, spec, Path(folder))
-        # Fields are in the words of each.
+        # Fields are in each client's terms.
         wanted = error.message.rpartition(": ")[2]
         assert said.startswith(f"{error.code.name}: ")
         assert wanted.partition(",")[0].lower() in said.lower()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of every encoding at any place, by mpmath, as the contract states it.
+"""The number of every encoding at any index, computed by mpmath from the contract's definition.
 
-A formula is a function of a place: of head, query, key and column for pairs, of head, row and
-column of key minus query for windows of an image, of part, positions and column for tables. Nothing
-here knows how the service computes.
+A formula is a function of an index: head, query, key and column for pairs; head, and row and column
+of key minus query, for windows of an image; part, positions and column for tables. Nothing here
+depends on how the service computes.
 """
 
 import math
@@ -26,9 +26,9 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 from tests.conformance.golden import stored
 from tests.support.ways import Part, array_of
 
-# Sums of float64 in a fixed order are within this of the sum of their terms' magnitudes.
+# Error of float64 sums in a fixed order, relative to the sum of their terms' magnitudes.
 SUMS = mpf(2) ** -44
-# Smallest relative distance from a tie at which PRECISION bits decide how a sum is rounded.
+# Smallest relative distance from a tie at which PRECISION bits decide the rounding of a sum.
 UNSEEN = mpf(2) ** (50 - PRECISION)
 
 
@@ -37,7 +37,7 @@ def default(owner: Any, name: str, value: Any) -> Any:
 
 
 def enum(owner: Any, name: str, value: str) -> str:
-    """The value's name; `value` where it is not set."""
+    """The value's name; `value` if it is not set."""
     return stored.name_of(owner, name) if getattr(owner, name) else value
 
 
@@ -66,14 +66,14 @@ def zeros_if_unset(owner: Any, name: str, count: int) -> Any:
 
 
 class Near:
-    """A number that is defined by float64 operations, and its error bound."""
+    """A number defined by float64 operations, and its error bound."""
 
     def __init__(self, value: mpf, distance: mpf) -> None:
         self.value = value
         self.distance = distance
 
 
-# Gives the number at a pair of positions.
+# Returns the number at a pair of positions.
 Formula = Callable[[int, int, int, int], Any]
 
 
@@ -131,7 +131,7 @@ def alibi(e: Any, _: bool, keys: int) -> Formula:
 
 
 def clipped_row(e: Any, relative: int) -> int:
-    """Returns the row of a table from -left to right, counted in the direction of its sign."""
+    """Returns the row of a table from -left to right, indexed in the direction of its sign."""
     clipped = min(max(relative, -e.left), e.right)
     backwards = enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY"
     return int(e.right - clipped if backwards else clipped + e.left)
@@ -199,7 +199,7 @@ def fire(e: Any, _: bool) -> Formula:
 
 
 def mlp_outputs(e: Any) -> Callable[[tuple[int, ...]], list[Near]]:
-    """Returns the biases of all heads, by the differences query - key along the axes."""
+    """Returns the biases of all heads, indexed by query - key along the axes."""
     layers = [
         (
             table(layer.weight),
@@ -266,7 +266,7 @@ def deberta_bucket(distance: int, size: int, most: int, rule: str) -> int:
     middle = size // 2
     if distance <= middle:
         return distance
-    # The least k with (distance / m)^(m - 1) <= ((most - 1) / m)^k; equal where 500 bits agree.
+    # The smallest k with (distance / m)^(m - 1) <= ((most - 1) / m)^k; equal if 500 bits agree.
     with mpmath.workprec(600):
         steps = mpmath.log(mpf(distance) / middle) / mpmath.log(mpf(most - 1) / middle)
         steps *= middle - 1
@@ -430,7 +430,7 @@ def waves_of(e: Any, dims: list[int]) -> list[tuple[int, int, Any]]:
 
 
 def ladder(message: Any, k: int, dims: list[int]) -> mpf:
-    """Frequency k of those that columns of these axes share."""
+    """Frequency k of the progression that these axes share."""
     kind = message.WhichOneof("kind")
     if kind == "frequencies":
         return mpf(message.frequencies.values[k])

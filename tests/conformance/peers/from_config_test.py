@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnbias.from_config against transformers: the defaults of its classes, what its modules compute.
+"""attnbias.from_config against transformers: the defaults of its classes and the results of its
+modules.
 
 Models whose checkpoints servers mount are in checkpoint_test.py.
 """
@@ -32,7 +33,7 @@ from attnbias._models.rotary_places import with_length
 
 Words = dict[str, Any]
 
-# Heads of 128 columns, which is what the words of ROPES are for.
+# Heads of 128 columns, for which the parameters in ROPES are meant.
 SIZES = {
     "hidden_size": 256,
     "num_attention_heads": 2,
@@ -46,9 +47,9 @@ ROTARY = [
     for name, model in MODELS.items()
     if model.rule in ("rotary", "falcon")
     and not {"layer_types", "default_type"} & model.arguments.keys()
-    and name != "roformer"  # whose code has no words
+    and name != "roformer"  # whose code reads no rope parameters
 ]
-LENGTHS = ("phi3", "phi4_multimodal")  # which have a field for the original one
+LENGTHS = ("phi3", "phi4_multimodal")  # which have a field for the original length
 SECTIONS = {64: [24, 20, 20], 48: [16, 16, 16], 32: [12, 10, 10]}  # by pairs
 # Its default has an odd number of rotated columns.
 NO_DEFAULT = "glm4_moe"
@@ -62,7 +63,7 @@ def plain(server: str) -> Iterator[attnbias.Client]:
         yield connected
 
 
-# Model types whose code is another's.
+# Model types that reuse another model's code.
 REMOTE = {"kimi_k2": "deepseek_v3"}
 
 
@@ -129,8 +130,8 @@ def assert_rotary(
 
 @pytest.mark.parametrize("name", ROPES)
 @pytest.mark.parametrize("model_type", ROTARY)
-def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
-    """Fields and transformers' own object, old and new, all give the same encoding."""
+def test_rotary_matches_module(plain: attnbias.Client, model_type: str, name: str) -> None:
+    """Fields and transformers' own object, old and new, all yield the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
     if model_type in LENGTHS and rope["rope_type"] not in ("default", "longrope"):
         pytest.skip("transformers refuses it")
@@ -138,7 +139,7 @@ def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
     if "mrope_interleaved" in MODELS[model_type].arguments:
         pairs = int(64 * rope["partial_rotary_factor"])
         rope["mrope_section"] = SECTIONS[pairs if rope["rope_type"] != "proportional" else 64]
-    if model_type in LENGTHS:  # whose own length goes before that of its words
+    if model_type in LENGTHS:  # whose own length takes precedence over that in the parameters
         sizes["original_max_position_embeddings"] = 1024
     encodings = []
     for words in (old_words(model_type, rope), {"rope_parameters": dict(rope)}):
@@ -154,7 +155,7 @@ def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
 @pytest.mark.parametrize("factor", [0.5, 0.75])
 @pytest.mark.parametrize("rope_type", ["default", "linear"])
 @pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in LENGTHS])
-def test_partial_rotary_factor(
+def test_partial_rotary_factor_matches_module(
     plain: attnbias.Client, model_type: str, rope_type: str, factor: float
 ) -> None:
     rope = {"rope_type": rope_type, "rope_theta": 1e4, "partial_rotary_factor": factor}
@@ -164,7 +165,7 @@ def test_partial_rotary_factor(
         rope["mrope_section"] = SECTIONS[int(64 * factor)]
     config = make_config(model_type, **sizes_of(model_type), rope_parameters=dict(rope))
     turns = module_of(Rope(model_type, config, None, rope)).inv_freq.numel() * 2
-    if turns != 128 * factor:  # transformers' default does not see the word
+    if turns != 128 * factor:  # transformers' default ignores the parameter
         with pytest.raises(ValueError, match=r"partial_rotary_factor: got .*, want 1: "):
             attnbias.from_config(config)
         return
@@ -247,8 +248,8 @@ def powers_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("powers_rounded_once")
 @pytest.mark.parametrize("num_heads", [1, 2, 7, 8, 12, 16, 25, 71, 112, 127])
-def test_alibi(client: attnbias.Client, num_heads: int) -> None:
-    length = 257  # as far as bf16 has every position
+def test_alibi_matches_model(client: attnbias.Client, num_heads: int) -> None:
+    length = 257  # as long as bf16 represents every position
 
     def row(config: Any, dtype: str = "f32") -> Array:
         encoding = attnbias.from_config(config)["decoder"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worked examples of the literature that combine requests; tests/unit has those of one encoding."""
+"""Worked examples from the literature that combine requests; tests/unit has those for one
+encoding."""
 
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from tests.support.server_process import running_server
 
 
 def by_skewing(queries: Array, relative: Array) -> Array:
-    """Music Transformer's way to Shaw's logits of a square: a product with the rows of distances
-    -(L - 1) to L - 1, and every row of it shifted, by padding and folding."""
+    """Music Transformer's method for square Shaw logits: a product with the rows of distances -(L -
+    1) to L - 1, whose rows are then shifted by padding and folding."""
     length = len(queries)
     products = np.pad(queries @ relative.T, ((0, 0), (0, 1)))
     folded = np.pad(products.ravel(), (0, length - 1)).reshape(length + 1, 2 * length - 1)
@@ -57,7 +58,7 @@ def test_tupe_class_token(client: attnbias.Client) -> None:
         [32, 2, 1, 0, 17],
         [32, 3, 2, 1, 0],
     ]
-    # Projections that give 6 i + j for every pair of the six positions.
+    # Projections that yield 6 i + j for every pair of the six positions.
     products = attnbias.Tupe(
         num_heads=1,
         reset_class_token=True,
@@ -92,7 +93,7 @@ def test_rotary_layouts_are_permutations(client: attnbias.Client) -> None:
         assert np.ptp(products) <= 1e-11
 
 
-def test_table_by_digest(tmp_path: Path) -> None:
+def test_table_can_be_named_by_digest(tmp_path: Path) -> None:
     """OPT's rows start at 2, and no row follows the last."""
     table = np.random.default_rng(9).standard_normal((12, 5)).astype(np.float32)
     save_file({"weight": table}, tmp_path / "opt.safetensors")

@@ -53,7 +53,7 @@ def test_swin_bias_in_every_form(
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_swin_index(client: attnbias.Client, window: tuple[int, int]) -> None:
+def test_index_matches_swin(client: attnbias.Client, window: tuple[int, int]) -> None:
     encoding = attnbias.Swin(window)
     index = client.get(encoding, values="buckets", form="dense")
     want = swin_module(1, window).relative_position_index.numpy().astype(np.int32)
@@ -84,10 +84,10 @@ def beit_module(num_heads: int, window: tuple[int, int]) -> BeitRelativePosition
 
 
 def beit_bias(module: BeitRelativePositionBias, window: tuple[int, int]) -> Array:
-    """The rows of the module's own index.
+    """Returns the rows of the module's own index.
 
-    Its forward would resize the table to the size that it has. For a window that is not
-    square this transposes the table, since it is made [width, height] first.
+    Its forward would resize the table to its existing size. For a non-square window this transposes
+    the table, since it is first made [width, height].
     """
     index = module.generate_relative_position_index(window)
     with torch.no_grad():

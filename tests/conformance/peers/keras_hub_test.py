@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""keras-hub's layers, on torch, with random weights: bit for bit where their arithmetic is one
-operation, else as near as it is to the real numbers; and where their numbers are others."""
+"""keras-hub's layers, on torch, with random weights: bit for bit if their arithmetic is a single
+operation, otherwise within its error bound; and cases in which their numbers differ."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ TABLES = [(50, 0, 64, 10000), (300, 1200, 6, 10000), (9, 3, 37, 500), (1, 77, 1,
 
 
 @pytest.mark.parametrize(("length", "start", "dim", "base"), TABLES)
-def test_sine_position_encoding(
+def test_sine_position_encoding_matches(
     client: attnbias.Client, length: int, start: int, dim: int, base: int
 ) -> None:
     layer = keras_hub.layers.SinePositionEncoding(max_wavelength=base)
@@ -49,7 +49,7 @@ def test_sine_position_encoding(
     assert_near(client.get(encoding, position_ids=positions), by_list, positions)
 
 
-def test_position_embedding(client: attnbias.Client) -> None:
+def test_position_embedding_matches(client: attnbias.Client) -> None:
     layer = keras_hub.layers.PositionEmbedding(sequence_length=90)
     layer.build((None, 90, 24))
     table = random_of((90, 24), 1)
@@ -64,8 +64,8 @@ def test_position_embedding(client: attnbias.Client) -> None:
 
 
 def rotary_tables(layer: Any, positions: Array, dim: int) -> tuple[Array, Array]:
-    """The layer's cosines and sines: of a first half of ones and a second of zeros it makes the
-    one half of them and the other."""
+    """The layer's cosines and sines, obtained by applying it to a first half of ones and a second
+    half of zeros."""
     halves = np.zeros((1, len(positions), dim), np.float32)
     halves[..., : dim // 2] = 1
     turned = array_of(layer(halves, positions=positions)[0])
@@ -78,7 +78,7 @@ YARN: Fields = {
     "scaling_factor": 4.0,
     "original_max_position_embeddings": 2048,
 }
-# The layer's parameters, and ours of the same; heads have 128 columns.
+# The layer's parameters and the equivalent ones of ours; heads have 128 columns.
 ROTARIES: dict[str, tuple[Fields, Fields]] = {
     "default": ({}, {}),
     "another base": ({"max_wavelength": 500000}, {"rope_theta": 500000}),
@@ -122,7 +122,7 @@ def test_rotary_with_keras_frequencies(client: attnbias.Client, name: str) -> No
 
 @pytest.mark.parametrize("name", [name for name in ROTARIES if name != "dynamic"])
 def test_rotary_parameters(client: attnbias.Client, name: str) -> None:
-    """float32's powers and blends, as transformers'."""
+    """Float32 powers and blends, as in transformers."""
     parameters, fields = ROTARIES[name]
     layer = keras_hub.layers.RotaryEmbedding(**parameters)
     if "denominator_dim" in parameters:
@@ -151,7 +151,7 @@ def test_keras_dynamic_rotary_is_linear(client: attnbias.Client) -> None:
     assert theirs[0] < 0.5
 
 
-def test_alibi(client: attnbias.Client) -> None:
+def test_alibi_matches(client: attnbias.Client) -> None:
     """Its slopes are correctly rounded; its products are float32's."""
     for num_heads in (*range(1, 33), 71, 112, 128):
         layer = keras_hub.layers.AlibiBias()
@@ -172,7 +172,7 @@ def test_alibi(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("is_decoder", [False, True])
 @pytest.mark.parametrize("num_heads", [1, 6, 12])
-def test_t5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
+def test_t5_matches(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
     layer = T5MultiHeadAttention(
         is_decoder, 8, 4, num_heads, dropout=0, use_relative_attention_bias=True
     )
@@ -188,8 +188,10 @@ def test_t5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
 @pytest.mark.parametrize(
     ("bucket_size", "max_position"), [(256, 512), (64, 512), (128, 256), (32, 2048), (128, 2048)]
 )
-def test_deberta(client: attnbias.Client, bucket_size: int, max_position: int) -> None:
-    """It rounds the quotient in another order: the last bucket is sometimes one too large."""
+def test_deberta_bucket_may_differ_by_one(
+    client: attnbias.Client, bucket_size: int, max_position: int
+) -> None:
+    """It rounds the quotient in a different order: the last bucket is sometimes one too large."""
     layer = DisentangledSelfAttention(2, 8, max_position, bucket_size)
     distances = np.arange(1 - max_position, max_position, dtype=np.int32)
     want = array_of(layer._make_log_bucket_position(ops.convert_to_tensor(distances)))
@@ -206,7 +208,9 @@ def test_deberta(client: attnbias.Client, bucket_size: int, max_position: int) -
 
 @pytest.mark.parametrize("clamp_len", [None, 30])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 5), (64, 64), (17, 400)])
-def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int | None) -> None:
+def test_xlnet_matches(
+    client: attnbias.Client, queries: int, keys: int, clamp_len: int | None
+) -> None:
     """Its positions start at `keys`, which the relative shift drops."""
     layer = ContentAndQueryEmbedding(8, 16, 0)
     rows = layer.relative_positional_encoding(queries, keys, 1, clamp_len or -1)
@@ -218,7 +222,7 @@ def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int 
 
 @pytest.mark.parametrize("side", [1, 2, 7, 12])
 @pytest.mark.parametrize("num_heads", [1, 4])
-def test_swin(client: attnbias.Client, side: int, num_heads: int) -> None:
+def test_swin_matches_in_square_windows(client: attnbias.Client, side: int, num_heads: int) -> None:
     layer = WindowAttention(8, num_heads, window_size=(side, side))
     layer.build((None, side * side, 8))
     table = random_of(((2 * side - 1) ** 2, num_heads), side)

@@ -35,7 +35,7 @@ def assert_symmetric(diagonals: np.ndarray, want: np.ndarray) -> None:
 
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 @pytest.mark.parametrize("kernel", ["LOG", "POWER"])
-def test_kerple(client: attnbias.Client, kernel: Any, dtype: str) -> None:
+def test_kerple_matches_paper(client: attnbias.Client, kernel: Any, dtype: str) -> None:
     random = np.random.default_rng(1)
     p, a = random.uniform(0.01, 1.5, (2, 4)).tolist()
     encoding = attnbias.Kerple(num_heads=4, kernel=kernel, p=p, a=a)
@@ -49,7 +49,7 @@ def test_kerple(client: attnbias.Client, kernel: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 @pytest.mark.parametrize(("dim", "base"), [(128, 10000), (6, 500)])
-def test_sandwich(client: attnbias.Client, dim: int, base: float, dtype: str) -> None:
+def test_sandwich_matches_paper(client: attnbias.Client, dim: int, base: float, dtype: str) -> None:
     encoding = attnbias.Sandwich(num_heads=6, dim=dim, base=base)
     got = client.get(encoding, query_length=LENGTH, key_length=LENGTH, data_type=dtype).diagonals
     sums = sandwich_sums(dim, base)
@@ -68,5 +68,5 @@ def test_sandwich_is_an_inner_product_of_sinusoids(client: attnbias.Client) -> N
         data_type="f64",
         form="dense",
     )
-    # 128 products of numbers up to 1, each within 2^-53, and as many additions.
+    # 128 products of numbers up to 1, each within 2^-53, and the same number of additions.
     assert np.abs(got[0] - table @ table.T).max() <= 128 * 128 * 2.0**-53

@@ -45,7 +45,7 @@ def test_padding_is_zero(client: attnbias.Client, dtype: str) -> None:
     torch.manual_seed(1)
     embedding = torch.nn.Embedding(20, 6, padding_idx=1)
     encoding = attnbias.LearnedAbsolute(table=embedding.weight, padding_idx=1)
-    ids = [1, 1, 2, 3, 4]  # fairseq's of two pads and three tokens
+    ids = [1, 1, 2, 3, 4]  # fairseq's rows for two pads and three tokens
     types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
     with torch.no_grad():
         want = to_array(embedding(torch.tensor(ids)).to(types[dtype]))
@@ -54,7 +54,7 @@ def test_padding_is_zero(client: attnbias.Client, dtype: str) -> None:
 
 @pytest.mark.parametrize("dim", [24, 64])
 def test_x_transformers(client: attnbias.Client, dim: int) -> None:
-    """Scaled by float32's dim^(-1/2)."""
+    """Scaled by dim^(-1/2) in float32."""
     torch.manual_seed(2)
     peer = AbsolutePositionalEmbedding(dim, 100)
     encoding = attnbias.LearnedAbsolute(table=peer.emb.weight)
@@ -236,7 +236,7 @@ def test_siglip2_resized_positions(client: attnbias.Client) -> None:
 def test_packed_image_interpolation_weights(
     client: attnbias.Client, how: Filter, merge: int
 ) -> None:
-    """Qwen3-VL's and its kin's, where the tokens of a block of patches are neighbours."""
+    """Qwen3-VL and similar models, in which the tokens of a block of patches are adjacent."""
     torch.manual_seed(5)
     table = torch.randn(12 * 12, 6)
     for sides in ([8, 20], [14, 6], [12, 12]):

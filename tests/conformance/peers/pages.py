@@ -11,14 +11,14 @@ _SEPARATOR = re.compile(r"^\|[-:| ]+\|$")
 
 
 class Row(NamedTuple):
-    page: str  # below docs/
+    page: str  # relative to docs/
     section: str  # the nearest heading above
     header: str  # of the first column
     cells: tuple[str, ...]
 
 
 def rows_of(page: str) -> Iterator[Row]:
-    """Yields the rows of a page's tables, outside of code blocks."""
+    """Yields the rows of a page's tables, outside code blocks."""
     section, header, in_code = "", "", False
     lines = (DOCS / page).read_text().splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -44,7 +44,7 @@ def section_of(page: str, section: str) -> list[Row]:
 
 
 def paragraph_of(page: str, beginning: str) -> str:
-    """Returns the paragraph that starts with this text, as one line."""
+    """Returns the paragraph that starts with this text, on one line."""
     paragraphs = (DOCS / page).read_text().split("\n\n")
     found = [text.replace("\n", " ") for text in paragraphs if text.startswith(beginning)]
     assert len(found) == 1, f"{page} has {len(found)} paragraphs that begin {beginning!r}"

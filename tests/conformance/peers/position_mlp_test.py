@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Biases out of small networks: x-transformers' own layers, and FIRE typed from its paper.
+"""Biases from small networks: x-transformers' own layers, and FIRE as written in its paper.
 
-Both are held to the peer's network in float64, to within 2^-25 of what its
-float32 loses: float64 resolves 2^29 times as much, and the rest is the order of
-sums. What is served as f32 is that, rounded once.
+Both are compared with the peer's network in float64, within 2^-25 of its float32 error: float64 is
+2^29 times as fine, and the remaining error comes from the order of sums. The served f32 is that
+result, rounded once.
 """
 
 from typing import Any
@@ -116,7 +116,7 @@ def test_dynamic_position_bias_in_two_dimensions(
     for parameter in paper.parameters():
         nn.init.normal_(parameter, std=0.5)
     sides = (torch.arange(1 - side, side, dtype=torch.float32) for side in window)
-    # Flips the block, which counts key - query, to query - key.
+    # Flips the block, which is indexed by key - query, to query - key.
     differences = torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flip(0, 1)
     with torch.no_grad():
         single = to_array(paper(differences).movedim(-1, 0))
@@ -145,7 +145,7 @@ class FirePaper(nn.Module):
 
 
 @pytest.mark.parametrize(("queries", "keys", "offset"), [(90, 150, 0), (5, 1000, 995), (3, 3, 0)])
-def test_fire(client: attnbias.Client, queries: int, keys: int, offset: int) -> None:
+def test_fire_matches_paper(client: attnbias.Client, queries: int, keys: int, offset: int) -> None:
     torch.manual_seed(queries)
     paper = FirePaper(heads=4, width=32, c=0.1, threshold=40)
     encoding = attnbias.Fire(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every module and function of transformers that makes or learns one vector for each position of
-a sequence.
+"""Every module and function of transformers that computes or learns one vector per position of a
+sequence.
 
-Each is served, or stands in the table of docs/encodings.md, of which every row is run. Those of
-images are in sinusoidal_axes_test.py, those of distances in relative_sinusoid_test.py, rotary
-ones in default_configs_test.py and advice_test.py.
+Each is served or listed in the table of docs/encodings.md, every row of which is run.
+sinusoidal_axes_test.py covers images, relative_sinusoid_test.py distances, and
+default_configs_test.py and advice_test.py rotary positions.
 """
 
 import ast
@@ -35,7 +35,7 @@ import attnbias
 NAME = re.compile(
     r"^class (\w*(?:Sin[a-z]*(?:Position|Embed)|Learned\w*Position)\w*)\(", re.MULTILINE
 )
-# Arguments on which the answers of modules for images depend.
+# Arguments that determine the results of modules for images.
 OF_IMAGES = {"shape", "width", "pixel_values"}
 LENGTH, DIM = 50, 12
 
@@ -61,7 +61,7 @@ SINUSOIDAL = [name for name in MODULES if "Learned" not in name]
 
 
 def make(kind: Any) -> Any:
-    """Constructs a module with LENGTH positions of DIM columns, by the names of its parameters."""
+    """Constructs a module with LENGTH positions of DIM columns, matching its parameters by name."""
     config = SimpleNamespace(
         max_position_embeddings=LENGTH,
         hidden_size=DIM,
@@ -107,7 +107,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("name", SINUSOIDAL)
-def test_sinusoidal(client: attnbias.Client, name: str) -> None:
+def test_sinusoidal_matches_modules(client: attnbias.Client, name: str) -> None:
     _, ask = ADVICE.get(MODULES[name].__name__, ("", ""))
     columns = "COSINES_SINES" if "COSINES_SINES" in ask else "SINES_COSINES"
     want = rows_of(make(MODULES[name]))
@@ -149,7 +149,7 @@ CASES: dict[str, Case] = {}
 
 
 def case(*names: str) -> Callable[[Case], Case]:
-    """Makes a function the case of these names in the page's table."""
+    """Registers a function as the case for these names in the page's table."""
 
     def add(function: Case) -> Case:
         CASES.update(dict.fromkeys(names, function))
@@ -493,7 +493,7 @@ def test_documented_request_matches_module(client: attnbias.Client, name: str) -
     CASES[name](client)
 
 
-# Sines that other tests compare, by the names of their users.
+# Sinusoids that other tests compare, by the names of their users.
 ELSEWHERE = re.compile(
     r"(Rotary|Ro[Pp][Ee]).*Embedding|^(ClvpSelfAttention|LightGluePositionalEncoder"
     r"|MLCDVisionModel|rotate_queries_or_keys)$"  # default_configs_test.py, advice_test.py
@@ -505,7 +505,7 @@ ELSEWHERE = re.compile(
 )
 # Base classes that fill a module's table at initialisation, as the module itself does.
 COPIES = re.compile(r"PreTrainedModel$")
-# Waves of sound, activations, and a duration.
+# Audio waves, activations, and a duration.
 NO_POSITIONS = re.compile(r"Snake|ISTFTHead$|sinc_filter|^GradiumPhononTTSModel$")
 
 

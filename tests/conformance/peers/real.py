@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The oracle: real numbers by mpmath, and their one rounding to an element type.
 
-Nothing here but ``encoding_of`` knows of the service. 200 bits are far more than any
-rounding in these tests needs: no value here comes nearer than 2^-120 to a
-border between two elements without being it.
+Nothing here except ``encoding_of`` depends on the service. 200 bits are far more than any rounding
+in these tests needs: no value comes closer than 2^-120 to a border between two elements unless it
+lies on it.
 """
 
 import math
@@ -19,7 +19,7 @@ import attnbias
 
 PRECISION = 200
 
-# Significant bits, and the exponent of the least normal number.
+# Significant bits, and the exponent of the smallest normal number.
 _FORMATS = {"f64": (53, -1022), "f32": (24, -126), "f16": (11, -14), "bf16": (8, -126)}
 
 NUMPY_TYPES: dict[str, Any] = {
@@ -31,7 +31,7 @@ NUMPY_TYPES: dict[str, Any] = {
 
 
 def rounded(value: mpmath.mpf, dtype: str) -> float:
-    """The element nearest to value, ties to even; what underflows keeps its sign.
+    """Returns the element nearest to value, ties to even; an underflow keeps its sign.
 
     Overflow does not occur here.
     """
@@ -41,7 +41,7 @@ def rounded(value: mpmath.mpf, dtype: str) -> float:
     with mpmath.workprec(PRECISION + 64):
         _, exponent = mpmath.frexp(value)  # |value| in [2^(exponent-1), 2^exponent)
         step = max(exponent - 1, least) - significant + 1
-        # nint takes ties to the even neighbour.
+        # nint rounds ties to even.
         magnitude = mpmath.ldexp(mpmath.nint(mpmath.ldexp(abs(value), -step)), step)
         return math.copysign(float(magnitude), mpmath.sign(value))
 
@@ -58,7 +58,7 @@ def sinusoid(
     layout: str = "INTERLEAVED",
     base: float = 10000,
 ) -> mpmath.mpf:
-    """The paper's two orders of columns: pair i rotates by base^(-2i/dim) radians a position."""
+    """The paper's two orders of columns: pair i rotates by base^(-2i/dim) radians per position."""
     if layout == "INTERLEAVED":
         pair, is_cosine = divmod(column, 2)
     else:
@@ -100,7 +100,8 @@ def timing_signal(
 
 
 def alibi_slopes(num_heads: int, bias_max: float = 8) -> list[mpmath.mpf]:
-    """Returns the slopes of Press et al. 2022, and of their code for other than powers of two."""
+    """Returns the slopes of Press et al. 2022, and those of their code if the number is not a power
+    of two."""
     below = 1 << (num_heads.bit_length() - 1)
     with mpmath.workprec(PRECISION):
         largest = mpmath.mpf(bias_max)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every model type of transformers is in the register: compared here, or refused with a reason.
+"""Every model type of transformers is in the register, and is compared here or rejected with a
+reason.
 
 Rotary models are compared in from_config_test.py too, with all rope_types; models whose bias is
 learned, and the tables of checkpoints, in checkpoint_test.py.
@@ -66,7 +67,7 @@ BY_ITSELF = {"codegen", "roformer", "granitemoehybrid"}
 
 def test_every_model_type_is_known() -> None:
     types = set(hf.CONFIG_MAPPING)
-    if hf.__version__.startswith("5.23."):  # whose the register is; later ones have more
+    if hf.__version__.startswith("5.23."):  # the version of the register; later ones have more
         assert types - MODELS.keys() - UNSERVED.keys() == set()
         assert (MODELS.keys() | UNSERVED.keys()) - types == set(REMOTE)
     assert MODELS.keys() & UNSERVED.keys() == set()
@@ -111,7 +112,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def looked_up(model: Any) -> dict[str, list[int]]:
-    """Returns the rows of its position tables that a model reads for five tokens, or an image."""
+    """Returns the rows of its position tables that a model reads for five tokens or an image."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     rows: dict[str, list[int]] = {}
     embedding = torch.nn.functional.embedding
@@ -149,7 +150,7 @@ def test_learned_positions_match_rows_read_by_model(
     assert len(rows) == len(encodings)
     for taken, encoding in zip(rows.values(), encodings.values(), strict=True):
         assert taken[:5] == [encoding.offset + position for position in range(5)]
-    if MODELS[model_type].attach == "learned":  # which finds tables by their names
+    if MODELS[model_type].attach == "learned":  # which finds tables by name
         found = [f"{path}.{name}" for path, name, _ in learned._tables_of(model)]
         assert found == list(rows)
 
@@ -161,7 +162,7 @@ def test_learned_patch_positions_match_table_rows(client: attnbias.Client, model
     model = make_model(config)
     with torch.no_grad():
         (answer,) = of_patches(model).values()
-    # Registers stand after the class token, and have no rows.
+    # Registers follow the class token and have no rows.
     registers = getattr(config, "num_register_tokens", 0)
     want = np.delete(answer.want, range(1, 1 + registers), axis=0)
     table = model.embeddings.position_embeddings[0]
@@ -187,7 +188,7 @@ def test_sinusoids_match_module(client: attnbias.Client, model_type: str) -> Non
         else:
             table = getattr(module, "weights", None)
             want = to_array(module.weight if table is None else table)[:length]
-        first = FIRST.get(model_type, 0)  # the row before is that of padding: zeros
+        first = FIRST.get(model_type, 0)  # the previous row belongs to padding and is zero
         got = client.get(encoding, positions=(first, length))
         assert_near(got, want[first:], np.arange(first, length))
 
@@ -233,7 +234,7 @@ ATTACHED = [
 
 
 class Holder(hf.PreTrainedModel):
-    """A model of one module."""
+    """A model that consists of one module."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(module.config)
@@ -280,7 +281,7 @@ def test_attach_supports_every_rotary_module(client: attnbias.Client, model_type
     for name, buffer in module.named_buffers():
         if "original" not in name:
             buffer.mul_(1.001)
-    # A model of a configuration that from_config refuses has the numbers that it has.
+    # A model whose configuration from_config rejects keeps its own numbers.
     refused = [one.encoding.inverse_frequencies for one in attached.report()]
     if not any(refused):
         with pytest.raises(ValueError, match=r"rotary_emb\.forward with .* the largest difference"):
@@ -309,7 +310,7 @@ def test_attach_unwraps_peft_model(client: attnbias.Client) -> None:
         vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
     )
     model = hf.LlamaModel(config)
-    # Covers only attach's own check: peft itself is not among the packages of these tests.
+    # Covers only attach's own check, since peft itself is not among the packages of these tests.
     wrapped: Any = SimpleNamespace(peft_config={}, get_base_model=lambda: model)
     with attnbias.attach(wrapped, client, max_length=8) as attached:
         assert [each.path for each in attached.report()] == ["rotary_emb.forward"]
@@ -417,7 +418,7 @@ def test_client_and_server_accept_the_same_configs(tmp_path: Path, name: str) ->
     except ValueError as error:
         is_read = "want a number that" in str(error)
     stderr = check_config(tmp_path).stderr
-    # There are no weights: a valid file is reported for their absence.
+    # There are no weights, so a valid file is reported for their absence.
     assert ("got no weights" in stderr) == is_read, stderr
     try:
         json.loads(FILES[name])

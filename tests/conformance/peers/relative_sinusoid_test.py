@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoids of relative positions against mpmath to the bit, and against the models' own code."""
+"""Sinusoids of relative positions against mpmath, bit for bit, and against the models' own code."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +37,7 @@ LENGTHS = [(1, 1), (3, 5), (64, 64), (17, 400), (400, 400)]
 
 
 def distances(queries: int, keys: int) -> Array:
-    """i - j where the last query meets the last key."""
+    """i - j, with the last query aligned to the last key."""
     return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
 
 
@@ -77,7 +77,7 @@ def test_values_are_correctly_rounded(
     assert_same_bits(got, rounded_array(wanted, dtype).reshape(queries, keys, encoding.dim))
 
 
-def test_gemma_3n(client: attnbias.Client) -> None:
+def test_matches_gemma_3n(client: attnbias.Client) -> None:
     config = Gemma3nAudioConfig(hidden_size=32, conf_num_attention_heads=2)
     config.conf_attention_context_right = 5
     peer = Gemma3nAudioRelativePositionEmbedding(config)
@@ -93,7 +93,7 @@ def test_gemma_3n(client: attnbias.Client) -> None:
 
 
 def xlnet_vectors(queries: int, keys: int, dim: int, **options: Any) -> Array:
-    """Returns XLNet's encodings, moved to their pairs by its own relative shift."""
+    """Returns XLNet's encodings, mapped to their pairs by its own relative shift."""
     config = XLNetConfig(
         vocab_size=8, d_model=dim, n_layer=1, n_head=2, d_inner=4, bi_data=False, **options
     )
@@ -104,7 +104,9 @@ def xlnet_vectors(queries: int, keys: int, dim: int, **options: Any) -> Array:
 
 @pytest.mark.parametrize("clamp_len", [None, 1, 30])
 @pytest.mark.parametrize(("queries", "keys"), LENGTHS)
-def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int | None) -> None:
+def test_matches_xlnet(
+    client: attnbias.Client, queries: int, keys: int, clamp_len: int | None
+) -> None:
     extent = {"query_length": queries, "key_length": keys, "alignment": "end"}
     distance = distances(queries, keys)
     got = client.get(attnbias.XLNet(dim=16, clamp_len=clamp_len), **extent)
@@ -135,7 +137,7 @@ def test_xlnet_bi_data_reverses_signs(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 4, 65, 400])
-def test_conformer(client: attnbias.Client, length: int) -> None:
+def test_matches_conformer(client: attnbias.Client, length: int) -> None:
     hidden = torch.zeros(1, length, 24)
     config: Any = SimpleNamespace(
         hidden_size=24, max_source_positions=500, max_position_embeddings=500
@@ -172,7 +174,7 @@ def transformer_xl_scores(query: Array, encodings: Array) -> Array:
 
 @pytest.mark.parametrize("clamp_len", [None, 1, 30])
 @pytest.mark.parametrize(("queries", "keys"), LENGTHS)
-def test_transformer_xl(
+def test_matches_transformer_xl_paper(
     client: attnbias.Client, queries: int, keys: int, clamp_len: int | None
 ) -> None:
     """Compares with the paper's formula in float64; current transformers lacks the model."""

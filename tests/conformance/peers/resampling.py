@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resampled tables over fractions, and how far torch's interpolate is off."""
+"""Tables resampled with fractions, and the error of torch's interpolate."""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Filter(NamedTuple):
 
     @cache  # noqa: B019
     def weights(self, n: int, m: int, row: int, given: float | None = None) -> dict[int, Fraction]:
-        """Returns the rows of n that row `row` of m depends on."""
+        """Returns the rows of n on which row `row` of m depends."""
         step = self.step(n, m, given)
         corners = self.align_corners and not self.antialias
         x = step * row if corners else (row + Fraction(1, 2)) * step - Fraction(1, 2)
@@ -61,7 +61,7 @@ class Filter(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Sides before and after, and steps that are given."""
+    """Sides before and after, and explicit steps."""
 
     source: Sequence[int]
     target: Sequence[int]
@@ -93,20 +93,21 @@ def filter_of(resample: Any) -> Filter:
 
 
 def grid_of(resample: Any, target: Sequence[int], rows: int) -> Grid:
-    """Returns the grid of a message, whose source may be all rows."""
+    """Returns the grid of a message; an unset source means all rows."""
     steps = list(resample.step) or [None] * len(target)
     return Grid(list(resample.source) or [rows], target, steps)
 
 
 def loss_of(table: Array, grid: Grid, how: Filter) -> float:
-    """How many units in the last place of 1 torch's numbers are off, and a rounding of ours.
+    """Error of torch's numbers in units in the last place of 1, plus one rounding of ours.
 
-    Along an axis of n rows torch's place has three roundings, so it is off by 3 n units at most.
-    A filter's slope is at most 1, or 1.5 if it is cubic. A weight is then off by 3 n times the
-    slope, and by 8 units of its own roundings; with antialias by 1 / stretch of the former. There
-    weights are divided by their sum, which may be off by as much as all of them together, and is at
-    least 0.4 of the stretch, or 0.06 of it with align_corners too. Magnitudes of weights add up to
-    less than 2, or 4 with both. The sum of K products has K + 1 roundings.
+    Along an axis of n rows torch's sample position has three roundings, so its error is at most 3 n
+    units. A filter's slope is at most 1, or 1.5 if it is cubic. The error of a weight is then 3 n
+    times the slope, plus 8 units for its own roundings; antialias divides the former by the
+    stretch. With antialias, weights are divided by their sum, whose error may be as large as that
+    of all weights together, and which is at least 0.4 of the stretch, or 0.06 of it with
+    align_corners. Magnitudes of weights add up to less than 2, or 4 with both. The sum of K
+    products has K + 1 roundings.
     """
     factor, most, off = 1.0, 0.0, 0.0
     for n, m, given in zip(grid.source, grid.target, grid.step, strict=True):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary modules of transformers, each made from a configuration, and their words as fields."""
+"""Rotary modules of transformers, each made from a configuration, and their rope parameters as
+fields."""
 
 import copy
 import importlib
@@ -33,7 +34,7 @@ AXES = [
 ]
 
 
-# Modules of configurations that several modules of their file accept.
+# Modules for configurations that several modules of their file accept.
 MODULES = dict.fromkeys(
     ("Qwen3OmniMoeTalkerCodePredictorConfig", "Qwen3OmniMoeCode2WavConfig"),
     "Qwen3OmniMoeRotaryEmbedding",
@@ -56,7 +57,7 @@ def rope_of(config: Any, layer: str | None = None) -> Rope:
 def with_words(rope: Rope, words: Words) -> Rope:
     """Returns the same configuration with other fields."""
     config = copy.deepcopy(rope.config)
-    if vars(config).get("head_dim", 0) is None:  # with which some rope_types fail
+    if vars(config).get("head_dim", 0) is None:  # some rope_types fail with it
         config.head_dim = head_dim_of(config, rope.layer)
     if rope.layer is None:
         config.rope_parameters = dict(words)
@@ -76,7 +77,8 @@ def with_ropes(config: Any) -> Iterator[Any]:
 
 
 def default_ropes() -> tuple[list[Rope], set[str]]:
-    """Returns all of them, without equal ones of a class; and the types that have no default."""
+    """Returns all of them, without duplicates within a class, and the types that have no
+    default."""
     ropes: dict[str, Rope] = {}
     without = set()
     for model_type in sorted(hf.CONFIG_MAPPING):
@@ -110,12 +112,12 @@ def head_dim_of(config: Any, layer: str | None) -> int:
 
 
 def module_of(rope: Rope) -> Any:
-    """Returns the rotary module of the configuration's class, as the model makes it."""
+    """Returns the rotary module of the configuration's class, as the model creates it."""
     config = rope.config
     name = type(config).__module__.replace(".configuration_", ".modeling_")
     try:
         modeling = importlib.import_module(name)
-    except ModuleNotFoundError:  # another model's classes
+    except ModuleNotFoundError:  # classes of another model
         modeling = importlib.import_module(hf.MODEL_MAPPING[type(config)].__module__)
     classes = [
         kind
@@ -131,9 +133,9 @@ def module_of(rope: Rope) -> Any:
     for kind in sorted(classes, key=is_for_another):
         try:
             module = kind(config).eval()
-        except (AttributeError, KeyError, ValueError):  # wants another part's configuration
+        except (AttributeError, KeyError, ValueError):  # needs another part's configuration
             continue
-        if rope.layer and not hasattr(module, f"{rope.layer}_inv_freq"):  # no layer is of this type
+        if rope.layer and not hasattr(module, f"{rope.layer}_inv_freq"):  # no layer has this type
             layers = [rope.layer] * config.num_hidden_layers
             window = config.sliding_window or 64
             other = type(config)(layer_types=layers, sliding_window=window)
@@ -150,7 +152,7 @@ def inv_freq_of(rope: Rope, module: Any) -> Array:
 
 
 def cos_and_sin(rope: Rope, module: Any, axes: list[list[int]]) -> Rows:
-    """[positions, columns], without further axes that a module's answer may have."""
+    """[positions, columns], without additional axes of a module's result."""
     positions = torch.tensor(axes)
     if is_axial(rope.words):
         positions = positions.T  # [positions, axes]
@@ -176,14 +178,14 @@ def words_of(rope: Rope) -> Words:
 
 
 def relative_bound(rope: Rope) -> float:
-    """Bounds the error of float32 powers, quotients and blends: see rotary_test.py."""
+    """Bounds the error of float32 powers, quotients and blends; see rotary_test.py."""
     return float((math.log(rope.words["rope_theta"]) + 16) * 2.0**-23)
 
 
 def assert_rows(client: attnbias.Client, encoding: Any, rope: Rope, axes: list[list[int]]) -> None:
     """Compares an encoding's rows with those of the module.
 
-    The bound is that of float32: an angle's error is its frequency's, times the position.
+    The bound is that of float32: an angle's error is its frequency's error times the position.
     """
     want = cos_and_sin(rope, module_of(rope), axes)
     got = client.get(encoding, position_ids=axes if len(axes) > 1 else axes[0], data_type="f64")
@@ -203,12 +205,13 @@ def assert_gives(
     arranged: Callable[[Array], Array] = lambda columns: columns,
     angles: Array | None = None,
 ) -> None:
-    """As near as float32 comes: an angle loses what its frequency does, times the position.
+    """Compares within float32's error: an angle's error is its frequency's error times the
+    position.
 
     Args:
-        bound: the relative one of the frequencies.
-        arranged: what is done with the columns of the answer.
-        angles: the greatest of each row, where a frequency may be more than 1.
+        bound: relative error bound of the frequencies.
+        arranged: function applied to the columns of the answer.
+        angles: the largest angle of each row, if a frequency may exceed 1.
     """
     ids: Any = axes if len(axes) > 1 else axes[0]
     kind = attnbias.Rotary if "axes" in words else attnbias.Mrope

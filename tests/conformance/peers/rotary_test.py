@@ -38,7 +38,7 @@ import attnbias
 Array = npt.NDArray[Any]
 Parameters = dict[str, Any]
 
-# Rows that are compared: every one of a short table, some far away.
+# Rows to compare: all of a short table, and some distant ones.
 POSITIONS = [*range(700), 4095, 4096, 32767, 65535, 131071, 999999, 1048575]
 
 LONGROPE = {
@@ -111,7 +111,7 @@ def encoding_of(rope: Parameters, **fields: Any) -> attnbias.Rotary:
 
 
 def given(module: torch.nn.Module, **fields: Any) -> attnbias.Rotary:
-    """Returns the encoding of a module's own frequencies, with angles as torch forms them."""
+    """Returns the encoding of a module's own frequencies, with angles computed as in torch."""
     frequencies = module.inv_freq.tolist()
     parameters = {"head_dim": 2 * len(frequencies), **fields}
     return attnbias.Mrope(inverse_frequencies=frequencies, angle="FLOAT32", **parameters)
@@ -141,10 +141,10 @@ def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
     return to_array(cos[0]), to_array(sin[0])
 
 
-# [YaRN's factor, cosines, sines that are more than 1 ulp apart].
+# [YaRN's factor, cosines, sines that differ by more than 1 ulp].
 DIFFERENCES = Path(__file__).with_name("rotary_factor_differences.json")
 SECTION = [16, 24, 24]
-# Modules that are not shared: config, module, and fields that give heads 128 columns.
+# Modules that are not shared: config, module, and fields for heads of 128 columns.
 MODELS: dict[str, tuple[Any, Any, Parameters, Parameters]] = {
     "Llama": (LlamaConfig, LlamaRotaryEmbedding, {}, {}),
     "Mistral": (MistralConfig, MistralRotaryEmbedding, {}, {}),
@@ -179,10 +179,11 @@ def test_float32_angles_match_framework(client: attnbias.Client, name: str, mode
 
 
 def test_unrounded_attention_factor_exceeds_1_ulp(client: attnbias.Client) -> None:
-    """Float32's factor keeps to 1 ulp of torch; the float64 that it is rounded from does not.
+    """The float32 factor stays within 1 ulp of torch; the float64 factor from which it is rounded
+    does not.
 
-    What float32 makes of correctly rounded cosines and sines stands in torch's place for the
-    list, which so does not depend on torch's vector library.
+    For the list, correctly rounded cosines and sines times the factor in float32 replace torch's,
+    so that the list does not depend on torch's vector library.
     """
     rows = []
     for factor in range(2, 65, 2):
@@ -232,7 +233,8 @@ def test_parameters_match_transformers(client: attnbias.Client, name: str, model
 
 @pytest.mark.parametrize("theta", [1e4, 5e5, 1e6])
 def test_float32_error_matches_docs(client: attnbias.Client, theta: float) -> None:
-    """The figures of docs/encodings/rotary.md: of its frequencies and, far away, of its cosines."""
+    """The figures in docs/encodings/rotary.md: errors of its frequencies and, at distant positions,
+    of its cosines."""
     module = module_of({"rope_type": "default", "rope_theta": theta})
     with mpmath.workprec(PRECISION):
         exact = [mpmath.power(theta, -mpmath.mpf(m) / 64) for m in range(64)]
@@ -261,7 +263,7 @@ def test_dynamic_lengths(client: attnbias.Client, length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [4096, 4097])
-def test_longrope_switch(client: attnbias.Client, length: int) -> None:
+def test_longrope_switches_beyond_original_length(client: attnbias.Client, length: int) -> None:
     rope = ROPES["longrope"]
     module = module_of(rope)
     positions = [*range(50), length - 1]
@@ -284,7 +286,7 @@ def test_partial_rotary_in_gpt_neox(client: attnbias.Client) -> None:
     assert_within_1_ulp(got, want)
 
 
-def test_deepseek_v3(client: attnbias.Client) -> None:
+def test_matches_deepseek_v3(client: attnbias.Client) -> None:
     rope = {**ROPES["yarn, mscales"], "mscale": 1.0}
     config = DeepseekV3Config(rope_parameters=dict(rope), qk_rope_head_dim=64)
     module = DeepseekV3RotaryEmbedding(config)
@@ -297,7 +299,7 @@ def test_deepseek_v3(client: attnbias.Client) -> None:
     assert np.all(np.abs(ours - to_array(module.inv_freq)) <= 25 * 2.0**-23 * ours)
 
 
-def test_gpt_j(client: attnbias.Client) -> None:
+def test_matches_gpt_j(client: attnbias.Client) -> None:
     """The table is compact; its attention repeats each column in pairs."""
     table = to_array(create_sinusoidal_positions(2048, 64))
     sin, cos = table[:, :32], table[:, 32:]
@@ -347,7 +349,7 @@ def test_axial_sections(client: attnbias.Client) -> None:
     angles = np.concatenate([angles, angles], axis=1)
     encoding = attnbias.Mrope(80, rope_type="axial")
     got = client.get(encoding, position_ids=[rows, columns])
-    # Double precision, and the one rounding to float32.
+    # Double precision, and the single rounding to float32.
     assert np.max(np.abs(got.cos - np.cos(angles))) <= 2.0**-25 + 1e-13
     assert np.max(np.abs(got.sin - np.sin(angles))) <= 2.0**-25 + 1e-13
 

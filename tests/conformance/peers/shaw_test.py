@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relative position representations bit for bit against the modules that models use."""
+"""Relative position representations, compared bit for bit with the modules that models use."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoids of several axes against the modules of vision models and against the formulas."""
+"""Sinusoids of several axes against the modules of vision models and the formulas."""
 
 import math
 import re
@@ -27,8 +27,8 @@ import attnbias
 
 HEIGHT, WIDTH = 25, 38
 
-# Models of transformers that have positions as fractions of the image, each with what it has
-# other than DETR.
+# Models of transformers whose positions are fractions of the image, each with its differences from
+# DETR.
 FRACTIONS: dict[str, dict[str, float]] = {
     "detr": {},
     "conditional_detr": {},
@@ -49,7 +49,7 @@ FRACTIONS: dict[str, dict[str, float]] = {
     "sam3_tracker_video": {},
 }
 OF_IMAGES = re.compile(r"\w*(SinePosition|PositionEmbeddingSine)")
-# Modules whose rows and columns count from 0, unscaled.
+# Modules whose rows and columns start at 0, unscaled.
 COUNTS = [
     "rt_detr",
     "rt_detr_v2",
@@ -83,7 +83,7 @@ def position_modules(model_type: str) -> list[Any]:
 
 
 def computed(module: Any, dtype: torch.dtype, mask: torch.Tensor) -> Array:
-    """[pixels, columns], where the mask is."""
+    """[pixels, columns], where the mask is set."""
     shape = (1, 3, *mask.shape[1:])
     try:
         positions = module(shape, torch.device("cpu"), dtype, mask)
@@ -98,7 +98,8 @@ def grid(height: int, width: int, first: int) -> list[list[int]]:
 
 
 def assert_near(got: Array, want: Array, largest_angle: float, base: float) -> None:
-    """Compares within a few ulps of the angle; the exponent's rounding counts ln(base) times."""
+    """Compares within a few ulps of the angle; the exponent's rounding is multiplied by
+    ln(base)."""
     loss = np.finfo(want.dtype).eps * (math.log(base) + 8)
     assert got.shape == want.shape
     assert np.max(np.abs(got - want)) <= loss * (largest_angle + 1)
@@ -110,7 +111,7 @@ def assert_near(got: Array, want: Array, largest_angle: float, base: float) -> N
 def test_fractional_positions(
     client: attnbias.Client, model_type: str, dtype: torch.dtype, padded: bool
 ) -> None:
-    """Rows and columns count from 1; the lengths are those of the unmasked part."""
+    """Rows and columns start at 1; the lengths are those of the unmasked part."""
     height, width = (HEIGHT - 4, WIDTH - 9) if padded else (HEIGHT, WIDTH)
     mask = torch.zeros(1, HEIGHT, WIDTH, dtype=torch.bool)
     mask[:, :height, :width] = True
@@ -145,7 +146,7 @@ def test_vit_mae_positions(client: attnbias.Client) -> None:
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
 
 
-def test_aimv2(client: attnbias.Client) -> None:
+def test_matches_aimv2(client: attnbias.Client) -> None:
     """Compares the positions that the model adds to patches of zeros; columns come before rows."""
     config = hf.Aimv2VisionConfig(hidden_size=64, patch_size=2, is_native=True)
     embeddings = Aimv2VisionEmbeddings(config)
@@ -157,7 +158,7 @@ def test_aimv2(client: attnbias.Client) -> None:
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
 
 
-def test_granite_docling(client: attnbias.Client) -> None:
+def test_matches_granite_docling(client: attnbias.Client) -> None:
     """Columns come before rows."""
     want = to_array(GraniteDoclingPositionEmbedding(64, 20).pos_embed)
     rows, columns = grid(20, 20, 0)
@@ -166,7 +167,7 @@ def test_granite_docling(client: attnbias.Client) -> None:
 
 
 def test_every_image_position_module_is_compared() -> None:
-    """Finds by name the classes of sines, and the modules that build a table of two axes."""
+    """Finds classes of sinusoids by name, and modules that build a table of two axes."""
     compared = {
         type(module).__name__
         for model_type in [*FRACTIONS, *COUNTS]
@@ -182,7 +183,7 @@ def test_every_image_position_module_is_compared() -> None:
     assert builders == {*COUNTS, "aimv2", "granite_docling", "vit_mae"}
 
 
-def test_omdet_turbo(client: attnbias.Client) -> None:
+def test_matches_omdet_turbo(client: attnbias.Client) -> None:
     """Compares in float64; columns come before rows, and pixels are in column order."""
     build = OmDetTurboHybridEncoder.build_2d_sincos_position_embedding
     want = to_array(build(WIDTH, HEIGHT, 256, dtype=torch.float64)[0])
@@ -210,7 +211,7 @@ AXES: dict[str, dict[str, Any]] = {
 def test_tables_are_correctly_rounded(
     client: attnbias.Client, axes: str, columns: Any, odd: Any
 ) -> None:
-    """Covers every order of columns, and across axes if that has a meaning."""
+    """Covers every order of columns, and across_axes where it applies."""
     random = np.random.default_rng(3)
     ids = [random.integers(-1000, 100000, 20).tolist() for _ in AXES[axes]["axes"]]
     dim = sum(AXES[axes].get("axis_dims", [16] * len(ids)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoidal tables against the peers' own, as near as their arithmetic is to the real numbers."""
+"""Sinusoidal tables against the peers' own, within the error of the peers' arithmetic."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,8 @@ def test_matches_float64_peers(
     length: int,
     dim: int,
 ) -> None:
-    """Equal bit for bit, unless float64's error of the angle decides; then the peer is wrong."""
+    """Equal bit for bit, unless float64's error in the angle affects the rounding; the peer is then
+    wrong."""
     want = to_array(peer(length, dim))
     got = client.get(encoding_of(layout, dim), positions=length)
     assert got.shape == want.shape
@@ -76,9 +77,9 @@ def test_close_to_float32_peers(
     assert_near(got, want, np.arange(length))
 
 
-def test_fairseq_padding(client: attnbias.Client) -> None:
-    """Pads stand at padding_idx, tokens from the one after it on. The row of pads is the model's
-    to clear, as it is the one that knows its tokens."""
+def test_fairseq_padding_is_left_to_model(client: attnbias.Client) -> None:
+    """Padding is at padding_idx, tokens start after it. Clearing the padding rows is left to the
+    model, which knows its tokens."""
     tokens = torch.tensor([[1, 1, 5, 6, 7]])
     want = to_array(M2M100SinusoidalPositionalEmbedding(10, 8, padding_idx=1)(tokens)[0])
     encoding = attnbias.Tensor2Tensor(8)
@@ -101,8 +102,8 @@ def test_x_transformers(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("dim", [2, 3])
-def test_one_timescale(client: attnbias.Client, dim: int) -> None:
-    """Peers divide by zero; tensor2tensor, whose code this is, does not."""
+def test_one_timescale_matches_tensor2tensor(client: attnbias.Client, dim: int) -> None:
+    """The peers divide by zero; tensor2tensor, where this code originates, does not."""
     with pytest.raises(ZeroDivisionError):
         m2m_100(10, dim)
     timescales = dim // 2
@@ -113,9 +114,9 @@ def test_one_timescale(client: attnbias.Client, dim: int) -> None:
     assert_near(got, want, np.arange(10))
 
 
-def test_tensor2tensor_layer_signal(client: attnbias.Client) -> None:
-    """Its get_layer_timing_signal_sinusoid_1d: the signal of as many positions as layers, of which
-    layer n adds row n everywhere."""
+def test_layer_signal_matches_tensor2tensor(client: attnbias.Client) -> None:
+    """get_layer_timing_signal_sinusoid_1d: a signal with one position per layer, whose row n layer
+    n adds everywhere."""
     layers, dim = 6, 16
     increment = np.log(10000) / (dim // 2 - 1)
     angles = np.outer(np.arange(layers), np.exp(-increment * np.arange(dim // 2)))

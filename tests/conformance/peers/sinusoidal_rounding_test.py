@@ -20,7 +20,7 @@ Cells = list[tuple[int, int]]
 
 
 def sampled_cells(rows: int, columns: int) -> Cells:
-    """Returns random cells, the first and the last rows, and each column's last element."""
+    """Returns random cells, the first and last rows, and each column's last element."""
     random = np.random.default_rng(rows)
     sampled = zip(
         random.integers(rows, size=SAMPLES).tolist(),
@@ -58,7 +58,9 @@ def test_large_table_samples(client: attnbias.Client, length: int, dim: int, lay
         {"dim": 33, "min_timescale": 1.25, "max_timescale": 777.7},
     ],
 )
-def test_tensor2tensor(client: attnbias.Client, fields: dict[str, Any]) -> None:
+def test_tensor2tensor_is_correctly_rounded(
+    client: attnbias.Client, fields: dict[str, Any]
+) -> None:
     length = 20000
     cells = sampled_cells(length, fields["dim"])
     reals = [timing_signal(p, c, **fields) for p, c in cells]
@@ -81,7 +83,7 @@ def test_other_dims_and_bases(client: attnbias.Client, dim: int, layout: str, ba
 
 def test_half_precision_is_not_rounded_twice(client: attnbias.Client) -> None:
     """In 131072x512, each element whose float32 lies between two halves is decided by its real
-    value; bf16 by way of float32 is wrong in 515 of them."""
+    value; bf16 rounded via float32 is wrong in 515 of them."""
     encoding = attnbias.Sinusoidal(dim=512)
     single = client.get(encoding, positions=131072)
     for dtype, dropped_bits in [("bf16", 16), ("f16", 13)]:
@@ -100,8 +102,8 @@ def test_half_precision_is_not_rounded_twice(client: attnbias.Client) -> None:
 def near_crossings(pair: int, dim: int) -> Iterator[int]:
     """Positions up to 2^40 whose angle is nearest to a multiple of a quarter turn.
 
-    They are the denominators of the continued fraction of quarter turns a
-    position; there a sine or a cosine is as near to zero as it ever comes.
+    They are the denominators of the continued fraction of quarter turns per position, at which a
+    sine or cosine comes closest to zero.
     """
     with mpmath.workprec(PRECISION):
         rest = mpmath.power(10000, mpmath.mpf(-2 * pair) / dim) * 2 / mpmath.pi

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the stored requests of tests/conformance/golden, and fresh ones of their kind, with
-formulas: the corners and a sample of each answer's numbers, rounded once.
+"""Compares the stored requests of tests/conformance/golden, and newly drawn ones, with formulas:
+the corners and a sample of each answer's numbers, rounded once.
 """
 
 import json
@@ -42,7 +42,7 @@ from tests.support.ways import Part, array_of
 
 SAMPLES = 8
 REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
-# Axes of a part except for those of heads and columns.
+# Axes of a part other than heads and columns.
 AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2}
 
 
@@ -177,7 +177,7 @@ class Answer:
 
 
 def offset_of(extent: Any) -> int:
-    """Returns the offset of queries, counted from keys."""
+    """Returns the offset of queries relative to keys."""
     if extent.WhichOneof("origin") == "query_offset":
         return int(extent.query_offset)
     ends = enum(extent, "alignment", "START") == "END"
@@ -286,8 +286,8 @@ def test_random_tensors_match_formula(stub: Stub, name: str, block: int) -> None
 class Logits:
     """A call with its rows, and the number of each element.
 
-    The requests are such that every product and sum before `scale` is exact, except the one sum of
-    decomposed relative positions.
+    The requests are chosen so that every product and sum before `scale` is exact, except the single
+    sum of decomposed relative positions.
     """
 
     def __init__(self, requests: list[Any], work: str) -> None:

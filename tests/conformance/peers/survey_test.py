@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every request of docs/survey.md against the code of diffusers, timm and torchvision.
 
-A case runs a peer twice: as it stands, and with float64 in the place of float32, which leaves only
-the formula to be compared.
+A case runs a peer twice: unmodified, and with float64 instead of float32, so that only the formula
+is compared.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class Peer(NamedTuple):
 
     result: Any
     names: Names
-    # Machine epsilons that the result may be off by; 0 for the same bits.
+    # Maximum error of the result in machine epsilons; 0 means identical bits.
     loss: Any
 
 
@@ -83,7 +83,8 @@ Run = Callable[..., Peer]
 
 
 def case(*functions: Any, sizes: list[Any], rounded_once: bool = False) -> Callable[[Run], Run]:
-    """Makes a case of each function and size; a function is (its name on the page, itself)."""
+    """Makes a case of each function and size; a function is a pair of its name on the page and
+    itself."""
 
     def add(run: Run) -> Run:
         for function in functions:
@@ -104,16 +105,15 @@ def sized(lengths: list[int]) -> Names:
 def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
     """Sines and cosines at positions up to `reach`, for frequencies up to 1.
 
-    An angle is made in at most 8 operations of half an epsilon each. An exponent's rounding grows
-    with x = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. If frequencies rise
-    with the exponent, it is as many half epsilons as their greatest logarithm, `growth`.
+    An angle takes at most 8 operations of half an epsilon each. An exponent's rounding grows with x
+    = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. If frequencies rise with the
+    exponent, the error in half epsilons is their largest logarithm, `growth`.
     """
     return Peer(result, names, 1 + (4 + growth / 2) * reach)
 
 
 def latents(lengths: list[int]) -> torch.Tensor:
-    """[batch, channels, (frames,) rows, columns] in patches of 2 by 2; only one thing matters, the
-    shape."""
+    """[batch, channels, (frames,) rows, columns] in patches of 2 by 2; only the shape matters."""
     return torch.empty(1, 1, *lengths[:-2], 2 * lengths[-2], 2 * lengths[-1])
 
 
@@ -159,7 +159,7 @@ def of_lists(module: Any, axes_dim: list[int], lengths: list[int]) -> Peer:
 )
 def of_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     if module is dits.transformer_chronoedit.ChronoEditRotaryPosEmbed:
-        lengths = [3, *lengths[1:]]  # two frames stand for the first and the last
+        lengths = [3, *lengths[1:]]  # two frames represent the first and the last
     tables = [table[0, :, 0] for table in module(d, (1, 2, 2), 1024)(latents(lengths))]
     return sines(tables, max(lengths), d=d, theta=10000, **sized(lengths))
 
@@ -188,7 +188,8 @@ def of_complex_videos(module: Any, d: int, lengths: list[int]) -> Peer:
 
 @case(("AnyFlowCausalRotaryPosEmbed for compressed frames", anyflow_causal), sizes=VIDEOS)
 def of_compressed_videos(module: Any, d: int, lengths: list[int]) -> Peer:
-    """A mean of 4 adjacent units is at least 0.47 long, by which its own error grows."""
+    """A mean of 4 adjacent unit vectors has a length of at least 0.47, and dividing by it magnifies
+    its error."""
     table = module(d, (1, 2, 2), 1024)._forward_compressed_frame(*lengths, torch.device("cpu"))
     names = {"downscale": [1, 4, 4], **sized(lengths)}
     return sines(table.reshape(-1, d // 2), 4 * max(lengths) / 0.4, d=d, theta=10000, **names)
@@ -221,7 +222,7 @@ def of_rope_dim(module: Any, rope_dim: list[int], lengths: list[int]) -> Peer:
     )
 
 
-# The latest frames, after some of a memory.
+# The latest frames, preceded by frames from a memory.
 @case(
     dits.transformer_hunyuan_video_framepack.HunyuanVideoFramepackRotaryPosEmbed,
     dits.transformer_helios.HeliosRotaryPosEmbed,
@@ -338,7 +339,7 @@ def of_qwens_text_and_image(module: Any, axes_dim: list[int], n: int, sides: lis
     return sines(table, max(n, *sides), theta=10000, axes_dim=axes_dim, n=n, **sized(sides))
 
 
-# CogVideoX at its own size, which is a whole grid; other sizes follow.
+# CogVideoX at its own size, which is a whole grid, followed by other sizes.
 @case(
     ("get_3d_rotary_pos_embed for a whole grid", embeddings.get_3d_rotary_pos_embed),
     sizes=[(64, [3, 5, 7], "linspace"), (64, [3, 5, 7], "slice"), (64, [13, 30, 45], "linspace")],
@@ -395,7 +396,7 @@ def of_cosmos(module: Any, size: int, lengths: list[int], rope_scale: Any, fps: 
     return sines(rope(latents(lengths), fps), max(lengths), **names, **sized(lengths))
 
 
-# A latent stands for 8 frames, of which the first is one frame, and for 32 by 32 pixels.
+# A latent represents 8 frames, except the first, which represents one, and 32 by 32 pixels.
 @case(dits.transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [2, 12, 16])])
 @case(
     dits.transformer_ltx2.LTX2AudioVideoRotaryPosEmbed,
@@ -411,7 +412,7 @@ def of_ltx(module: Any, dim: int, lengths: list[int]) -> Peer:
         coordinates = torch.tensor(part, dtype=torch.get_default_dtype())
         coordinates[0] /= 24
         tables = rope(torch.empty(1), video_coords=coordinates[None])
-    else:  # the middle between first and last
+    else:  # the midpoint between first and last
         part = part + np.stack([8 * frames + 1, 32 * rows + 32, 32 * columns + 32])
         whole = 2 * whole
         tables = rope(rope.prepare_video_coords(1, *lengths, torch.device("cpu"), fps=24))
@@ -1029,7 +1030,7 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
     block = np.ascontiguousarray((moves + 16).transpose(2, 0, 1)[:, ::-1, ::-1])
     loss = ROUNDINGS / 2 * attnbias.BlockToeplitz(block).dense()
     result = bias()[0]
-    prefix = result.shape[-1] - loss.shape[-1]  # whose numbers are zero
+    prefix = result.shape[-1] - loss.shape[-1]  # the numbers are zero
     loss = np.pad(loss, ((0, 0), (prefix, 0), (prefix, 0)))
     names = {"layers": layers_of(hidden, output), "pretrained_window_size": sides}
     return Peer(result, names | sized(lengths), loss)
@@ -1062,9 +1063,9 @@ def of_rel_pos_mlp(
     sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])],
 )
 def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[int]) -> Peer:
-    """Sums of n terms err by n halves of an epsilon of the sum of their magnitudes.
+    """Sums of n terms have an error of n half epsilons of the sum of their magnitudes.
 
-    A coordinate errs by a few more.
+    A coordinate adds a few more.
     """
     if module is timm_layers.RelPosMlp:
         bias = module(lengths, num_heads, hidden_dim=512, mode="cr").eval()
@@ -1105,7 +1106,7 @@ ROWS = {
 
 @contextlib.contextmanager
 def floats_of(dtype: torch.dtype) -> Iterator[None]:
-    """Makes float32 mean `dtype`, in defaults of parameters too."""
+    """Makes float32 mean `dtype`, including in defaults of parameters."""
     before = torch.get_default_dtype()
     with pytest.MonkeyPatch.context() as patch:
         if dtype == torch.float64:
@@ -1134,7 +1135,7 @@ def code_of(cell: str) -> str:
 
 
 def grid_of(positions: Any) -> dict[str, list[int]]:
-    """Returns the extent of the grid whose tokens these are; empty if they are those of none."""
+    """Returns the extent of the grid with these tokens; empty if no grid has them."""
     axes = np.asarray(positions)
     if axes.ndim != 2 or len(axes) == 1 or axes.dtype.kind == "f":
         return {}
@@ -1148,7 +1149,7 @@ def grid_of(positions: Any) -> dict[str, list[int]]:
 def assert_same_over_grid(
     client: attnbias.Client, asked: attnbias.Encoding, extent: dict[str, Any], got: Any
 ) -> None:
-    """Holds tables of listed positions against those of the grid."""
+    """Compares tables of listed positions with those of the grid."""
     by_axis = client.get(asked, **extent)
     dense = client.get(asked, form="dense", **extent)
     tables = [each if isinstance(each, tuple) else (each,) for each in (got, by_axis, dense)]

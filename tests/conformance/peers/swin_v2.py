@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin-V2's bias: transformers' in float32, the formula in float64, how far apart they may be."""
+"""Swin-V2's bias: transformers' in float32, the formula in float64, and the maximum difference."""
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ def coordinates(module: Swinv2SelfAttention, sides: tuple[int, int]) -> Array:
 
 
 def in_float64(module: Swinv2SelfAttention, sides: tuple[int, int]) -> tuple[Array, Array]:
-    """The bias of every displacement, and how much it moves per relative rounding of a term.
+    """Returns the bias of every displacement, and its change per relative rounding of a term.
 
-    A dot product of n terms errs by less than n + 1 units of the sum of its terms'
+    The error of a dot product of n terms is less than n + 1 units of the sum of its terms'
     magnitudes; a sigmoid's slope is at most 1/4.
     """
     hidden, _, output = module.continuous_position_bias_mlp
@@ -38,7 +38,7 @@ def in_float64(module: Swinv2SelfAttention, sides: tuple[int, int]) -> tuple[Arr
 
 
 def in_transformers(module: Swinv2SelfAttention) -> Array:
-    """[heads, tokens, tokens], as its forward has it."""
+    """[heads, tokens, tokens], as in its forward."""
     tokens = module.window_size[0] * module.window_size[1]
     with torch.no_grad():
         rows = module.continuous_position_bias_mlp(module.relative_coords_table)

@@ -39,7 +39,7 @@ def swin_v2_of(module: Swinv2SelfAttention, **fields: Any) -> attnbias.MlpBias:
     [((8, 8), (0, 0)), ((16, 16), (8, 8)), ((3, 5), (12, 6)), ((1, 1), (0, 0)), ((7, 7), (0, 0))],
 )
 @pytest.mark.parametrize("num_heads", [1, 4, 32])
-def test_swin_v2(
+def test_matches_swin_v2(
     client: attnbias.Client, num_heads: int, window: tuple[int, int], pretrained: tuple[int, int]
 ) -> None:
     module = swin_v2_module(num_heads, window, pretrained)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5's bias bit for bit against the modules that models use, with random weights."""
+"""T5's bias, compared bit for bit with the modules that models use, with random weights."""
 
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,8 @@ def test_other_bucket_counts(
 
 
 def test_float32_log_rule_matches_torch_only(client: attnbias.Client) -> None:
-    """For 24/889 the rules differ: a model with these has torch's bias, not the exact one."""
+    """For 24/889 the rules differ: a model with these parameters has torch's bias, not the exact
+    one."""
     attention = t5_attention(2, is_decoder=True, num_buckets=24, max_distance=889)
     want = computed_bias(attention, 1000, 1000)
     torch_s = client.get(
@@ -125,7 +126,7 @@ def test_cached_generation(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_model(client: attnbias.Client, dtype: torch.dtype) -> None:
+def test_half_precision_model_matches(client: attnbias.Client, dtype: torch.dtype) -> None:
     attention = t5_attention(12, is_decoder=False).to(dtype)
     encoding = encoding_of(attention)
     name = "f16" if dtype == torch.float16 else "bf16"

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """T5's buckets against transformers' own, and against integers, over every small configuration.
 
-FLOAT32_LOG takes the correctly rounded float32 logarithm. torch takes the one of
-the vector library that it was built with, and that of its PyPI wheels for x86-64
-rounds some arguments the wrong way. So where transformers as it is disagrees, it
-has to agree once it is given a correctly rounded torch.log.
+FLOAT32_LOG uses the correctly rounded float32 logarithm. torch uses that of the vector library with
+which it was built, and that of its PyPI wheels for x86-64 rounds some arguments the wrong way. If
+unmodified transformers disagrees, it must therefore agree with a correctly rounded torch.log.
 """
 
 import json
@@ -41,7 +40,7 @@ def buckets(server: str) -> Iterator[BucketServer]:
 def differences(
     buckets: BucketServer, configurations: list[tuple[int, int]], *, bidirectional: bool
 ) -> list[list[int]]:
-    """Over all relative positions that a sweep has, the distance of a key to the right negative."""
+    """Covers all relative positions in a sweep; the distance of a key to the right is negative."""
     first = -LARGEST_DISTANCE if bidirectional else 0
     distances = np.arange(LARGEST_DISTANCE, first - 1, -1)
 
@@ -105,7 +104,7 @@ def test_committed_differences_exclude_shipped_configurations() -> None:
 
 
 def test_bucket_starts_of_shipped_configurations() -> None:
-    """Checks the oracle itself, against the numbers of the literature."""
+    """Checks the oracle itself against numbers from the literature."""
     assert exact_starts(16, 128) == [*range(9), 12, 16, 23, 32, 46, 64, 91]
     assert exact_starts(32, 128) == [
         *range(17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113
@@ -162,7 +161,7 @@ def test_indices_stay_within_table(client: attnbias.Client, bidirectional: bool)
         got = client.get(t5, query_length=5000, key_length=5000, values="buckets").diagonals
         assert got.min() == 0
         assert got.max() < num_buckets
-        if bidirectional:  # no distance is positive and zero
+        if bidirectional:  # a distance cannot be both positive and zero
             assert num_buckets // 2 not in got
 
 

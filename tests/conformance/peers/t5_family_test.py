@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that have T5's bias under other names, bit for bit against their own code."""
+"""Models that use T5's bias under other names, compared bit for bit with their own code."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def randomised(embedding: torch.nn.Embedding) -> torch.Tensor:
     return embedding.weight
 
 
-def test_mpnet(client: attnbias.Client) -> None:
+def test_matches_mpnet(client: attnbias.Client) -> None:
     """Always bidirectional, and 128 in any configuration."""
     config = MPNetConfig(
         hidden_size=24, num_attention_heads=6, num_hidden_layers=1, intermediate_size=8
@@ -82,7 +82,7 @@ def test_mpnet(client: attnbias.Client) -> None:
     ("attention_class", "config_class", "num_heads"),
     [(UMT5Attention, UMT5Config, 5), (MT5Attention, MT5Config, 1), (MT5Attention, MT5Config, 7)],
 )
-def test_umt5_and_mt5(
+def test_matches_umt5_and_mt5(
     client: attnbias.Client,
     attention_class: Any,
     config_class: Any,
@@ -102,7 +102,7 @@ def test_umt5_and_mt5(
 
 
 @pytest.mark.parametrize(("length", "block"), [(40, 4), (128, 16), (33, 4), (600, 2)])
-def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None:
+def test_matches_longt5_global(client: attnbias.Client, length: int, block: int) -> None:
     """Tokens have the position of their block; leftover tokens belong to the last block."""
     config = LongT5Config(
         d_model=16,
@@ -116,7 +116,7 @@ def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None
     blocks = length // block
     with torch.no_grad():
         ones = torch.ones(1, length)
-        # Its mask of blocks, none of which is hidden here: x - 1e10 would lose the bias.
+        # Its mask of blocks, which hides none here, since x - 1e10 would lose the bias.
         seen = torch.ones(1, blocks)
         want = to_array(attention.compute_side_bias(ones, seen)[0])
     encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)
@@ -128,7 +128,7 @@ def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None
 
 
 @pytest.mark.parametrize("block", [1, 10, 128])
-def test_longt5_local(client: attnbias.Client, block: int) -> None:
+def test_matches_longt5_local(client: attnbias.Client, block: int) -> None:
     """A block of queries lies between two blocks of keys."""
     config = LongT5Config(d_model=16, d_kv=4, num_heads=3)
     attention = LongT5LocalAttention(config, has_relative_attention_bias=True)
@@ -140,8 +140,8 @@ def test_longt5_local(client: attnbias.Client, block: int) -> None:
     assert_same_bits(got.view(), want)
 
 
-def test_wavlm(client: attnbias.Client) -> None:
-    """320 buckets up to 800, of which the model then gates the bias."""
+def test_matches_wavlm(client: attnbias.Client) -> None:
+    """320 buckets up to distance 800; the model then gates the bias."""
     attention = WavLMAttention(embed_dim=48, num_heads=12)
     table = randomised(attention.rel_attn_embed)
     encoding = attnbias.T5(
@@ -176,7 +176,7 @@ def by_positions(
         (LayoutLMv3Config, LayoutLMv3Encoder, "_cal_{}d_pos_emb"),
     ],
 )
-def test_layoutlm(
+def test_matches_layoutlm(
     client: attnbias.Client, config_class: Any, encoder_class: Any, method: str
 ) -> None:
     """Covers the sequence, and left and lower edges of boxes up to 1000."""
@@ -219,7 +219,7 @@ def test_layoutlmv3_scaled_bias(spatial: bool) -> None:
     assert torch.allclose(weights, want.softmax(-1), atol=1e-6)
 
 
-def test_pp_doclayout_v2(client: attnbias.Client) -> None:
+def test_matches_pp_doclayout_v2(client: attnbias.Client) -> None:
     config = PPDocLayoutV2ReadingOrderConfig(
         hidden_size=24,
         num_attention_heads=6,
@@ -235,7 +235,7 @@ def test_pp_doclayout_v2(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("axis", ["sequence", "horizontal", "vertical"])
-def test_udop(client: attnbias.Client, axis: str) -> None:
+def test_matches_udop(client: attnbias.Client, axis: str) -> None:
     """Centres are between 0 and 1, in float32; the difference times 100 is truncated."""
     classes: dict[str, Any] = {
         "sequence": RelativePositionBias1D,
@@ -284,7 +284,7 @@ def test_t5_derived_models(client: attnbias.Client) -> None:
         assert_same_bits(got.view(), compute_bias(attention, 300, 300))
 
 
-def test_prophetnet(client: attnbias.Client) -> None:
+def test_matches_prophetnet(client: attnbias.Client) -> None:
     relative = torch.arange(300)[None] - torch.arange(300)[:, None]
     want = to_array(compute_relative_buckets(32, 128, relative))
     encoding = attnbias.T5(bidirectional=False)
@@ -292,7 +292,7 @@ def test_prophetnet(client: attnbias.Client) -> None:
     assert np.array_equal(got.view(), want)
 
 
-def test_cpm_ant(client: attnbias.Client) -> None:
+def test_matches_cpm_ant(client: attnbias.Client) -> None:
     config = CpmAntConfig(num_attention_heads=6)
     module = CpmAntSegmentPositionEmbedding(config)
     torch.nn.init.normal_(module.relative_attention_bias)

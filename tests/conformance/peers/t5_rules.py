@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5's bucket rule twice, neither time with our code: by transformers, and over integers.
+"""Two implementations of T5's bucket rule, independent of our code: transformers', and one over
+integers.
 
 A causal configuration is (num_buckets, max_distance). A bidirectional one uses
 the rule of half its buckets for either direction, so a sweep of the causal rule
@@ -59,11 +60,11 @@ def exact_buckets(
 
 
 def exact_starts(num_buckets: int, max_distance: int) -> list[int]:
-    """The least distance of each bucket.
+    """Returns the smallest distance of each bucket.
 
-    With e = num_buckets // 2 exact buckets and s others, distance n belongs to
-    bucket e + k or a later one where ln(n / e) / ln(max_distance / e) * s >= k,
-    which is n^s >= max_distance^k e^(s - k).
+    With e = num_buckets // 2 exact buckets and s others, distance n belongs to bucket e + k or a
+    later one if ln(n / e) / ln(max_distance / e) * s >= k, which is n^s >= max_distance^k e^(s -
+    k).
     """
     exact = num_buckets // 2
     steps = num_buckets - exact

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by an interpreter with transformers 4.45: what its models compute, as an .npz file.
+"""Run by an interpreter with transformers 4.45: writes its models' results to an .npz file.
 
-Beside it a model of BERT, as it is saved.
+Saves a BERT model next to it.
 """
 
 import sys
@@ -23,7 +23,7 @@ HEADS, HEAD_DIM, MAX_POSITIONS, TOKENS = 4, 16, 48, 33
 def transformer_xl() -> dict[str, torch.Tensor]:
     embedding = PositionalEmbedding(DIM)
     positions = torch.arange(KEYS - 1, -1, -1.0)
-    # _rel_shift turns [queries, keys] of R's rows into distances; tried on the rows' numbers.
+    # _rel_shift maps [queries, keys] of R's rows to distances; applied here to the rows' indices.
     rows = torch.arange(KEYS).expand(QUERIES, KEYS)[:, :, None, None]
     shift = RelPartialLearnableMultiHeadAttn._rel_shift
     return {

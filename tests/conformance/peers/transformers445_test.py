@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformer-XL and BERT's relative keys against transformers 4.45, the last to have them.
 
-That runs as a process of its own, since two versions do not fit into one.
+It runs in a separate process, since one process cannot import two versions.
 """
 
 import os
@@ -33,7 +33,7 @@ def oracle(folder: Path) -> Oracle:
 
 
 @pytest.mark.parametrize(("name", "clamp_len"), [("r", None), ("r_clamped", 120)])
-def test_transformer_xl(
+def test_matches_transformer_xl(
     client: attnbias.Client, oracle: Oracle, name: str, clamp_len: int | None
 ) -> None:
     rows = oracle[name].astype(np.float64)
@@ -51,7 +51,7 @@ def test_transformer_xl(
     )
     distance = np.arange(queries)[:, None] + keys - queries - np.arange(keys)
     seen = distance >= 0
-    # Their error: a float32 frequency, some ulps off, times a float32 position.
+    # Their error: a float32 frequency with an error of a few ulps, times a float32 position.
     frequencies = 10000.0 ** (-np.arange(0, dim, 2) / dim)
     farthest = np.minimum(distance, clamp_len or keys)[..., None]
     lost = 8 * 2.0**-24 * farthest * np.tile(frequencies, 2) + 2.0**-23

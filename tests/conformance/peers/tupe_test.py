@@ -61,7 +61,7 @@ def absolute(w: dict[str, Array], *, reset: bool) -> Array:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_relative_term(client: attnbias.Client, reset: bool) -> None:
+def test_relative_term_matches_formula(client: attnbias.Client, reset: bool) -> None:
     table = weights(reset=reset)["relative_table"]
     encoding = attnbias.Tupe(num_heads=HEADS, relative_table=table, reset_class_token=reset)
     index = relative_index(reset=reset)
@@ -86,7 +86,7 @@ def test_relative_term(client: attnbias.Client, reset: bool) -> None:
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("both", [False, True])
-def test_absolute_term(client: attnbias.Client, reset: bool, both: bool) -> None:
+def test_absolute_term_matches_formula(client: attnbias.Client, reset: bool, both: bool) -> None:
     given = weights(reset=reset)
     w = {name: values.astype("f8") for name, values in given.items()}
     want = absolute(w, reset=reset)
@@ -96,7 +96,7 @@ def test_absolute_term(client: attnbias.Client, reset: bool, both: bool) -> None
         del given["relative_table"]
     encoding = attnbias.Tupe(num_heads=HEADS, reset_class_token=reset, **given)
     got = client.get(encoding, query_length=LENGTH, key_length=LENGTH, data_type="f64")
-    # Magnitudes of all products' terms, and as many roundings as there are on the way.
+    # Magnitudes of all products' terms, and the number of roundings on the way.
     norm = np.abs(w["norm_weight"]) * np.sqrt(DIM) + np.abs(w["norm_bias"])
     query = norm @ np.abs(w["query_weight"].T) + np.abs(w["query_bias"])
     key = norm @ np.abs(w["key_weight"].T) + np.abs(w["key_bias"])

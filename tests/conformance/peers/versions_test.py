@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bounds of the client's extra are the versions that the tests of models run with."""
+"""The bounds of the client's extra are the versions with which the model tests run."""
 
 import os
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def bounds_of(package: str) -> tuple[Version, Version]:
-    """The least version that the extra accepts, and the least above these."""
+    """The smallest version that the extra accepts, and the smallest version above its range."""
     project = tomllib.loads((ROOT / "client/python/pyproject.toml").read_text())["project"]
     extra = map(Requirement, project["optional-dependencies"]["transformers"])
     (wanted,) = (requirement for requirement in extra if requirement.name == package)
@@ -49,7 +49,7 @@ def test_pages_state_the_bounds() -> None:
     want = f"transformers {' and '.join(minors)}"
     assert f"{want}, with torch {torch_release}." in (ROOT / "docs/models.md").read_text()
     pages = {ROOT / "README.md", ROOT / "client/python/README.md", *(ROOT / "docs").rglob("*.md")}
-    for page in pages - {ROOT / "docs/encodings.md"}:  # whose rows run with the oldest alone
+    for page in pages - {ROOT / "docs/encodings.md"}:  # whose rows run only with the oldest version
         text = " ".join(page.read_text().split())
         for stated in re.finditer(rf"(?<!before )(?<!from )transformers {least.major}\.\d+", text):
             assert text.startswith(want, stated.start()), page

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OpenTelemetry Collector, and stand-ins that misbehave."""
+"""An OpenTelemetry Collector, and misbehaving substitutes."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 class Collector:
     """Runs until the `with` block ends, and writes the spans that it receives to a file.
 
-    With an authority, which has signed `pair`, the collector requires client certificates.
+    With an authority, which signed `pair`, the collector requires client certificates.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Collector:
             files["client_ca_file"] = authority.certificate
             grpc_port["tls"] = {name: str(path) for name, path in files.items()}
         config = folder / "collector.yaml"
-        # JSON is YAML.
+        # JSON is valid YAML.
         config.write_text(
             json.dumps(
                 {
@@ -73,7 +73,8 @@ class Collector:
         self._process.wait()
 
     def spans(self) -> list[dict[str, Any]]:
-        """Returns the spans by start time; "resource" holds the attributes of their resource."""
+        """Returns the spans in order of start time; "resource" holds the attributes of their
+        resource."""
         if not self._spans.exists():
             return []
         spans = []
@@ -91,7 +92,7 @@ class Collector:
         return sorted(spans, key=lambda span: int(span["startTimeUnixNano"]))
 
     def after(self, number: int) -> list[dict[str, Any]]:
-        """Returns the spans when there are `number` of them."""
+        """Returns the spans once `number` of them exist."""
         eventually(lambda: len(self.spans()) >= number, f"{number} spans in the collector")
         spans = self.spans()
         assert len(spans) == number
@@ -113,7 +114,7 @@ def _attributes(of: dict[str, Any]) -> dict[str, Any]:
 
 
 class Impostor:
-    """Answers each export with the bytes of `answer`, and keeps their metadata."""
+    """Answers each export with the bytes of `answer`, and records its metadata."""
 
     def __init__(self, answer: bytes = b"") -> None:
         self.metadata: list[dict[str, Any]] = []

@@ -44,7 +44,7 @@ def request_of(heads: int) -> Any:
 
 
 def calls_of(server: Server) -> list[dict[str, Any]]:
-    """Returns the log's lines of calls."""
+    """Returns the log lines of calls."""
     return [line for line in server.json_log() if line["message"] == "call"]
 
 
@@ -73,7 +73,7 @@ def test_span_attributes_match_access_log(start_server: Any, collector: Collecto
         line = lines.pop(found["attnbias.request_id"])
         assert span["name"] == found["rpc.method"]
         assert span["name"].rpartition("/")[2] == line["method"]
-        assert span["kind"] == 2  # a server's
+        assert span["kind"] == 2  # span kind of a server
         assert traceparent_of(span) == line["trace"]
         assert "parentSpanId" not in span or not span["parentSpanId"]
         assert found["rpc.system.name"] == "grpc"
@@ -190,7 +190,7 @@ def test_sampler_decides_which_calls_have_spans(
         for number, metadata in enumerate(((), SAMPLED, NOT_SAMPLED)):
             name = ("x-request-id", str(number))
             stub.get(request_of(4), metadata=[name, *metadata])
-    assert server.stop() == 0  # sends what is left
+    assert server.stop() == 0  # sends the remaining spans
     spans = collector.after(sum(numbers))
     found = sorted(int(span["attributes"]["attnbias.request_id"]) for span in spans)
     assert found == [number for number, there in enumerate(numbers) if there]

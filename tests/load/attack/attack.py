@@ -23,10 +23,10 @@ RECOVERY_SECONDS = 10
 
 HEALTH = "/grpc.health.v1.Health/Check"
 
-_LIFE_SECONDS = 120  # of a load that is not stopped
+_LIFE_SECONDS = 120  # seconds of a load that is not stopped
 _STILL_SECONDS = 0.3
 _LOOKS = 10
-_IDLE_SHARE = 0.05  # of one processor
+_IDLE_SHARE = 0.05  # share of one processor
 
 
 class Attack:
@@ -49,7 +49,7 @@ class Attack:
         self.process.communicate()
 
     def stop(self) -> Counts:
-        """Stops the load; returns how many calls it began, and their outcomes."""
+        """Stops the load; returns the number of calls that it began, and their outcomes."""
         self.process.terminate()
         said, _ = self.process.communicate(timeout=PATIENCE)
         counts: Counts = json.loads(said)
@@ -57,7 +57,7 @@ class Attack:
 
 
 def computes(*processes: "subprocess.Popen[str]") -> bool:
-    """Reports whether they use or wait for a processor, by a short observation."""
+    """Observes briefly, and reports whether they use or wait for a processor."""
     began, used = time.monotonic(), _used(processes)
     waits = False
     for _ in range(_LOOKS):
@@ -72,7 +72,7 @@ def _used(processes: "tuple[subprocess.Popen[str], ...]") -> float:
 
 
 def _is_runnable(process: "subprocess.Popen[str]") -> bool:
-    """Reports whether a thread of it runs or waits for a processor, as on a busy machine."""
+    """Reports whether one of its threads runs or, as on a busy machine, waits for a processor."""
     for stat in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # the thread has ended
             if stat.read_text().rpartition(") ")[2][0] in "RD":
@@ -87,20 +87,20 @@ def small(n: int) -> bytes:
 
 
 def small_table(n: int) -> bytes:
-    """The same of one that needs a table of rotations, which is made beforehand."""
+    """The same for one that needs a table of rotations, which is computed beforehand."""
     fields = {"dim": 256, "ladder": {"base": 100.0 + n}}
     return request(spec(sinusoidal=fields, table={"positions": {"end": 8}}))
 
 
 def is_well(server: Server) -> bool:
-    """Reports whether it answers a small call soon."""
+    """Reports whether it answers a small call quickly."""
     deadline = time.monotonic() + RECOVERY_SECONDS
-    with contextlib.suppress(ConnectionError):  # it is gone
+    with contextlib.suppress(ConnectionError):  # the process is gone
         while (left := deadline - time.monotonic()) > 0:
             connection = http2.Connection(server.address)
             stream = connection.call(GET, small(-1), left)
             connection.close()
             if stream.received:
                 return True
-            time.sleep(0.1)  # it asked to wait
+            time.sleep(0.1)  # the server asked the client to wait
     return False

@@ -46,7 +46,7 @@ def small_and_wide_specs() -> Iterator[Any]:
 
 
 class Search:
-    """Tries specs on one method of a server, and keeps the worst of each encoding."""
+    """Tries specs on one method of a server, and keeps the worst one of each encoding."""
 
     def __init__(self, server: Server, path: str) -> None:
         self.tried = 0
@@ -61,7 +61,7 @@ class Search:
         return by_cost[:WORST]
 
     def run(self, seconds: float) -> None:
-        """Tries specs of every encoding for half of the time, then changes of the worst ones."""
+        """Tries specs of every encoding for half of the time, then variations of the worst ones."""
         begin = time.monotonic()
         for spec in small_and_wide_specs():
             if time.monotonic() >= begin + seconds / 2:
@@ -111,7 +111,7 @@ def test_worst_call_cost_is_bounded(path: str, figures: Figures) -> None:
     # A call with a large answer may use all available processor time until its deadline.
     bound = MOST_CPU_SECONDS + (0 if path == DESCRIBE else THREADS * DEADLINE)
     with Server(f"--threads={THREADS}") as server:
-        assert is_well(server)  # a first call costs more than others
+        assert is_well(server)  # the first call costs more than others
         search = Search(server, path)
         search.run(SECONDS)
     method = path.rpartition("/")[2]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads that a hostile or careless client puts on a server, each an entry of a table.
 
-`python -m tests.load.attack.load NAME HOST:PORT SECONDS` puts one on a server and keeps it there:
-from a process of its own, so that it takes nothing from the measuring process.
+`python -m tests.load.attack.load NAME HOST:PORT SECONDS` keeps one on a server, from a separate
+process so that it does not slow the measuring process.
 """
 
 import functools
@@ -39,7 +39,7 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls that are alike except for their number."""
+    """Calls that differ only in their number."""
 
     what: str
     path: str
@@ -130,7 +130,7 @@ class Flood:
 
 
 def say_begun() -> None:
-    """Notifies the parent process; loads take a while to make."""
+    """Notifies the parent process, since loads take a while to build."""
     print("begun", flush=True)
 
 
@@ -143,7 +143,7 @@ def request(of: Any, method: str = "GetTensor", **fields: Any) -> bytes:
 
 
 def _fields(parent: str, *path: str) -> list[int]:
-    """The numbers of fields, each in the message of the one before."""
+    """Field numbers, each in the message of the previous one."""
     descriptor = message(parent).DESCRIPTOR
     numbers = []
     for name in path:
@@ -162,7 +162,7 @@ def empty_fields(encoding_or_extent: str, repeated: str) -> bytes:
 
 @functools.cache
 def large_request() -> bytes:
-    """Returns almost 8 MiB of a list of numbers."""
+    """Returns a list of numbers of almost 8 MiB."""
     return request(spec(kerple={"kernel": "KERPLE_KERNEL_LOG", "p": [1.0] * (LARGE // 8)}))
 
 
@@ -222,7 +222,7 @@ def kerple(n: int) -> bytes:
 
 @functools.cache
 def listed_positions() -> bytes:
-    """65 KB that name 32500 positions, asked for in the smallest chunks there are."""
+    """65 KB that name 32500 positions, requested in the smallest possible chunks."""
     positions = random.Random(0).choices(range(128, 16384), k=32500)
     output = {"data_type": "DATA_TYPE_F16"}
     of = spec(
@@ -288,7 +288,7 @@ def sandwich(n: int, queries: int = 250_000, method: str = "GetTensor") -> bytes
 
 
 def calls(kind: int, flags: int, payload: bytes) -> Iterable[bytes]:
-    """Thousands of calls, each of its headers and one frame more."""
+    """Thousands of calls, each with its headers and one more frame."""
     block = http2.call_headers(GET)
     for first in range(1, 10_000, 2000):
         yield b"".join(
@@ -342,7 +342,7 @@ def pings() -> Iterable[bytes]:
 
 
 def patient_pings() -> Iterable[bytes]:
-    """Yields pings few enough at a time to be answered, until the answers fill all buffers."""
+    """Yields pings in batches small enough to be answered, until the answers fill all buffers."""
     for _ in range(10_000):
         yield http2.frame(http2.PING, 0, 0, bytes(8)) * 500
         time.sleep(0.002)
@@ -359,7 +359,7 @@ def half_frame() -> Iterable[bytes]:
 
 
 def frames(kind: int, payload: bytes) -> Iterable[bytes]:
-    """Yields a call of frames that add nothing."""
+    """Yields a call of frames without content."""
     yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
     yield from itertools.repeat(http2.frame(kind, 0, 1, payload) * 4096, 100)
 
@@ -373,7 +373,7 @@ priorities = partial(frames, http2.PRIORITY, struct.pack(">IB", 0, 16))
 
 
 def together(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
-    """Makes this many calls, all at once."""
+    """Makes this many calls concurrently."""
     return Calls(what, path, body, at_once=number, count=number, **how)
 
 
@@ -410,7 +410,7 @@ MEMORY: dict[str, Calls | Flood] = {
         "1000 GetTensor of distinct rotary specs, 65536 columns",
         GET,
         rotary,
-        at_once=1000,  # more than there is memory for: the others are planned and refused
+        at_once=1000,  # more than memory allows; the others are planned and rejected
         count=1000,
         connections=5,
     ),

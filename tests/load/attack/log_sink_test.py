@@ -30,7 +30,7 @@ def full_device() -> Iterator[int]:
 
 @contextlib.contextmanager
 def stuck_pipe() -> Iterator[int]:
-    """Yields a pipe that is full after some lines and never read."""
+    """Yields a pipe that is full after a few lines and is never read."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     try:
@@ -42,7 +42,7 @@ def stuck_pipe() -> Iterator[int]:
 
 @contextlib.contextmanager
 def slow_pipe() -> Iterator[int]:
-    """Takes a line or so in a tenth of a second."""
+    """Reads about one line in a tenth of a second."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     stop = threading.Event()

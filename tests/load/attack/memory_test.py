@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a container of 300 MiB no load gets the server killed, or beyond the documented memory. Run
-one after another, they do not kill it in 256 MiB."""
+"""In a container of 300 MiB no load gets the server killed or makes it exceed the documented
+memory. Run one after another in 256 MiB, the loads do not kill it."""
 
 import contextlib
 import time

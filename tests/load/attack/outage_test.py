@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An outage meets each client during a call, which succeeds without its caller's help.
+"""An outage affects each client during a call, which succeeds without its caller's help.
 
-All outages run concurrently: a client mostly waits.
+All outages run concurrently, since a client mostly waits.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ RECOVERY_SECONDS = 20
 GIVEN_UP_SECONDS = 15
 """From a peer's silence to the end of its connection."""
 TIMEOUT = 90
-SLACK_SECONDS = 30  # for a process to begin and end, in addition to its call
+SLACK_SECONDS = 30  # for a process to start and exit, in addition to its call
 
 UNDISTURBED_SECONDS = 45
 """Duration of a stream over the link: none ends before its outage."""
-SECONDS_BEFORE = 2  # within which it arrives
+SECONDS_BEFORE = 2  # time within which it arrives
 
 HEADS, LENGTH = 8, 1024
 BIAS_BYTES = HEADS * LENGTH * LENGTH * 4  # 32 chunks
@@ -98,14 +98,14 @@ def is_right(client: Client, said: str, out: pathlib.Path) -> bool:
     """The examples check the bytes themselves, and print a fingerprint and some numbers."""
     if out.exists():
         got = np.load(out)
-        out.unlink()  # many, and large
+        out.unlink()  # many large ones
         return np.array_equal(got, bias())
     return said == undisturbed(client.command)
 
 
 @functools.cache
 def bias() -> Any:
-    """ALiBi's, whose slopes are powers of two: exact."""
+    """ALiBi's numbers, which are exact since its slopes are powers of two."""
     slopes = np.float32(2) ** -np.arange(1, HEADS + 1, dtype="f4")
     at = np.arange(LENGTH, dtype="f4")
     return slopes[:, None, None] * -np.abs(at - at[:, None])
@@ -133,7 +133,7 @@ class Cell:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that only a server told of it takes, again and again."""
+    """A port that is bound repeatedly, and only by servers configured with it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -172,7 +172,7 @@ OUTAGES = {
 
 @dataclass(frozen=True)
 class End:
-    """The outcome of a client, and its time."""
+    """The outcome of a client, and its duration."""
 
     at: float
     error: str
@@ -201,7 +201,8 @@ def run(client: Client, address: str, out: pathlib.Path) -> End:
 def ends(
     kind: str, seconds: float, proxy: Toxiproxy, folder: pathlib.Path
 ) -> dict[str, tuple[float, str]]:
-    """Returns for each client the seconds from the outage's end to its own, and its error or ""."""
+    """Returns, for each client, the seconds from the end of the outage to its exit, and its error
+    or ""."""
     with contextlib.ExitStack() as stack:
         cell = Cell(stack, proxy)
         pool = stack.enter_context(ThreadPoolExecutor(len(CLIENTS)))
@@ -222,7 +223,7 @@ def ends(
 
 
 def streams_begun(server: Server) -> float:
-    time.sleep(0.1)  # asking costs the server something, too
+    time.sleep(0.1)  # polling also costs the server something
     return server.calls("started", "StreamTensor")
 
 

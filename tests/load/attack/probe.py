@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of others while a server is attacked: one every few milliseconds, and how long it took."""
+"""Calls of other clients while a server is attacked: one every few milliseconds, with its
+duration."""
 
 import contextlib
 import itertools
@@ -25,7 +26,7 @@ def _cached(diagonals: int) -> bytes:
 
 @dataclass
 class Probe:
-    """Calls on one connection, a new one every EVERY_SECONDS regardless of earlier ones."""
+    """Calls on one connection, with a new call every EVERY_SECONDS regardless of earlier ones."""
 
     what: str
     path: str
@@ -74,7 +75,7 @@ def probes() -> list[Probe]:
 
 
 def warm(some: list[Probe], address: str) -> None:
-    """Loads the cached tensors into the cache."""
+    """Fills the cache with the tensors to probe."""
     connection = http2.Connection(address)
     for probe in some:
         assert connection.call(probe.path, probe.body(0), PATIENCE).received

@@ -19,7 +19,7 @@ PATHS = (GET, DESCRIBE, STREAM)
 
 
 def distinct_specs(which: int) -> Calls:
-    """Specs of every encoding, by the which-th of PATHS; others have other specs."""
+    """Specs of every encoding, over path number `which` of PATHS; each path has different specs."""
     path = PATHS[which]
 
     def body(n: int) -> bytes:

@@ -36,7 +36,7 @@ def small_spec(encoding: str, seed: int, length: int = 16) -> Any:
 
 
 def widened(spec: Any) -> Iterator[Any]:
-    """Yields the spec with one integer of its encoding as large as widths and heads can be."""
+    """Yields the spec with one integer of its encoding set to the maximum of widths and heads."""
     encoding = spec.WhichOneof("encoding")
     for field, _ in getattr(spec, encoding).ListFields():
         if field.cpp_type in _INTEGER_TYPES and not field.is_repeated:
@@ -70,7 +70,7 @@ def _copy(spec: Any) -> Any:
 
 
 def _places(owner: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields every number, switch or choice of a message and of those inside it."""
+    """Yields every number, switch or choice of a message and its nested messages."""
     for field in owner.DESCRIPTOR.fields:
         if field.is_repeated or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small requests are answered soon, whatever other clients request; cancelled work ends."""
+"""Small requests are answered quickly, whatever other clients request; cancelled work ends."""
 
 import contextlib
 import os

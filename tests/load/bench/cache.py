@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table in the cache on disk: how soon another process has it.
+"""Time until another process has a table from the cache on disk.
 
 python -m tests.load.bench.cache FOLDER
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CUDA device: its kernels against what its memory takes and against torch on the same card,
-and whole answers against a server that computes on the CPU alone."""
+"""A CUDA device: its kernels against its memory bandwidth and torch on the same card, and whole
+answers against a server that computes only on the CPU."""
 
 import statistics
 import subprocess
@@ -24,7 +24,7 @@ ON_DEVICE = "--backend=cuda"
 
 
 def need_device() -> None:
-    """Ends the program without a device."""
+    """Exits if no device exists."""
     asked = subprocess.run(
         [binary("cuda_bench"), "--benchmark_list_tests"],
         stdout=subprocess.DEVNULL,
@@ -38,7 +38,7 @@ def need_device() -> None:
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    del running  # the servers that are compared have their own flags
+    del running  # the compared servers have their own flags
     rates = benchmark_rates("cuda_bench", repetitions)
     what = f"Dense expansion {HEADS}x{LENGTH}x{LENGTH}"
     for name, dtype in TYPES.items():
@@ -60,7 +60,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def torch_expansion_rates(dtype: torch.dtype, repetitions: int) -> list[float]:
-    """GB a second; several at once, as cuda_bench has it."""
+    """GB per second; several at once, as in cuda_bench."""
     diagonals = torch.randn(HEADS, 2 * LENGTH - 1, device="cuda").to(dtype)
     num_bytes = HEADS * LENGTH * LENGTH * diagonals.element_size()
     launches = 8
@@ -90,14 +90,15 @@ def logits_row(repetitions: int) -> Row:
 
 
 def listed(client: attnbias.Client, length: int, seed: int) -> Callable[[], Any]:
-    """Requests a dense answer that the CPU has to copy number by number."""
+    """Requests a dense answer that the CPU must copy number by number."""
     positions = np.random.default_rng(seed).integers(0, 1 << 16, length)
     ids = {"query_positions": positions, "key_positions": positions}
     return partial(client.get, attnbias.ALiBi(num_heads=HEADS), **ids, form="dense")
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns seconds of both by the answer's bytes; the device wins if ours are fewer."""
+    """Returns the seconds of both, keyed by the answer's bytes; the device wins if it takes
+    fewer."""
     del running
     lengths = [1 << n for n in range(4, 12)]
     curves: dict[str, list[float]] = {"bytes": [4.0 * HEADS * n * n for n in lengths]}

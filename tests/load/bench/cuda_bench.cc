@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device alone, results left in its memory, against what its memory
-// takes when it is set. Compare rates of one run: bytes_per_second.
+// The CUDA device alone, with results left in its memory, compared with setting that memory.
+// Compare rates of one run: bytes_per_second.
 //
 //   cuda_bench --benchmark_format=json --benchmark_repetitions=5
 #include <chrono>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kHeads = 32;
 constexpr int64_t kLength = 4096;
-// Launches between two looks at the clock, so that waiting costs nothing.
+// Launches between two clock readings, so that waiting costs nothing.
 constexpr int kLaunches = 8;
 
 // Returns the result, or exits on an error.
@@ -28,7 +28,7 @@ T Need(absl::StatusOr<T> result) {
   std::exit(1);
 }
 
-// Times the work that `work` puts on the stream, many times over.
+// Times the work that `work` puts on the stream, repeated many times.
 template <typename Work>
 void Measure(benchmark::State& state, Stream& stream, int64_t bytes, Work work) {
   for (auto _ : state) {
@@ -54,7 +54,7 @@ class Bench {
         out_(Need(device_->Allocate(kHeads * kLength * kLength * 4))),
         diagonals_(Need(device_->Allocate(kDiagonals * 4 + 8))) {
     std::vector<std::byte> diagonals(kDiagonals * 4 + 8, std::byte{2});
-    // Waits below, before these go.
+    // Waits below, before these are destroyed.
     absl::Status status = stream_->CopyIn(diagonals_.get(), diagonals.data(), kDiagonals * 4 + 8);
     status.Update(stream_->Wait());
     Need(status.ok() ? absl::StatusOr<int>(0) : absl::StatusOr<int>(status));

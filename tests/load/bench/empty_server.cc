@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the least cost of a unary call: answers every method with the same bytes, through the
+// Measures the minimum cost of a unary call: answers every method with the same bytes, through the
 // interfaces of gRPC that the server itself uses, and does nothing else. Prints "listening on
 // HOST:PORT"; ends with its standard input.
 //

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors over the wire against building them in process, with transformers and with torch."""
+"""Tensors over the wire compared with building them in process, with transformers and torch."""
 
 import math
 import statistics
@@ -61,7 +61,7 @@ class T5Contest:
         return self._client.get(self._encoding, **self.extent).view()
 
     def bare(self) -> bytes:
-        """The numbers of view() in one GetTensor, by a plain stub and not looked at."""
+        """The numbers of view() in one GetTensor, with a plain stub and without parsing."""
         answer: bytes = self._bare_stub(self._bare_request)
         return answer
 
@@ -76,7 +76,7 @@ class T5Contest:
         return self._client.get(self._encoding, **self.extent).dense()
 
     def check(self) -> None:
-        """Fast is nothing before it is right."""
+        """Speed counts only if the result is correct."""
         for want, *others in zip(
             self.compute_bias()[0],
             self.unfolded(),
@@ -173,7 +173,7 @@ def sinusoidal_row(running: Server, repetitions: int) -> Row:
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns seconds of both by length; the wire wins if ours are fewer."""
+    """Returns the seconds of both, keyed by length; the wire wins if it takes fewer."""
     encoding = attnbias.Sinusoidal(dim=DIM)
     lengths = [1 << n for n in range(4, 18)]
     curves: dict[str, list[float]] = {"length": [float(n) for n in lengths]}

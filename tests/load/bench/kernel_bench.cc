@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core on one thread against memset and memcpy of as many bytes, over memory
-// that has been touched. Compare rates of one run: bytes_per_second, by CPU
-// time.
+// Core on one thread compared with memset and memcpy of the same number of bytes, on memory already
+// touched. Compare rates of one run: bytes_per_second, by CPU time.
 //
 //   kernel_bench --benchmark_format=json --benchmark_repetitions=5
 #include <cstdint>

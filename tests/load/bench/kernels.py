@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels on one core against memset and memcpy, as the C++ program kernel_bench measures them."""
+"""Kernels on one core compared with memset and memcpy, as measured by the C++ program
+kernel_bench."""
 
 import json
 import re
@@ -38,13 +39,13 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def measured_rates(kernel_set: str, repetitions: int) -> dict[str, list[float]]:
-    """GB a second of CPU time."""
+    """GB per second of CPU time."""
     wanted = f"^(memset|memcpy|{re.escape(kernel_set)}/(sinusoid_.*/F32|dense))"
     return benchmark_rates("kernel_bench", repetitions, f"--benchmark_filter={wanted}")
 
 
 def benchmark_rates(program: str, repetitions: int, *options: str) -> dict[str, list[float]]:
-    """GB a second, by benchmark; the repetitions of all are interleaved."""
+    """GB per second for each benchmark; the repetitions of all are interleaved."""
     done = subprocess.run(
         [
             binary(program),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of a tensor that is not cached by its length, for one encoding per structure."""
+"""Cost of an uncached tensor by length, for one encoding per structure."""
 
 import itertools
 import statistics
@@ -16,7 +16,7 @@ LENGTHS = [1 << n for n in range(6, 13)]
 
 
 class Case(NamedTuple):
-    """An encoding that a parameter makes another one, and its request of a length."""
+    """An encoding that a parameter varies, and its request for a length."""
 
     encoding: Callable[[float], attnbias.Encoding]
     extent: Callable[[int], dict[str, Any]]
@@ -57,7 +57,7 @@ CASES = {
 
 
 def curves(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns seconds from request to answer by length, in the structure's own form."""
+    """Returns the seconds from request to answer, keyed by length, in the structure's own form."""
     fresh = itertools.count(1)
     result: dict[str, list[float]] = {"length": [float(n) for n in LENGTHS]}
     with attnbias.Client(running.address) as client:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shaw's positional logits over the wire against gathering a vector for every pair in torch."""
+"""Shaw's positional logits over the wire compared with gathering a vector for every pair in
+torch."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -58,7 +59,7 @@ class Contest:
         return run
 
     def check(self) -> None:
-        """Fast is nothing before it is right."""
+        """Speed counts only if the result is correct."""
         want = self.gathered().numpy()
         assert np.allclose(self.streamed(), want, atol=1e-4)
         assert np.allclose(self.spread(), want, atol=1e-4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons: both sides run alternately, several times, and give a ratio."""
+"""Comparisons: both sides alternate several times and yield a ratio."""
 
 import gc
 import math
@@ -15,7 +15,7 @@ Round = Callable[[], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One measure: this project against a reference, in one run."""
+    """One measure: this project compared with a reference, in one run."""
 
     what: str
     against: str
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Returns how many times better this project is."""
+        """Returns the factor by which this project is better."""
         if self.more_is_better:
             return self.ours / self.theirs
         return self.theirs / self.ours if self.ours > 0 else math.inf
@@ -45,10 +45,10 @@ class Row:
 
 
 def timed(work: Callable[[], object]) -> Round:
-    """A round of a function; its result is released after the clock has stopped.
+    """Times one round of a function; its result is released after the clock stops.
 
     No garbage is collected during a round, as with timeit, nor just before it: with torch loaded
-    that takes 0.2 s, after which the processor's caches hold none of the work."""
+    that takes 0.2 s and flushes the work from the processor's caches."""
 
     def run() -> float:
         gc.disable()
@@ -63,7 +63,8 @@ def timed(work: Callable[[], object]) -> Round:
 
 
 def by_turns(rounds: Mapping[str, Round], repetitions: int) -> dict[str, list[float]]:
-    """Runs a warm-up of each, then the repetitions in turn, so that all meet the same machine."""
+    """Warms up each function, then runs the repetitions in turn, so that all see the same machine
+    state."""
     for run in rounds.values():
         run()
     samples: dict[str, list[float]] = {name: [] for name in rounds}

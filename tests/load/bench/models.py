@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models: transformers' own against the same attached to a server, each in a process of its
-own, whose peak memory is measured.
+"""Whole models: transformers' own compared with the same attached to a server, each in a separate
+process whose peak memory is measured.
 
 python -m tests.load.bench.models CASE LENGTH (own | attached) TARGET
 """
@@ -31,7 +31,7 @@ from tests.load.bench.measure import Row
 from tests.support.server import Server
 
 GIB = 1 << 30
-# A model that alone would take the machine's memory is stopped.
+# A model that would exhaust the machine's memory is stopped.
 MOST_BYTES = 17 * GIB
 LENGTHS = [2048, 4096, 8192, 16384, 32768]
 
@@ -39,13 +39,14 @@ Inputs = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A model with random weights, and what it is asked.
+    """A model with random weights, and its workload.
 
     Attributes:
-        inputs: of the first call, for a length.
-        attention: what it runs with where it is attached.
-        lengths: those that it is measured at.
-        new_tokens: how many a decoder is then given, one in each call; 0 is the first call again.
+        inputs: inputs of the first call, for a length.
+        attention: implementation of attention when attached.
+        lengths: lengths to measure.
+        new_tokens: number of tokens that a decoder then receives, one per call; 0 repeats the
+            first call.
     """
 
     make: Callable[[], PreTrainedModel]
@@ -60,17 +61,17 @@ def tokens(length: int) -> Inputs:
 
 
 def image(length: int) -> Inputs:
-    side = 4 * round(length**0.5)  # patches are of 4 x 4 pixels
+    side = 4 * round(length**0.5)  # patches have 4 x 4 pixels
     return {"pixel_values": torch.randn(1, 3, side, side)}
 
 
 def sequences(length: int) -> Inputs:
-    """Returns inputs of a decoder, with a short one of its encoder."""
+    """Returns inputs of a decoder, with a short input of its encoder."""
     return tokens(16) | {"decoder_input_ids": tokens(length)["input_ids"]}
 
 
 def next_token(inputs: Inputs, answer: Any) -> Inputs:
-    """Returns the next inputs of a decoder with a cache, which grows in place."""
+    """Returns the next inputs of a decoder with a cache; the cache grows in place."""
     decoded = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
     following = {decoded: inputs[decoded][:, -1:], "past_key_values": answer.past_key_values}
     if decoded != "input_ids":
@@ -96,7 +97,7 @@ CASES = {
     ),
     "BLOOM (2 layers, 8 heads), decoding": Case(bloom, tokens, "flex", LENGTHS[:2], new_tokens=64),
 }
-# The goal for one of these is its memory, at a length for which transformers' own takes more.
+# The goal for one of these is memory, at a length for which transformers' own needs more.
 JUDGED, LARGEST, OWN_IS_ABOVE = (T5_ENCODER, 16384), 4 * GIB, 16 * GIB
 
 
@@ -119,7 +120,7 @@ def measured(case: str, length: int, way: str, target: str) -> Run | None:
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    del repetitions  # a process each: its peak hardly varies
+    del repetitions  # a process each, whose peak hardly varies
 
     def row(what: str, against: str, unit: str, ours: float, theirs: float, **more: Any) -> Row:
         return Row(
@@ -179,7 +180,7 @@ def main() -> None:
             seconds.append(time.perf_counter() - start)
             if case.new_tokens:
                 inputs = next_token(inputs, answer)
-            del answer  # it is none of the next call's memory
+            del answer  # not counted in the next call's memory
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps([peak, seconds[0], statistics.median(seconds[1:])]))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Open Inference Protocol against Triton itself, both asked by Triton's own client."""
+"""The Open Inference Protocol compared with Triton itself, both called by Triton's own client."""
 
 import contextlib
 import os
@@ -82,7 +82,7 @@ def client(way: str, address: str, *environment: str) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def triton() -> Iterator[str]:
-    """Triton with the model of this folder, which takes seconds to load; gives its address."""
+    """Triton with the model of this folder, which takes seconds to load; yields its address."""
     venv = Path(os.environ["TRITON_VENV"])
     version = sysconfig.get_python_version()
     packages = venv / "lib" / f"python{version}" / "site-packages"
@@ -105,7 +105,7 @@ def triton() -> Iterator[str]:
         ]
         environment = os.environ | {
             "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
-            # The backend takes its packages from where this path's interpreter has them.
+            # The backend uses the packages of this path's interpreter.
             "PATH": f"{venv / 'bin'}:{os.environ['PATH']}",
         }
         with subprocess.Popen(

@@ -2,7 +2,7 @@
 """Triton's client in a separate process: `WAY ADDRESS`.
 
 The ways are `infer` and `stream` of this project's server, `computed` and `ready` of Triton. For
-each line of input it fetches 128 MiB and prints the seconds that it took.
+each line of input it fetches 128 MiB and prints the seconds taken.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def infer_from_triton(client: Any, is_ready: bool) -> Any:
 
 
 class Stream:
-    """Pieces into one array, whose pages exist, by the thread that receives them."""
+    """Copies pieces to one array with resident pages, on the thread that receives them."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

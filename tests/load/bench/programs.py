@@ -22,7 +22,7 @@ def binary(name: str) -> str:
 
 @contextlib.contextmanager
 def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
-    """Runs a program, one of this folder's if it is not a path, that runs a round for each line of
+    """Runs a program, from this folder unless it is a path, that runs a round for each line of
     input."""
     command = [program if "/" in program else binary(program), *map(str, arguments)]
     with subprocess.Popen(

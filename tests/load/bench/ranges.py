@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large payload by several ranged streams: over a long way, and on this machine."""
+"""A large payload over several ranged streams: over a long distance, and on this machine."""
 
 import os
 import statistics
@@ -19,12 +19,12 @@ from tests.support.toxiproxy import Link, toxiproxy
 
 STREAMS = 8
 WHAT = f"Dense stream of {DENSE_BYTES >> 30} GiB, Python client, {STREAMS} streams"
-DELAYS = [20, 80]  # milliseconds, for answers
+DELAYS = [20, 80]  # milliseconds of delay, for answers
 OVER_ONE_STREAM, OVER_FLIGHT = 3.0, 2.0
 
 
 class Processes:
-    """CPU time of the processes that share a work, in each round of it."""
+    """CPU time, in each round, of the processes that share the work."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
@@ -51,7 +51,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     def measure(
         ours: str, theirs: str | None, busy: Processes
     ) -> tuple[dict[str, list[float]], int]:
-        """Returns seconds with several streams, with one and, if given, of Flight."""
+        """Returns the seconds with several streams, with one and, if given, with Flight."""
         best = 0
         with attnbias.Client(ours, streams=STREAMS) as several, attnbias.Client(ours) as one:
             rounds: dict[str, Callable[[], object]] = {
@@ -100,7 +100,7 @@ def row(
 
 
 def busy_row(where: str, busy: Processes) -> Row:
-    """Reports what may limit the rates above."""
+    """Reports the factors that may limit the rates above."""
     cores = os.cpu_count() or 1
     # The first round of all was a warm-up.
     used = ", ".join(

@@ -66,7 +66,7 @@ def processor() -> str:
 
 
 def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
-    """Draws how far each goal is met: 1 is exactly met."""
+    """Draws the degree to which each goal is met; 1 means exactly met."""
     judged = [row for row in rows if row.goal is not None]
     figure = Figure(figsize=(10, 0.55 * len(judged) + 1.2), layout="constrained")
     axes = figure.subplots()
@@ -100,7 +100,7 @@ def draw_curves(path: Path, curves: Curves, unit: str) -> None:
 
 
 def wins_from(curves: Curves) -> int | None:
-    """The least length from which on the first curve is below the second throughout."""
+    """Returns the smallest length from which on the first curve stays below the second."""
     length, ours, theirs = (list(reversed(values)) for values in curves.values())
     best = None
     for at, (mine, other) in zip(length, zip(ours, theirs, strict=True), strict=True):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the driver of the benchmark run programs by turns: a round for each line
-// on the standard input, its result as a line on the standard output.
+// Lets the benchmark's driver alternate between programs: runs a round for each line on standard
+// input and prints its result as a line on standard output.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small requests: how many a second, and what many of the same at once cost."""
+"""Small requests: calls per second, and the cost of many identical concurrent calls."""
 
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ CLIENTS = 256
 
 
 def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Row]:
-    """ALiBi of 8 heads and 64 x 64, 4 KiB, in the cache; the empty call has the same bytes."""
+    """ALiBi with 8 heads and 64 x 64, cached, 4 KiB; the empty call has the same size."""
     encoding = attnbias.ALiBi(num_heads=8)
     spec = attnbias.Request(encoding, query_length=64, key_length=64).to_spec()
     request = service_pb2.GetTensorRequest(spec=spec).SerializeToString()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the least cost of moving bytes over loopback TCP: one process sends
-// from one warm megabyte with plain blocking calls, this one receives into one
-// buffer. No framing, no checksum. Each round prints its seconds.
+// Measures the minimum cost of moving bytes over loopback TCP: one process sends from one warm
+// megabyte with plain blocking calls, and this one receives into one buffer, without framing or
+// checksums. Each round prints its seconds.
 //
 //   socket_pump BYTES
 #include <arpa/inet.h>
@@ -83,6 +83,6 @@ int main(int argc, char** argv) {
   if (fork() == 0) Serve(address, total);
   const int fd = accept(listener, nullptr, nullptr);
   Require(fd >= 0, "accept");
-  std::vector<char> buffer(total, 1);  // pages are touched before they count
+  std::vector<char> buffer(total, 1);  // pages are touched before they are timed
   attnbias::RunRounds([&] { return attnbias::Seconds([&] { Receive(fd, buffer); }); });
 }

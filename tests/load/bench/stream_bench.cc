@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fetches a dense T5 bias of 2 GiB (32 heads, 4096 x 4096, F32) into one buffer
-// with the C++ client, checksums and all. Each round prints its seconds.
+// with the C++ client, including checksums. Each round prints its seconds.
 //
 //   stream_bench HOST:PORT
 #include <cstddef>
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   }
   const attnbias::v1::TensorSpec spec = DenseSpec();
   constexpr size_t kBytes = sizeof(float) * kHeads * kLength * kLength;
-  // Pages are touched before they count.
+  // Pages are touched before they are timed.
   std::vector<std::byte> buffer(kBytes, std::byte{1});
   attnbias::RunRounds([&] { return attnbias::Seconds([&] { Fetch(*client, spec, buffer); }); });
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dense bias of 2 GiB through the server: how fast, and in how much memory."""
+"""A dense bias of 2 GiB through the server: speed and memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -39,7 +39,7 @@ def socket_row(running: Server, repetitions: int) -> Row:
 
 
 def flight_row(running: Server, repetitions: int) -> Row:
-    """Both write to the same array, whose pages exist; Flight uses its best batch size."""
+    """Both write to the same array with resident pages; Flight uses its best batch size."""
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
     with attnbias.Client(running.address) as client, flight_server(DENSE_BYTES) as location:
         fetch, best = do_get_into(location, out)

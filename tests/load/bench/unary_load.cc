@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls one unary method as often as it can, with a fixed number of calls in
-// flight, and does not look at the answers. Each round prints calls a second.
+// flight, and ignores the answers. Each round prints calls per second.
 //
 //   unary_load HOST:PORT /package.Service/Method REQUEST_FILE SECONDS
 #include <grpcpp/generic/generic_stub.h>
@@ -34,7 +34,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& target) {
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
-// A closed loop: each call that ends starts the next, until the time is up.
+// A closed loop: the end of each call starts the next one, until the time is up.
 class Load {
  public:
   Load(const std::string& target, std::string method, const std::string& request)

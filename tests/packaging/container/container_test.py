@@ -22,9 +22,9 @@ from tests.support.certificates import Authority
 from tests.support.image import ROOT, Buildah, buildah_in, output, root_mount
 from tests.support.server_process import running_server
 
-# Target of the Dockerfile; none for the default.
+# Target of the Dockerfile; None for the default.
 TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
-# Debian's name; none for this machine's.
+# Debian's name; None for this machine's.
 ARCHITECTURE = os.environ.get("ATTNBIAS_IMAGE_ARCHITECTURE")
 PROGRAMS = ("usr/local/bin/attnbias", "usr/local/bin/attnbias-server")
 SMALL_ALIBI = '{"spec":{"alibi":{"num_heads":8},"pair":{"query_length":4,"key_length":4}}}'
@@ -63,7 +63,7 @@ def root(buildah: Buildah, container: str) -> str:
 
 @contextlib.contextmanager
 def read_only_server(machine: list[str], root: str, config: dict[str, Any]) -> Iterator[str]:
-    """Runs the image's entry point, as its user, on a read-only root."""
+    """Runs the image's entry point as its user on a read-only root."""
     script = (
         'mount --bind "$0" "$0" && mount -t proc proc "$0/proc"'
         ' && mount -o remount,bind,ro "$0"'
@@ -113,7 +113,7 @@ def test_image_holds_only_our_programs(root: str) -> None:
 
 
 def linked(root: str, file: str) -> set[str]:
-    """The libraries that the image's own loader finds, as paths in the image."""
+    """Libraries found by the image's own loader, as paths in the image."""
     segments = output("readelf", "--program-headers", pathlib.Path(root, PROGRAMS[0]))
     [loader] = re.findall(r"interpreter: (\S+)\]", segments)
     found = output("chroot", root, loader, "--list", f"/{file}")
@@ -126,7 +126,7 @@ def test_sbom_names_every_linked_library(buildah: Buildah, root: str, program: s
     buildah.write_bill()
     bill = json.loads((ROOT / "build" / "image.spdx.json").read_text())
     named = {item["name"] for item in bill["packages"]}
-    # Packages by the checksums of their files.
+    # Packages, keyed by the checksums of their files.
     owners = {
         line.split()[0]: sums.stem
         for sums in pathlib.Path(root, "var/lib/dpkg/status.d").glob("*.md5sums")

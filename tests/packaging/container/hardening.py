@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the protections of cmake/Hardening.cmake that a program lacks, as binutils reports them."""
+"""Finds the protections of cmake/Hardening.cmake that a program lacks, according to binutils."""
 
 import pathlib
 import re
 import subprocess
 
-# Instructions that mark valid targets of indirect jumps: endbr64, paciasp; by the e_machine of ELF.
+# Instructions that mark valid targets of indirect jumps: endbr64, paciasp; keyed by ELF's
+# e_machine.
 LANDING_PADS = {62: b"\xf3\x0f\x1e\xfa", 183: b"\x3f\x23\x03\xd5"}
 # Programs always have a few, from the compiler's own start files.
 FEW_LANDING_PADS = 100
 
 
 def lacks(program: pathlib.Path) -> list[str]:
-    """Returns the names of the measures that a program lacks."""
+    """Returns the names of the protections that a program lacks."""
     text = subprocess.run(
         ["readelf", "--wide", "--segments", "--dynamic", "--dyn-syms", program],
         check=True,

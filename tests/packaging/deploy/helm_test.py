@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart: what it makes of values, alone and together, and which values it refuses."""
+"""The chart: the results of values, alone and combined, and the values that it rejects."""
 
 import copy
 import functools
@@ -151,7 +151,7 @@ placement:
       labelSelector: {matchLabels: {team: models}}
   priorityClassName: high
 """)
-# Values that exclude each other: one side of each line.
+# Mutually exclusive values: at most one side of each line.
 ALTERNATIVES = [
     (
         {"tables of a claim", "tables of a config map"},
@@ -178,7 +178,8 @@ def together(names: Iterator[str] | tuple[str, ...]) -> Values:
 
 
 def cases() -> dict[str, tuple[str, ...]]:
-    """Returns no features, each alone, as many as are compatible, and those without one each."""
+    """Returns sets of features: none, each one alone, all compatible ones, and these without each
+    one."""
     found: dict[str, tuple[str, ...]] = {"nothing": ()}
     found |= {name: (name,) for name in FEATURES}
     for sides in itertools.product(*ALTERNATIVES):
@@ -239,7 +240,7 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert restricted(of_kind(made(case), "Pod")) == [[]]
     [reasons] = restricted([workload(made(case))["spec"]["template"]])
     if "socket" in CASES[case]:
-        # A folder of the node, and root to give it to the server, are what the profile forbids.
+        # The profile forbids a folder of the node, and root to change its owner.
         assert sorted(reasons) == [
             "restricted volume types",
             "runAsNonRoot != true",
@@ -365,7 +366,8 @@ def test_probes_reach_a_port_without_tls(case: str) -> None:
 
 @each_case
 def test_rollout_can_proceed(case: str) -> None:
-    """Kubernetes rejects a rollout that may neither add nor remove, and a DaemonSet's with both."""
+    """Kubernetes rejects a rollout that may neither add nor remove replicas, and a DaemonSet's that
+    may do both."""
     spec = workload(made(case))["spec"]
     rolling = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
     assert sorted(rolling.values()) == [0, 1]
@@ -401,7 +403,7 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def check_config(resources: list[Resource], pod_root: pathlib.Path) -> dict[str, str]:
-    """Returns the values that the server's --check-config prints, by the names of flags."""
+    """Returns the values that the server's --check-config prints, keyed by flag name."""
     for name, text in files_of(resources).items():
         moved = re.sub(r"(?<=[=:'])/", f"{pod_root}/", text) if name.endswith(".toml") else text
         (pod_root / "etc" / "attnbias" / "config" / name).write_text(moved)
@@ -477,7 +479,7 @@ def all_settings(resources: list[Resource]) -> dict[str, list[str]]:
 
 
 def further_settings(case: str) -> dict[str, Any]:
-    """Returns the settings that the default values do not have."""
+    """Returns the settings missing from the default values."""
     always = settings_of(made("nothing"))
     return {name: one for name, one in settings_of(made(case)).items() if name not in always}
 
@@ -807,7 +809,7 @@ def test_notes_state_server_address(tmp_path: pathlib.Path) -> None:
     assert "attnbias-tls" in notes("tls of cert-manager")
 
 
-# Values that the schema refuses, and its messages.
+# Values that the schema rejects, and its messages.
 REFUSED: list[tuple[Values, str]] = [
     ({"replicas": 3}, "replicas"),
     ({"resources": {"limit": {}}}, "limit"),
@@ -869,7 +871,7 @@ def test_invalid_values_are_rejected(values: Values, named: str) -> None:
     assert named in said.stderr
 
 
-# Values that do not go together, and what the chart wants instead.
+# Incompatible values, and the chart's advice.
 UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
 - - {image: {repository: example.org:5000/attnbias:1}}
   - 'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag'

@@ -53,7 +53,8 @@ def test_pods_are_restricted(folder: pathlib.Path, restricted: Reasons) -> None:
     assert restricted([workload(kustomized(folder))["spec"]["template"]]) == [[]]
 
 
-# Requirements of the profile, each broken once: fields of the pod, fields of its container, reason.
+# Requirements of the profile, each violated once: fields of the pod, fields of its container,
+# reason.
 BROKEN: list[tuple[Resource, Resource, str]] = [
     ({"hostNetwork": True}, {}, "host namespaces"),
     ({"volumes": [{"name": "v", "hostPath": {"path": "/v"}}]}, {}, "restricted volume types"),

@@ -21,7 +21,7 @@ VERSION = os.environ["KUBERNETES"]
 
 Resource = dict[str, Any]
 Values = dict[str, Any]
-# Reasons for which Pod Security rejects each of some templates of pods.
+# Reasons for which Pod Security rejects each pod template.
 Reasons = Callable[[Iterable[Resource]], list[list[str]]]
 
 
@@ -71,7 +71,7 @@ def server_of(resources: Iterable[Resource]) -> dict[str, Any]:
 
 
 def files_of(resources: Iterable[Resource]) -> dict[str, str]:
-    """The ConfigMap that is the server's, which has its name."""
+    """The server's ConfigMap, which has the server's name."""
     found = list(resources)
     name = workload(found)["metadata"]["name"]
     [config] = [one for one in of_kind(found, "ConfigMap") if one["metadata"]["name"] == name]
@@ -121,7 +121,7 @@ def strict(schema: Any) -> Any:
 
 
 def custom_schemas(definition: Resource) -> Iterator[tuple[str, Any]]:
-    """Yields a CustomResourceDefinition's schemas, by the file names that kubeconform expects."""
+    """Yields a CustomResourceDefinition's schemas under the file names that kubeconform expects."""
     spec = definition["spec"]
     kind, group = spec["names"]["kind"].lower(), spec["group"].split(".")[0]
     for version in spec["versions"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alerts fire as expected, link to a page, and use existing metrics; so do the panels."""
+"""Alerts fire as expected, link to a page, and use existing metrics, as do the panels."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ PAGE_URL = "https://github.com/attnbias/attnbias/blob/main/docs/operations/runbo
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 # Labels that Prometheus adds to the series of a target.
 TARGET_LABELS = {"namespace": "n", "job": "j", "instance": "i"}
-# Values that Grafana puts in the place of variables, with all chosen.
+# Values that Grafana substitutes for variables if all are selected.
 VARIABLES = {"__rate_interval": "5m"} | dict.fromkeys(
     ["namespace", "job", "instance", "method"], ".*"
 )
@@ -81,14 +81,14 @@ def labels_of(series: str) -> Sample:
 
 
 def nodes(expression: Any, kind: type) -> Iterator[Any]:
-    """Yields the nodes of an expression that are of that kind."""
+    """Yields the nodes of an expression that are of this kind."""
     found: list[Any] = []
     promql_parser.walk(expression, found.append)
     return (node for node in found if isinstance(node, kind))
 
 
 def unknown(expression: str, samples: list[Sample]) -> list[str]:
-    """Returns names in an expression that no sample has: metrics, labels, their values."""
+    """Returns names in an expression that no sample has: metrics, labels and label values."""
     parsed = promql_parser.parse(expression)
     selectors = list(nodes(parsed, promql_parser.VectorSelector))
     assert selectors
@@ -176,7 +176,7 @@ def test_server_exports_series_of_alert_tests(samples: list[Sample]) -> None:
 
 
 def series_of_tests(*, edge: bool = False) -> list[Sample]:
-    """Returns the labels of the series in alert tests, the server's or Envoy's."""
+    """Returns the labels of the series in alert tests, from the server or Envoy."""
     tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
     given = {series["series"] for test in tests for series in test["input_series"]}
     return [

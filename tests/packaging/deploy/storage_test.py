@@ -107,7 +107,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
 
 
 class Pod:
-    """A pod of the chart whose volumes lie in `folder`."""
+    """A pod of the chart whose volumes are in `folder`."""
 
     def __init__(self, folder: pathlib.Path, storage: Storage) -> None:
         resources = rendered(VALUES)
@@ -124,7 +124,7 @@ class Pod:
         return text.replace(MOUNTED, str(self.copies))
 
     def _run(self, container: Resource, **limits: str) -> "subprocess.Popen[bytes]":
-        """Runs a container's command, with rclone as impatient as a test."""
+        """Runs a container's command, with rclone's timeouts shortened for a test."""
         variables = {one["name"]: str(self._storage.config) for one in container["env"]}
         assert variables.keys() == {"RCLONE_CONFIG"}
         retries = {"RCLONE_RETRIES": "1", "RCLONE_LOW_LEVEL_RETRIES": "1"}
@@ -135,7 +135,7 @@ class Pod:
         )
 
     def replace(self, old: str, new: str) -> None:
-        """Replaces a remote that is fetched."""
+        """Replaces a remote that is being fetched."""
         arguments = self._fetch["args"]
         arguments[arguments.index(old)] = new
 
@@ -149,7 +149,7 @@ class Pod:
             try:
                 yield process
             finally:
-                # The end of a container also ends all its processes.
+                # Stopping a container also ends all its processes.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
 
@@ -175,7 +175,7 @@ def pod(storage: Storage, tmp_path: pathlib.Path) -> Pod:
 
 
 def number(client: attnbias.Client) -> float:
-    """The first of the table that the server has now."""
+    """First number of the server's current table."""
     return float(client.get(T5, query_length=1, key_length=1).dense()[0, 0, 0])
 
 
@@ -250,7 +250,7 @@ def test_ignores_partial_files_of_an_interrupted_copy(
                 lambda: "large:weight" in {table.name for table in client.list_tables()}, "the rest"
             )
             eventually(lambda: not partial(), "what was left is deleted")
-        assert "mounted before stay" not in server.log()
+        assert "keeping the previous ones" not in server.log()
 
 
 def test_failed_remote_keeps_its_copy_and_others_update(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Properties of the server's wheel that need no build of the server.
 
-Two programs that every machine has stand for those of the package.
+Two programs that exist on every machine replace those of the package.
 """
 
 import json
@@ -28,7 +28,7 @@ def output(*command: object, cwd: pathlib.Path) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns the package as it is in the tree, without programs."""
+    """Returns the package from the tree, without programs."""
     root = tmp_path_factory.mktemp("root")
     shutil.copy(ROOT / "CMakeLists.txt", root)
     return pathlib.Path(shutil.copytree(ROOT / "deploy" / "wheel", root / "deploy" / "wheel"))
@@ -128,7 +128,7 @@ def ignored_signals(status: str) -> str:
 
 
 def test_script_execs_the_program(site: pathlib.Path) -> None:
-    """The script's process is the program, and ignores no signal that others do not."""
+    """The script's process becomes the program and ignores no additional signals."""
     said = run(site, "attnbias", "/proc/self/comm", "/proc/self/status").stdout
     assert said.startswith("attnbias\n")
     # The parent process may ignore some, as a shell's background jobs do.
@@ -137,7 +137,7 @@ def test_script_execs_the_program(site: pathlib.Path) -> None:
 
 
 def test_client_commands_run_the_python_client(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """If it is not installed, the program names what is missing."""
+    """If it is not installed, the program names the missing package."""
     without = run(site, "attnbias", "cache", "/etc/hostname")
     assert without.stdout == pathlib.Path("/etc/hostname").read_text()
     both = pathlib.Path(shutil.copytree(site, tmp_path / "site"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls through Envoy: the answers, the replica, and what outlives its end."""
+"""Calls through Envoy: the answers, the replica, and state that outlives the replica."""
 
 import re
 import signal
@@ -164,7 +164,7 @@ def test_overloaded_replica_is_retried_after_its_delay(start_edge: StartEdge) ->
     assert refusals > 0
     assert free.metrics()[overload] == 0
     assert edge.stats()["cluster.attnbias.upstream_rq_retry_success"] == refusals
-    # The delay that the server asked for; by default Envoy waits for 25 ms.
+    # The delay that the server requested; by default Envoy waits for 25 ms.
     assert edge.stats()["cluster.attnbias.upstream_rq_retry_backoff_ratelimited"] == refusals
     assert seconds >= refusals
 
@@ -202,7 +202,7 @@ def test_replica_that_drops_connections_is_ejected(start_edge: StartEdge) -> Non
 
 
 def test_call_errors_eject_no_replica(start_edge: StartEdge) -> None:
-    """Otherwise one client could take replicas away from all others."""
+    """Otherwise one client could eject replicas for all others."""
     edge = start_edge()
     with edge.stub() as stub:
         nothing = stub.channel.unary_unary(f"/{SERVICE}/Nothing")
@@ -212,7 +212,7 @@ def test_call_errors_eject_no_replica(start_edge: StartEdge) -> None:
 
 
 def test_unread_calls_do_not_block_others(start_edge: StartEdge) -> None:
-    """All calls are of one client, which has one connection to each replica."""
+    """All calls come from one client, which has one connection to each replica."""
     edge = start_edge()
     with edge.stub() as stub:
         unread = [stub.stream(LARGE) for _ in range(20)]
@@ -230,7 +230,7 @@ def receives(edge: Edge) -> bool:
     received = "cluster.attnbias.upstream_cx_rx_bytes_total"
     before = edge.stats()[received]
     time.sleep(0.5)
-    return edge.stats()[received] > before + 10_000  # health checks are some bytes too
+    return edge.stats()[received] > before + 10_000  # health checks also add a few bytes
 
 
 def test_methods_are_counted_and_calls_are_logged(edge: Edge) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that are replaced: new connections use them, and no call fails."""
+"""Replaced certificates: new connections use them, and no call fails."""
 
 import pathlib
 import ssl
@@ -21,7 +21,7 @@ def test_new_certificate_is_used_under_load(start_edge: StartEdge) -> None:
     seen = {edge.presented()}
 
     def call() -> None:
-        with edge.stub() as stub:  # a handshake each time
+        with edge.stub() as stub:  # a new handshake each time
             small(stub)
 
     with Traffic(call) as traffic:
@@ -100,7 +100,7 @@ def test_replica_authority_rotates_under_load(
             eventually(lambda server=server: shown_by(server) not in before, "it is shown")
 
     def call() -> None:
-        with edge.stub() as stub:  # handshakes with Envoy, and of Envoy with a replica
+        with edge.stub() as stub:  # handshakes with Envoy, and between Envoy and a replica
             small(stub)
 
     with Traffic(call) as traffic:

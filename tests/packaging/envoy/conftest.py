@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envoy in front of two replicas, shared by tests that do not change them or of a test's own."""
+"""Envoy in front of two replicas, shared by tests that do not change them or private to one
+test."""
 
 import contextlib
 import pathlib
@@ -12,7 +13,7 @@ from tests.packaging.envoy.edge import Config, Edge, replicas_of
 
 
 class StartEdge(Protocol):
-    """Starts replicas with different flags, and Envoy with a changed configuration."""
+    """Starts replicas with additional flags, and Envoy with a modified configuration."""
 
     def __call__(
         self, *flags: str, count: int = 2, change: Callable[[Config], None] = lambda _: None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real Envoy, configured as deploy/envoy has it, in front of real servers on loopback."""
+"""The real Envoy, with the configuration in deploy/envoy, in front of real servers on loopback."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ Config = dict[str, Any]
 
 
 class Replicas:
-    """Servers at different loopback addresses, with one port and one name for all."""
+    """Servers at different loopback addresses that share one port and one name."""
 
     def __init__(self, names: Names, stack: contextlib.ExitStack) -> None:
         self.names = names
@@ -57,8 +57,7 @@ class Replicas:
 class Edge:
     """Envoy, until the `with` block ends.
 
-    The deployed configuration is changed only in its ports, in the discovery of replicas, and by
-    `change`.
+    Only the ports, the discovery of replicas, and `change` differ from the deployed configuration.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class Edge:
         return attnbias.Client(self.address, tls=attnbias.Tls(ca=self._authority.certificate))
 
     def presented(self) -> bytes:
-        """Returns the certificate that a new connection is shown."""
+        """Returns the certificate that a new connection receives."""
         host, port = self.address.rsplit(":", 1)
         context = ssl.create_default_context(cafile=str(self._authority.certificate))
         with (

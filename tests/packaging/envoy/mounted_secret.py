@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder as Kubernetes mounts a Secret: files are links into ..data, which is itself a link."""
+"""A folder like a Secret mounted by Kubernetes: files are links into ..data, which is itself a
+link."""
 
 import pathlib
 import shutil
@@ -16,7 +17,7 @@ def tls(pair: Pair) -> Files:
 
 
 class MountedSecret:
-    """Holds copies of the files published last, by name."""
+    """Holds copies of the most recently published files, by name."""
 
     def __init__(self, folder: pathlib.Path, files: Files) -> None:
         self._folder = folder

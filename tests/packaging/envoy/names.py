@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A name server with one name, whose addresses change: a headless Service."""
+"""A name server with one name whose addresses change, like a headless Service."""
 
 import ipaddress
 import socket
@@ -41,7 +41,7 @@ def name_server() -> Iterator[Names]:
         thread = threading.Thread(target=_serve, args=(port, names))
         thread.start()
         yield names
-        port.sendto(b"", port.getsockname())  # the end
+        port.sendto(b"", port.getsockname())  # the root label
         thread.join()
 
 

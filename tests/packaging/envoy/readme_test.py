@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows deploy/envoy/README.md to the letter, on a machine's own addresses and ports.
 
-The machine is a namespace: it has no other network, and a copy of /etc/hosts.
+The machine is a namespace without other networks and with a copy of /etc/hosts.
 """
 
 import os
@@ -87,7 +87,7 @@ exec 3>&1 >log 2>&1
 
 
 def in_shell(block: Block) -> str:
-    """Returns a command that prints to 3 what the page shows."""
+    """Returns a command that prints the page's output to descriptor 3."""
     code = block.code
     if block.language == "python":
         code = f"{sys.executable} -W error - <<'END_OF_PYTHON'\n{code}END_OF_PYTHON\n"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kubernetes of two nodes on this machine, all of it started by this process.
+"""A Kubernetes cluster of two nodes on this machine, started entirely by this process.
 
-run.sh has made namespaces for this process, which end with it; so nothing here is ever stopped. The
-network has no way out. Its one address, on a bridge that nothing is plugged into, is that of both
-nodes; each has its pods on a bridge of its own.
+run.sh has created namespaces for this process, which end with it, so nothing here is ever stopped.
+The network is isolated. Both nodes share its only address, on a bridge without ports; each has its
+own bridge for its pods.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ class Cluster:
         return path
 
     def _start_control(self) -> None:
-        """One token may do everything; the server is not verified."""
+        """One token grants all rights; the server is not verified."""
         token = secrets.token_hex(16)
         key = self._folder / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
@@ -175,7 +175,7 @@ class Cluster:
             "volumePluginDir": str(folder / "volume-plugins"),
             "makeIPTablesUtilChains": False,
             "oomScoreAdj": 0,
-            # The images cannot be downloaded again, and the disk has other users.
+            # The images cannot be downloaded again, and others use the disk too.
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
             "evictionHard": {"memory.available": "100Mi"},

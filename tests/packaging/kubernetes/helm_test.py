@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases of the chart are ready when Helm reports it; tables and certificates that change in
-ConfigMaps and Secrets are reloaded without a failed call."""
+"""Releases of the chart are ready when Helm reports them ready; tables and certificates that change
+in ConfigMaps and Secrets are reloaded without failed calls."""
 
 import pathlib
 import ssl
@@ -32,7 +32,7 @@ def helm(service: Service, *words: str | pathlib.Path) -> None:
 
 
 def put(service: Service, *words: str) -> None:
-    """Creates an object as `kubectl create` does, and replaces the existing one."""
+    """Creates an object as `kubectl create` does, replacing any existing one."""
     made = service.kubectl("create", *words, "--dry-run=client", "--output=json")
     service.cluster.kubectl("apply", "--filename=-", stdin=made)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves the images that the nodes have: `python -m tests.packaging.kubernetes.images FOLDER`."""
+"""Saves the images for the nodes: `python -m tests.packaging.kubernetes.images FOLDER`."""
 
 import pathlib
 import sys
@@ -14,7 +14,7 @@ PAUSE = "localhost/pause:1"
 
 
 def deployed() -> str:
-    """Returns the service's image in full, as deploy/kubernetes names it."""
+    """Returns the full name of the service's image, from deploy/kubernetes."""
     server = server_of(documents((BASE / "attnbias.yaml").read_text()))
     return f"docker.io/library/{server['image']}"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of `kubectl apply -k deploy/kubernetes` is ready soon, and no change to it, loss of a
-part or attack fails a call."""
+"""The result of `kubectl apply -k deploy/kubernetes` is quickly ready, and no change, failure or
+attack makes a call fail."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def test_both_services_answer_calls(service: Service, figures: Figures) -> None:
 
 
 def shares(pods: list[Pod]) -> list[float]:
-    """Returns each pod's share of the calls that were answered until now."""
+    """Returns each pod's share of the calls answered so far."""
     return [pod.streams() for pod in pods]
 
 
@@ -72,7 +72,7 @@ def test_rolling_updates_fail_no_calls(service: Service, figures: Figures) -> No
             service.kubectl("rollout", "restart", "deployment/attnbias")
             service.rolled_out()
             assert before.isdisjoint(pod.name for pod in service.pods())
-        time.sleep(10)  # the last one drains
+        time.sleep(10)  # the last pod drains
     load.tell(figures, f"{ROLLOUTS} rolling updates", PLANNED_SECONDS)
 
 
@@ -120,7 +120,7 @@ def test_scaling_in_fails_no_calls(service: Service, figures: Figures) -> None:
     service.settle(3)
     with Load(service) as load:
         service.settle(1)
-        time.sleep(10)  # the others drain
+        time.sleep(10)  # the other pods drain
     load.tell(figures, "scaled from 3 to 1", PLANNED_SECONDS)
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the tests of this folder inside separate network, mount and process namespaces, which all
-# that they start shares and which end with them. Needs root.
+# their processes share and which end with them. Needs root.
 #
 #   tests/packaging/kubernetes/run.sh IMAGES [ARGUMENT of pytest…] # IMAGES: as images.py saved them
 set -euo pipefail
@@ -32,12 +32,12 @@ clean() {
   rm -rf --one-file-system "$KUBERNETES_FOLDER"
 }
 
-# The first process of its namespace: it reaps orphans of containers.
+# The first process of its namespace: it reaps orphaned processes of containers.
 inside() {
   local folder setting names
-  # The kubelet wants mounts that containers share; these are shared with no other machine.
+  # The kubelet requires shared mounts; these are shared only within this namespace.
   mount --make-rshared /
-  # Files written there end with this run, too, for any flags of programs.
+  # Files written there also disappear with this run, whatever flags programs have.
   for folder in /run /var/lib /var/log; do
     mount -t tmpfs tmpfs "$folder"
   done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service in a cluster: its pods and their processes, and clients that call it all the time."""
+"""The service in a cluster: its pods and their processes, and clients that call it continuously."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ PATIENCE = 240  # seconds, for a kubelet's periodic work every minute, on busy n
 
 
 def seconds_until(condition: Callable[[], bool], what: str) -> float:
-    """Returns the seconds until the condition held."""
+    """Returns the seconds until the condition is met."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + PATIENCE, f"never happened: {what}"
@@ -101,7 +101,7 @@ def _links(*prefix: str) -> list[dict[str, Any]]:
 
 
 class Service:
-    """The service in a namespace that admits pods of the profile "restricted" only."""
+    """The service in a namespace that admits only pods of the profile "restricted"."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
@@ -133,7 +133,7 @@ class Service:
         return [pod for pod in self.pods() if pod.ready]
 
     def addresses(self) -> list[str]:
-        """Returns the addresses that the headless Service gives to clients."""
+        """Returns the addresses that the headless Service returns to clients."""
         selector = f"--selector=kubernetes.io/service-name={HEADLESS}"
         slices = self.cluster.read("endpointslices", f"--namespace={self.namespace}", selector)
         return [
@@ -183,7 +183,7 @@ class Load:
         return [failure for one in self._traffic for failure in one.failures]
 
     def tell(self, figures: Figures, what: str, bound: float | None = None) -> None:
-        """Asserts, too, that no call failed, and none took more than `bound` seconds."""
+        """Also asserts that no call failed or took more than `bound` seconds."""
         failures = self.failures()
         seconds = [second for one in self._traffic for second in one.seconds]
         figures.add(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packages of build/packages, on machines of their release that run systemd and little else.
 
-Those for another architecture run by qemu, on machines that need_arm64 of setup.sh makes possible.
+Those for another architecture run under qemu, which need_arm64 of setup.sh enables.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ Place = tuple[str, str]
 PLACES: list[Place] = sorted(
     {(path.parent.name, path.stem.rpartition("_")[2]) for path in BUILT.glob("*/*.deb")}
 )
-# Packages that the tests need in addition to the dependencies of the packages.
+# Packages that the tests need in addition to the dependencies of the tested packages.
 TOOLS = ("systemd-sysv", "g++", "cmake", "make", "pkg-config")
 APT_GET = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
 UNIT = "attnbias-server.service"
 SERVER = "unix:/run/attnbias/attnbias.sock"
 ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", "64", "--out")
-# The exposure that systemd computes for the unit, in tenths; currently this value.
+# The current exposure that systemd computes for the unit, in tenths.
 MOST_EXPOSED = 16
 SECONDS = 60
 # Folders whose content changes on its own.
@@ -58,7 +58,7 @@ def built(place: Place) -> list[pathlib.Path]:
 
 
 def make_machine(folder: pathlib.Path, place: Place) -> None:
-    """A machine that has what the packages depend on, and not them."""
+    """A machine with the dependencies of the packages, but not the packages."""
 
     def call(*words: object) -> str:
         script = ROOT / "tests" / "tools" / "bare_machine.sh"
@@ -83,7 +83,7 @@ def tool(*arguments: str) -> list[str]:
 
 
 class Machine:
-    """A running machine; its processes have their own namespaces, and no network."""
+    """A running machine, whose processes have their own namespaces and no network."""
 
     def __init__(self, folder: pathlib.Path, place: Place, first_process: int) -> None:
         self.folder = folder
@@ -103,7 +103,7 @@ class Machine:
         return self.output("bash", "-euc", script, "bash", *arguments)
 
     def state(self) -> set[str]:
-        """Returns every file, and every line of the lists of users and groups."""
+        """Returns every file, and every line of the user and group files."""
         passing = " -o ".join(f"-path {path}" for path in PASSING)
         found = self.shell(rf"find / -xdev \( {passing} \) -prune -o -print")
         who = self.shell("cat /etc/passwd /etc/group /etc/shadow /etc/gshadow")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aarch64 wheel under emulation, on a machine with only what manylinux guarantees."""
+"""The aarch64 wheel under emulation, on a machine with only the libraries that manylinux
+guarantees."""
 
 import os
 import pathlib
@@ -24,7 +25,7 @@ ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", 
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Returns the words to put before the path of a program."""
+    """Returns the words to prepend to a program's path."""
     machine = tmp_path_factory.mktemp("machine")
     (machine / "lib").mkdir()
     for name in PROMISED:

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the wheels of build/wheels on a bare Debian 12 and a bare Debian 13, with Python
-# and nothing else, and uses them. Needs root and debootstrap.
+# Installs the wheels of build/wheels on a bare Debian 12 and a bare Debian 13 with only Python, and
+# uses them. Needs root and debootstrap.
 #
-#   tests/packaging/wheels/run.sh [DIRECTORY]    # where folders are made and removed, or /var/tmp
+#   tests/packaging/wheels/run.sh [DIRECTORY]    # where folders are created; default /var/tmp
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 ((EUID == 0)) || { echo "run.sh: needs root" >&2 && exit 1; }

@@ -9,13 +9,13 @@ import sys
 import tempfile
 
 import numpy as np
-from server_process import ServerProcess  # is in its folder there
+from server_process import ServerProcess  # is in its folder in that environment
 
 import attnbias
 import attnbias_server
 
 SCRIPTS = pathlib.Path(sys.executable).parent
-# Libraries that manylinux requires of a machine; the package has to contain all others.
+# Libraries that manylinux requires on every machine; the package must contain all others.
 OF_THE_MACHINE = re.compile(r"(ld-linux-.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|z))\.so.*")
 
 

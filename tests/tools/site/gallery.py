@@ -4,7 +4,7 @@
 Usage: python -m tests.tools.site.gallery FOLDER
 
 Starts a server, draws its answers, and runs the lines of every page against it. A line that fails,
-or that fetches another tensor than the others, is an error.
+or that fetches a different tensor from the others, is an error.
 """
 
 import inspect
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ENCODINGS = {kind.field: kind for kind in attnbias.Encoding.__subclasses__()}
 ADDRESS = "localhost:50051"
 TENSOR_SPEC = encodings_pb2.TensorSpec.DESCRIPTOR
-MROPE = "Mrope"  # the one name that only Python knows
+MROPE = "Mrope"  # the only name specific to Python
 METHOD = "attnbias.v1.AttentionBiasService/GetTensor"
 WIDTH = 80
 
@@ -123,7 +123,7 @@ func main() {{
 
 
 class Field(NamedTuple):
-    """A field of an encoding under the name that a client has for it."""
+    """A field of an encoding under a client's name for it."""
 
     name: str
     descriptor: Any
@@ -153,7 +153,7 @@ class Entry:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields that the example sets, as those of the preset if it is one."""
+        """The fields that the example sets, as fields of the preset if it is one."""
         if self.preset is None:
             return [Field(field.name, field, value) for field, value in self.message.ListFields()]
         fields = []
@@ -236,7 +236,7 @@ def field_at(message: Any, path: str) -> tuple[Any, Any]:
 
 
 def json_text(value: Any, margin: str = "") -> str:
-    """Writes JSON; keeps on one line whatever fits there."""
+    """Writes JSON; keeps values on one line if they fit."""
     text = json.dumps(value)
     inner = margin + "  "
     if len(margin + text) < WIDTH:
@@ -251,7 +251,7 @@ def json_text(value: Any, margin: str = "") -> str:
 
 
 def tool_words(name: str, field: Any, value: Any) -> list[str]:
-    """Returns a field as the tool's words NAME=VALUE."""
+    """Returns a field as the tool's argument NAME=VALUE."""
     if field.message_type is not None and field.message_type.name == "TableRef":
         return [f"{name}=name:{value.name}"]
     if field.message_type is not None and field.is_repeated:
@@ -286,7 +286,7 @@ def go_name(name: str) -> str:
 
 
 def go_list(parts: list[str]) -> str:
-    """Joins parts of a literal, over several lines if one is too short."""
+    """Joins parts of a literal, on several lines if one line is too short."""
     text = ", ".join(parts)
     return text if len(text) < WIDTH - 20 else "\n" + "".join(f"{part},\n" for part in parts)
 
@@ -364,7 +364,7 @@ def read_presets() -> dict[str, Any]:
 
 
 def read_entries(data: dict[str, Any]) -> tuple[list[Entry], list[Entry]]:
-    """Returns the encodings and the known names; one without an example is an error."""
+    """Returns the encodings and the known names; an entry without an example is an error."""
     presets = read_presets()
     encodings = [field.name for field in TENSOR_SPEC.oneofs_by_name["encoding"].fields]
     names = [*presets, MROPE]
@@ -378,7 +378,7 @@ def read_entries(data: dict[str, Any]) -> tuple[list[Entry], list[Entry]]:
 
 
 def make_tables(shapes: dict[str, list[int]], path: Path) -> None:
-    """Writes tables whose rows change gradually, or weights of networks."""
+    """Writes tables whose rows vary gradually, or weights of networks."""
     random = np.random.default_rng(0)
     tables = {}
     for name, shape in shapes.items():
@@ -388,7 +388,7 @@ def make_tables(shapes: dict[str, list[int]], path: Path) -> None:
 
 
 def draw(tensor: Any, path: Path) -> None:
-    """Draws a tensor for light and for dark pages."""
+    """Draws a tensor for light and dark pages."""
     for colours, style in (("light", "default"), ("dark", "dark_background")):
         with plt.style.context(style), plt.rc_context({"svg.hashsalt": path.name}):
             figure = attnbias.plot(tensor, heads=None)[0].figure
@@ -415,7 +415,7 @@ def check(entry: Entry, address: str, client: attnbias.Client, go: str) -> Any:
 
 
 def run_go(entries: list[Entry], address: str) -> tuple[list[str], list[str]]:
-    """Runs the lines in Go; returns them, formatted, and the fingerprints that they print."""
+    """Runs the lines in Go; returns the formatted lines and the fingerprints that they print."""
     mark = "// line"
     blocks = [f"{{\n{mark}\n{entry.go()}\n{mark}\ncheck(tensor, err)\n}}" for entry in entries]
     with tempfile.TemporaryDirectory() as folder:

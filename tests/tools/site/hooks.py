@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks of MkDocs, for mkdocs.yml.
 
-Pages keep their places in the repository, so that links between them are the same on GitHub. Links
-to other files of the repository lead to GitHub. Generated pages are in build/pages.
+Pages keep their paths in the repository, so that links between them also work on GitHub. Links to
+other files of the repository point to GitHub. Generated pages are in build/pages.
 """
 
 import re
@@ -31,7 +31,7 @@ CODE_IN_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Replaces the files of docs_dir by those of the repository and the generated ones."""
+    """Replaces the files of docs_dir with those of the repository and the generated ones."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
     paths = [path for pattern in (*PAGES, *PICTURES) for path in sorted(ROOT.glob(pattern))]
     own = [as_file(config, path.relative_to(ROOT).as_posix(), path) for path in paths]
@@ -48,7 +48,7 @@ def as_file(config: Any, name: str, path: Path) -> File:
 
 
 def on_page_markdown(markdown: str, *, page: Any, files: Files, **_: Any) -> str:
-    """Makes a page of GitHub one of Python-Markdown."""
+    """Converts a page from GitHub's Markdown to Python-Markdown."""
     folder = (ROOT / page.file.src_uri).parent
 
     def resolved(link: re.Match[str]) -> str:
@@ -79,19 +79,20 @@ def with_bare_bars(row: re.Match[str]) -> str:
 
 
 def math_block(source: str, *_: Any, **__: Any) -> str:
-    """Makes a formula in LaTeX one in MathML."""
+    """Converts a formula from LaTeX to MathML."""
     return convert(source, display="block")
 
 
 class ListsAfterParagraphs(Extension):
-    """Begins a list right after a paragraph, as GitHub does."""
+    """Starts a list right after a paragraph, as GitHub does."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
         md.preprocessors.register(EmptyLineBeforeList(md), "empty_line_before_list", 20)
 
 
 class EmptyLineBeforeList(Preprocessor):
-    """Adds an empty line between a paragraph and a list; blocks of code are already taken out."""
+    """Adds an empty line between a paragraph and a list; blocks of code have already been
+    removed."""
 
     def run(self, lines: list[str]) -> list[str]:
         made: list[str] = []

@@ -53,7 +53,7 @@ SCALARS = {
 
 
 def exported(module: str) -> list[str]:
-    """Returns a module's ``__all__`` as far as it lists names."""
+    """Returns the names that a module's ``__all__`` lists literally."""
     tree = ast.parse((CLIENT / module).read_text(encoding="utf-8"))
     return [
         name

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An accelerator's results have the CPU's bits, and the CPU continues if it fails. The lines that
-// run on the CPU here are those that a device runs; if a device exists, it runs them too.
+// An accelerator's results equal the CPU's bit for bit, and the CPU continues if it fails. The CPU
+// runs the same code here as a device does; if a device exists, it runs the tests too.
 #include "core/kernel/cuda/accelerator.h"
 
 #include <cmath>
@@ -124,7 +124,7 @@ v1::PositionList RandomPositions(int64_t count, int64_t length) {
   return list;
 }
 
-// All ways to slice and to list pairs, of three heads.
+// All ways to slice and list pairs, with three heads.
 std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
   std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5), Over(spec, 37, 61),
                                        Over(spec, 64, 64), Over(spec, 2, 4099)};
@@ -239,7 +239,7 @@ TEST_P(AcceleratedSinusoids, MatchCpuBytesInPieces) {
   EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
 }
 
-// Positions whose elements two doubles round wrongly.
+// Positions for which a sum of two doubles rounds elements incorrectly.
 TEST_P(AcceleratedSinusoids, ResolvesUndecidedRoundings) {
   const SinusoidAxis axis = AxisOfBase(10000, 128, v1::COLUMNS_INTERLEAVED);
   const SinusoidRows rows = RowsOf(axis, axis.columns, 1);
@@ -349,8 +349,8 @@ TEST(KernelsOnACpuDeathTest, CheckIndices) {
   int32_t numbers[4] = {};
   const DeviceArray<int32_t> array(numbers, 4);
   EXPECT_EQ(&array[3], numbers + 3);
-  EXPECT_DEATH(array[4], "index 4 of an array of 4");
-  EXPECT_DEATH(array[-1], "index -1 of an array of 4");
+  EXPECT_DEATH(array[4], "index 4 in an array of length 4");
+  EXPECT_DEATH(array[-1], "index -1 in an array of length 4");
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ BandSpec Spec(std::string key, Range span, Gate* started = nullptr, Gate* gate =
           .prepare = [=] { return std::make_unique<Identity>(started, gate); }};
 }
 
-// A result that arrives on another thread.
+// A result delivered on another thread.
 class Result {
  public:
   BandCache::Done Callback() {
@@ -89,7 +89,7 @@ class Result {
   Gate arrived_;
 };
 
-// Size of entries whose key is a letter.
+// Size of entries whose key is one letter.
 const int64_t kEntry = BandCache::EntryBytes("a");
 
 class BandCacheTest : public ::testing::Test {
@@ -108,8 +108,8 @@ class BandCacheTest : public ::testing::Test {
     return band.value_or(nullptr);
   }
 
-  // The thread that delivered a band releases it a moment later; until then
-  // it counts as in use.
+  // The thread that delivered a band releases it shortly afterwards; until then it counts as in
+  // use.
   static void WaitForHolders(const BandPtr& band, long holders) {
     while (band.use_count() > holders) std::this_thread::yield();
   }
@@ -153,7 +153,7 @@ TEST_F(BandCacheTest, ConcurrentRequestsShareOneComputation) {
     });
     if (i == 0) started.Wait();
   }
-  // The first one computes, the others do not wait for it.
+  // The first one computes; the others do not wait for it.
   for (int i = 1; i < 64; ++i) threads[i].join();
   gate.Open();
   threads[0].join();
@@ -263,7 +263,7 @@ TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
     EXPECT_THAT(all, IsOk());
     EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
-    // Served to any of its callers.
+    // Served to any caller of the owner.
     const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
     EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kResourceExhausted,
                                   HasSubstr("this caller's memory limit of 2000 bytes is in use")));
@@ -275,7 +275,7 @@ TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
   EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
 }
 
-TEST_F(BandCacheTest, OwnerAtItsShareStartsNoSharedComputation) {
+TEST_F(BandCacheTest, OwnerAtShareDoesNotStartSharedComputation) {
   const auto large = std::make_shared<Caller>("large");
   const auto most = *cache_.Reserve(4000, *large);
   EXPECT_THAT(cache_.Reserve(2500, Caller("small")), Not(IsOk()));

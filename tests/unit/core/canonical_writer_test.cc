@@ -11,7 +11,7 @@ namespace {
 
 using std::string_literals::operator""s;
 
-// The bytes are part of every fingerprint: they never change.
+// The bytes are part of every fingerprint and must never change.
 TEST(CanonicalWriter, EncodingIsStable) {
   CanonicalWriter writer("ab", 7);
   writer.Integer(1, -2);
@@ -45,7 +45,7 @@ TEST(CanonicalWriter, WritesZeroUnlessItIsTheDefault) {
   EXPECT_NE(positive.bytes(), CanonicalWriter("d", 1).bytes());
 }
 
-// No two sequences of calls leave the same bytes.
+// No two sequences of calls produce the same bytes.
 TEST(CanonicalWriter, DifferentContentsHaveDifferentBytes) {
   std::set<std::string> all;
   const auto add = [&all](std::string_view domain, uint32_t version, auto write) {

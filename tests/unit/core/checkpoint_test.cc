@@ -147,7 +147,7 @@ TEST_F(Checkpoint, UnreadableModelFilesAreErrors) {
   EXPECT_THAT(Load(), IsInvalidWith("got a folder, want a regular file"));
 }
 
-// The content of the folder must not select other files that the server reads.
+// The content of the folder must not make the server read other files.
 TEST_F(Checkpoint, DoesNotFollowPathsOutOfFolder) {
   const std::filesystem::path model = folder_ / "model";
   const std::string tensor = "encoder.block.0" + kBias;
@@ -227,7 +227,7 @@ TEST_F(Checkpoint, OpensOnlyNeededShardsOfIndex) {
 }
 
 // Tensors as transformers 5.23 saves them (save_pretrained of a tiny model of
-// each type), with the prefix that a task's head adds.
+// each type), with the prefix that a model with a task head adds.
 struct Saved {
   std::string name;
   std::string model_type;
@@ -258,7 +258,7 @@ TEST_P(SavedCheckpoint, Loads) {
   EXPECT_THAT(names, ElementsAreArray(GetParam().tables));
 }
 
-// `value` times `factor`; of a list, each of its integers.
+// `value` times `factor`; for a list, each of its integers.
 nlohmann::json Times(int factor, const nlohmann::json& value) {
   if (!value.is_array()) return factor * value.get<int>();
   nlohmann::json product = nlohmann::json::array();
@@ -305,7 +305,7 @@ TEST_P(SavedCheckpoint, WrongTensorShapesAreRejected) {
   }
 }
 
-// Rows of name, model type, fields, and the tensor of each table.
+// Rows with name, model type, fields, and the tensor of each table.
 constexpr char kSaved[] = R"([
 ["T5", "t5", {"num_heads": 2, "relative_attention_num_buckets": 24},
   {"encoder": ["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]],
@@ -414,8 +414,8 @@ INSTANTIATE_TEST_SUITE_P(Types, SavedCheckpoint, testing::ValuesIn(AllSaved()),
 
 constexpr char kDistances[] = "encoder.layer.1.attention.self.distance_embedding.weight";
 
-// Mounts one tensor of a model with further fields in its config.json, and
-// gives the spec of `table`.
+// Mounts one tensor of a model with additional fields in its config.json, and returns the spec of
+// `table`.
 class CheckpointSpec : public Checkpoint {
  protected:
   std::optional<v1::TensorSpec> SpecOf(const std::string& table, const std::string& model_type,
@@ -444,7 +444,7 @@ class CheckpointSpec : public Checkpoint {
     return Of("positions", model_type, fields, {Tensor(tensor, {12, 8}, 3)}).learned_absolute();
   }
 
-  // Returns a table that the last spec refers to.
+  // Returns a table to which the last spec refers.
   Table TableAt(const v1::TableRef& ref) const { return *set_->FindDigest(ref.sha256()); }
 
   TableSetPtr set_;
@@ -604,7 +604,7 @@ TEST_F(CheckpointSpec, BeitWindowFollowsImagePatches) {
   EXPECT_EQ(spec.grid_relative().num_heads(), 2);
   EXPECT_TRUE(spec.grid_relative().class_token());
   EXPECT_FALSE(spec.grid_relative().has_resample());
-  // transformers swaps the sides of the bias, and treats positions as a square's.
+  // transformers swaps the sides of the bias, and treats positions as those of a square.
   const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
   const v1::TensorSpec bias = Of("encoder", "beit", oblong, tensors(8, 24));
   EXPECT_THAT(bias.grid_relative().window(), ElementsAre(2, 4));
@@ -645,7 +645,7 @@ TEST_F(CheckpointSpec, FieldAliasesAreAccepted) {
             0);
   const std::string both = R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
   EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset(), 0);
-  // In a Swin config, hidden_size means the last stage's.
+  // In a Swin config, hidden_size is that of the last stage.
   EXPECT_TRUE(SpecOf("positions", "swin", R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
                      {Tensor("embeddings.position_embeddings", {1, 4, 8})})
                   .has_value());
@@ -718,7 +718,7 @@ TEST_F(Checkpoint, ErrorsNameFileAndField) {
   EXPECT_THAT(Load(), IsInvalidWith("x: got \"../x.safetensors\", want a file name"));
   WriteModel({Tensor("shared.weight", {1})});
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               AllOf(HasSubstr("none of the tensors that a t5"),
+                               AllOf(HasSubstr("none of the tensors of a t5"),
                                      HasSubstr("encoder.block.0.layer.0"))));
   WriteModel({Tensor("encoder.block.0" + kBias, {32, 8})});
   ASSERT_THAT(Load(), IsOk());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C: published vectors, the definition, the algebra.
+// CRC-32C: published vectors, the definition, and the algebra.
 #include "core/checksum/crc32c.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace attnbias::crc32c_test {
 namespace {
 
-// RFC 3720, appendix B.4, its SCSI read command included.
+// RFC 3720, appendix B.4, including its SCSI read command.
 struct Vector {
   std::string name;
   std::vector<uint8_t> data;
@@ -123,7 +123,7 @@ TEST(Crc32cShift, ExtractsSliceFromPrefixChecksums) {
   }
 }
 
-// Lengths no buffer can have: appending a then b zeros is appending a + b.
+// Lengths that no buffer can have: appending a and then b zeros equals appending a + b.
 TEST(Crc32cShift, AddsLengths) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 100; ++round) {

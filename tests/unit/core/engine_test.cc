@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws that hold for every answer: a dense matrix is its expanded diagonals, a
-// window is a slice of the whole, a list is its positions one by one, a masked
-// element is the fill and any other is untouched, and however the bytes are
-// read they are the same.
+// Laws that hold for every answer: a dense matrix equals its expanded diagonals, a window is a
+// slice of the whole, a list equals its positions one by one, masked elements are the fill and all
+// others are unchanged, and the bytes do not depend on how they are read.
 #include "core/engine/engine.h"
 
 #include <cmath>
@@ -72,8 +71,8 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
   }
 };
 
-// Returns every structure of this library over pairs, small and beyond the length from which rows
-// are slices.
+// Returns every structure of this library over pairs, both small and above the length from which
+// rows are slices.
 std::vector<v1::TensorSpec> PairSpecs() {
   std::vector<v1::TensorSpec> specs;
   for (const auto& [queries, keys, offset] :
@@ -153,7 +152,7 @@ std::vector<v1::TensorSpec> GridSpecs() {
                                "layout: ROTARY_LAYOUT_INTERLEAVED}",
                                "sinusoidal {dim: 12 axes {} axes {scale: 2} axes {offset: 0.5} "
                                "columns: COLUMNS_SINES_COSINES across_axes: true}",
-                               // The zero at the end is as good as the last axis's.
+                               // The zero at the end may count as the last axis's.
                                "sinusoidal {dim: 13 axes {} axes {} axes {} axis_dims: [4, 4, 5] "
                                "odd: ODD_COLUMN_ZERO}"}) {
     specs.push_back(Parse<v1::TensorSpec>(encoding));
@@ -161,7 +160,7 @@ std::vector<v1::TensorSpec> GridSpecs() {
   return specs;
 }
 
-// One list for each axis, of all tokens.
+// One list per axis, with all tokens.
 std::vector<std::vector<int64_t>> TokensOf(const std::vector<int64_t>& lengths,
                                            const std::vector<int64_t>& offset) {
   std::vector<std::vector<int64_t>> lists(3);
@@ -177,7 +176,7 @@ std::vector<std::vector<int64_t>> TokensOf(const std::vector<int64_t>& lengths,
   return lists;
 }
 
-// The second offset is too far from the others for a band.
+// The second offset is too far from the others to share a band.
 TEST_F(EngineTest, GridEqualsItsTokensAsList) {
   const std::vector<int64_t> lengths = {2, 5, 3};
   for (const std::vector<int64_t>& offset :
@@ -280,8 +279,8 @@ TEST_F(EngineTest, IntegralDoublesEqualIntegers) {
             Plan(AtPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), {3, 1}, {3, 1}))->fingerprint());
 }
 
-// A position's row is the same, whatever the others are, and no band of rows at
-// integers is taken for one of rows at doubles.
+// A position's row does not depend on the other positions, and a band of rows at integers is never
+// confused with one at doubles.
 TEST_F(EngineTest, RowsAtDoublesAreIndependent) {
   const auto two_axes =
       Parse<v1::TensorSpec>("sinusoidal {dim: 12 axes {} axes {offset: 0.5 ladder {}}}");
@@ -330,9 +329,9 @@ TEST_F(EngineTest, RejectsInvalidDoubles) {
               HasSubstr("table.position_ids[1]: got 2 positions, want 1"));
   EXPECT_EQ(refusal("rotary {head_dim: 4 decay {}}", {{3, 0.5}}),
             "table.position_ids[0].doubles[1]: got 0.5, want an integer in "
-            "[-2^40, 2^40]: rotary has no numbers between positions here; "
+            "[-2^40, 2^40]: rotary has no numbers at fractional positions here; "
             "only tables of sinusoidal, and of rotary with angle EXACT and "
-            "without decay, have them");
+            "without decay, do");
   v1::TensorSpec both = AtReals(Parse<v1::TensorSpec>(plain), {{0.5}});
   both.mutable_table()->mutable_position_ids(0)->add_positions(1);
   EXPECT_THAT(MakePlan(both).status().message(),
@@ -445,7 +444,7 @@ TEST_F(EngineTest, MasksReplaceOnlyHiddenPairs) {
   }
 }
 
-// The bits of a fill, its sign among them, in every type.
+// The bits of a fill, including its sign, in every type.
 TEST_F(EngineTest, FillKeepsItsSign) {
   for (const char* type : {"F64", "F32", "F16", "BF16"}) {
     for (const char* form : {"TOEPLITZ", "DENSE"}) {
@@ -459,7 +458,7 @@ TEST_F(EngineTest, FillKeepsItsSign) {
   }
 }
 
-// Each bound of a mask, just hiding nothing and one position tighter.
+// Each bound of a mask: just hiding nothing, and one position tighter.
 TEST_F(EngineTest, MaskThatHidesNothingIsDropped) {
   const auto window = [](int64_t left, int64_t right) {
     return absl::StrCat("window_left: ", left, " window_right: ", right);
@@ -573,7 +572,7 @@ TEST_F(EngineTest, OneComputationServesLengthsWindowsAndOffsets) {
   EXPECT_EQ(computed(), 2);
 }
 
-// Covers masks that hide nothing of the window, too.
+// Also covers masks that hide nothing in the window.
 TEST_F(EngineTest, OneComputationServesAllWindowsOfMask) {
   v1::TensorSpec spec =
       Masked(OverPairs(RandomT5(true), 1000, 1000), "causal: true window_left: 700");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests for positional logits that are refused.
+// Requests for positional logits that are rejected.
 #include <functional>
 #include <utility>
 
@@ -20,7 +20,7 @@ Change To(const char* fields) {
   };
 }
 
-// Returns a change to tokens of grids, and then of more fields.
+// Returns a change to tokens of grids, followed by changes of more fields.
 Change ToGrids(const char* fields) {
   return [fields](v1::LogitsSpec& spec) {
     spec = Grids({1, 3}, {1, 5}, {1, 9});
@@ -91,7 +91,8 @@ const std::pair<const char*, Change> kRefusals[] = {
      ToGrids("decomposed_relative_positions {query_height: 2}")},
     {"key_length: got 5, want 4, the tokens in a grid of 1 x 4",
      ToGrids("decomposed_relative_positions {key_width: 4}")},
-    {"alignment: got END, want START: both grids are whole", ToGrids("alignment: ALIGNMENT_END")},
+    {"alignment: got END, want START: both grids start at token 0",
+     ToGrids("alignment: ALIGNMENT_END")},
     {"query_offset: got 1, want 0", ToGrids("query_offset: 1")},
     {"direction: got LEFT_TO_RIGHT, want BIDIRECTIONAL",
      ToGrids("direction: DIRECTION_LEFT_TO_RIGHT")},

@@ -51,8 +51,8 @@ inline v1::TableRef RandomRef(DataType type, const std::vector<int64_t>& shape, 
   return RefOf(type, shape, Random(type, count, seed));
 }
 
-// Copies the tables that a message refers to: those of a request determine the
-// type that its products are formed in.
+// Copies the tables to which a message refers, since those of a request determine the type of its
+// products.
 inline void CopyTables(const google::protobuf::Message& message, Tables& tables) {
   if (message.GetDescriptor() == v1::TableRef::descriptor()) {
     tables.Add(TableAt(static_cast<const v1::TableRef&>(message)));
@@ -114,7 +114,7 @@ inline v1::SinusoidalDistances TransformerXl(int dim, int64_t width,
   return term;
 }
 
-// Makes a request over grids [height, width]; tables have `rows` rows each.
+// Returns a request over grids [height, width]; tables have `rows` rows each.
 inline v1::LogitsSpec Grids(std::array<int, 2> queries, std::array<int, 2> keys,
                             std::array<int64_t, 2> rows, DataType type = DataType::kF32) {
   v1::LogitsSpec spec = Base(queries[0] * queries[1], keys[0] * keys[1], 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positional logits against the definition: a vector gathered for every pair of
-// query and key, and a sum in long double. Uninitialized memory must not show, so all of it holds
-// NaN.
+// query and key, and a sum in long double. Uninitialized memory must not leak into results, so all
+// of it holds NaN.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -40,7 +40,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr v1::Direction kDirections[] = {v1::DIRECTION_LEFT_TO_RIGHT, v1::DIRECTION_RIGHT_TO_LEFT,
                                          v1::DIRECTION_BIDIRECTIONAL};
 
-// `magnitude` times n u / (1 - n u), as docs/numerics.md has it.
+// `magnitude` times n u / (1 - n u), as defined in docs/numerics.md.
 double ErrorBound(DataType work_type, int64_t roundings, double magnitude) {
   const double u = work_type == DataType::kF64 ? 0x1p-53 : 0x1p-24;
   const double nu = static_cast<double>(roundings) * u;
@@ -54,7 +54,7 @@ absl::StatusOr<BudgetedBuffer> AllocatePoisoned(int64_t bytes) {
   return buffer;
 }
 
-// A sum of products as a real number, and with the absolute value of every factor.
+// A sum of products as a real number, and the same sum with absolute values of all factors.
 struct Sum {
   long double value = 0;
   long double magnitude = 0;
@@ -93,8 +93,7 @@ Vector TableVector(const v1::RelativeTable& term, int64_t head_dim, int64_t head
   return vector;
 }
 
-// Number k of a row's vector in `table`, stretched to as many rows as two sides
-// make.
+// Number k of a row's vector in `table`, stretched to the number of rows that two sides require.
 long double Stretched(const Table& table, int64_t row, int64_t length, int64_t k) {
   const long double at = (row + 0.5L) * static_cast<long double>(table.rows()) / length - 0.5L;
   const auto last = static_cast<long double>(table.rows() - 1);
@@ -105,8 +104,8 @@ long double Stretched(const Table& table, int64_t row, int64_t length, int64_t k
   return (1 - part) * table.At(below, k) + part * table.At(above, k);
 }
 
-// Returns the term of the places of a query and a key on one axis. The sides are those where exact
-// numbers and float32 lead to one row.
+// Returns the term for the indices of a query and a key on one axis. For these sides, exact
+// arithmetic and float32 select the same row.
 long double OnAxis(const Table& table, int64_t query, int64_t key, int64_t queries, int64_t keys,
                    int64_t k) {
   const int64_t longer = std::max(queries, keys);
@@ -224,8 +223,8 @@ class LogitsTest : public ::testing::Test {
     return *std::move(logits);
   }
 
-  // The answer to `input`, [num_heads, rows, input_width], for rows from
-  // `first_row` on, computed in parts of which none is like another.
+  // The answer to `input`, [num_heads, rows, input_width], for rows starting at `first_row`,
+  // computed in parts that all differ in size.
   static absl::StatusOr<std::vector<double>> Compute(const PositionalLogits& logits,
                                                      const std::vector<double>& input,
                                                      int64_t first_row, int64_t num_rows) {
@@ -255,8 +254,8 @@ class LogitsTest : public ::testing::Test {
     return result;
   }
 
-  // Checks that every element is within the promised bound of the definition, or is the fill, with
-  // and without an accelerator.
+  // Checks, with and without an accelerator, that every element is within the documented bound of
+  // the definition or is the fill.
   void ExpectTheDefinition(const v1::LogitsSpec& spec, int seed = 1) {
     const auto logits = Make(spec);
     ASSERT_NE(logits, nullptr);
@@ -348,7 +347,7 @@ class LogitsTest : public ::testing::Test {
         ErrorBound(plan.work_type(), plan.roundings(),
                    static_cast<double>(exact.magnitude * std::fabs(scale))));
     const long double value = exact.value * scale;
-    // Half an ulp of the largest number that may have been rounded.
+    // Half an ulp of the largest number that may be rounded.
     const int bits = plan.output_type() == DataType::kF64   ? 53
                      : plan.output_type() == DataType::kF32 ? 24
                      : plan.output_type() == DataType::kF16 ? 11
@@ -501,7 +500,7 @@ TEST_F(LogitsTest, DecomposedRelativePositions) {
       {{5, 8}, {5, 8}, {13, 13}},   // the same tables, another grid
       {{4, 5}, {4, 5}, {1, 40}},    // one row for all; a longer table
       {{8, 12}, {4, 3}, {15, 23}},  // pooled keys: steps of -2 and -4
-      {{9, 7}, {6, 5}, {17, 13}},   // no multiples: steps that change
+      {{9, 7}, {6, 5}, {17, 13}},   // not multiples, so steps vary
       {{3, 4}, {6, 4}, {11, 7}},    // pooled queries
       {{1, 1}, {1, 1}, {1, 1}},    {{1, 6}, {7, 1}, {13, 11}},
   };
@@ -523,8 +522,8 @@ TEST_F(LogitsTest, RoundingCountOfProductSums) {
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4}, DataType::kF64)), 5 + 1 + 1);
 }
 
-// torch's float32 leads to other rows than real numbers do, which have 6, 5, 4,
-// 2, 1, 0 for the first query; all of them are numpy's for the formula.
+// torch's float32 selects different rows from real arithmetic, which yields 6, 5, 4, 2, 1, 0 for
+// the first query; all rows match numpy's for the formula.
 TEST_F(LogitsTest, GridIndicesMatchFloat32) {
   v1::LogitsSpec spec = Grids({8, 1}, {6, 1}, {15, 1});
   spec.set_num_heads(1);
@@ -589,7 +588,7 @@ TEST_F(LogitsTest, LargeTilesOnAllThreads) {
   ExpectTheDefinition(spec);
 }
 
-// One head, vectors (10, distance) and queries (i, 1) give 10 i + distance, which shows the shift
+// One head, vectors (10, distance) and queries (i, 1) yield 10 i + distance, which shows the shift
 // (encodings.md, cases 33 to 35).
 
 class ShiftTest : public LogitsTest {
@@ -729,7 +728,7 @@ TEST_F(LogitsTest, FailsIfWorkingMemoryExceedsBudget) {
   };
   EXPECT_THAT(Create(*PlanOf(spec), resources),
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
-  // Rotations by up to 256 positions, a kernel's least count of pairs.
+  // Rotations by up to 256 positions, a kernel's minimum count of pairs.
   EXPECT_GE(asked, 256 * kPairMultiple * 32);
 }
 

@@ -87,7 +87,7 @@ TEST_F(Registry, NamesAreCheckedAndUnique) {
   }
   ASSERT_THAT(Add(builder, "x", "two"), IsOk());
   ASSERT_THAT(Add(builder, "x", "one"), IsOk());
-  EXPECT_THAT(std::move(builder).Build(), IsInvalidWith("two tables have the name 'x', out of "));
+  EXPECT_THAT(std::move(builder).Build(), IsInvalidWith("two tables have the name 'x', from "));
 }
 
 TEST_F(Registry, ReplacedSetOutlivesItsReaders) {

@@ -111,11 +111,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Open", "{", 0, "not JSON at byte"},
         BadHeader{"Trailing", "{}{}", 0, "not JSON at byte"},
         BadHeader{"NotUtf8", "{\"\xff\":{}}", 0, "not JSON at byte"},
-        BadHeader{"NoBytesClaimed", "{}", 4, "take 0 bytes, its data 4"},
-        BadHeader{"Number", "{\"w\":1}", 0, "a number out of place"},
+        BadHeader{"NoBytesClaimed", "{}", 4, "need 0 bytes, its data has 4"},
+        BadHeader{"Number", "{\"w\":1}", 0, "a misplaced number"},
         BadHeader{"Null", "{\"w\":null}", 0, "null"},
         BadHeader{"Bool", "{\"w\":true}", 0, "a boolean"},
-        BadHeader{"ArrayForATensor", "{\"w\":[]}", 0, "an array out of place"},
+        BadHeader{"ArrayForATensor", "{\"w\":[]}", 0, "a misplaced array"},
         BadHeader{"NestedMetadata", R"({"__metadata__":{"a":{}}})", 0, "an object inside"},
         BadHeader{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0,
                   "two tensors '__metadata__'"},
@@ -130,13 +130,13 @@ INSTANTIATE_TEST_SUITE_P(
                   4, "two tensors 'w'"},
         BadHeader{"UnknownDtype", One(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])"), 4,
                   "'w': unknown dtype 'F33'"},
-        BadHeader{"DtypeNumber", One(R"("dtype":2)"), 0, "a number out of"},
+        BadHeader{"DtypeNumber", One(R"("dtype":2)"), 0, "a misplaced number"},
         BadHeader{"Negative", One(R"("shape":[-1])"), 0, "a negative number"},
         BadHeader{"Fraction", One(R"("shape":[1.5])"), 0, "the number '1.5'"},
         BadHeader{"Beyond63Bits", One(R"("shape":[9223372036854775808])"), 0,
                   "a number beyond 63 bits"},
         BadHeader{"Beyond64Bits", One(R"("shape":[18446744073709551616])"), 0, "the number"},
-        BadHeader{"NestedShape", One(R"("shape":[[1]])"), 0, "an array out of place"},
+        BadHeader{"NestedShape", One(R"("shape":[[1]])"), 0, "a misplaced array"},
         BadHeader{"ObjectInShape", One(R"("shape":[{}])"), 0, "an object"},
         BadHeader{"OneOffset", One(R"("data_offsets":[0])"), 0, "want two data_offsets"},
         BadHeader{"ShapeOverflows",
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Backwards", One(R"("dtype":"F32","shape":[0],"data_offsets":[4,0])"), 4,
                   "'w': data_offsets [4, 0]"},
         BadHeader{"PastTheEnd", One(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4,
-                  "take 8 bytes, its data 4"},
+                  "need 8 bytes, its data has 4"},
         BadHeader{"Hole", One(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), 8,
                   "'w': data_offsets [4, 8], want 4 bytes from 0"},
         BadHeader{"Overlap",
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Safetensors, RejectsDeepNesting) {
   EXPECT_THAT(ParseSafetensorsHeader("{\"w\":" + std::string(1 << 20, '['), 0),
-              IsInvalidWith("an array"));
+              IsInvalidWith("a misplaced array"));
 }
 
 // Takes minutes if the time is quadratic in the number of tensors.

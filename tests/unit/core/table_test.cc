@@ -44,7 +44,7 @@ TEST(Table, EveryTypeIsReadExactly) {
   const auto first = [](DataType type, std::string_view data) {
     return Table::Create(type, {1}, data, TableLayout::kBucketsHeads)->At(0);
   };
-  // -1.5, and F16's least number.
+  // -1.5, and F16's smallest number.
   EXPECT_EQ(first(DataType::kF64, {"\0\0\0\0\0\0\xf8\xbf", 8}), -1.5);
   EXPECT_EQ(first(DataType::kF32, {"\0\0\xc0\xbf", 4}), -1.5);
   EXPECT_EQ(first(DataType::kF16, {"\0\xbe", 2}), -1.5);
@@ -82,7 +82,7 @@ TEST(Table, DigestsAreStable) {
 TEST(Table, ViewKeepsItsOwner) {
   auto bytes = std::make_shared<const std::string>("-" + BytesOf(kSix));
   std::weak_ptr<const std::string> watch = bytes;
-  // One byte off any alignment.
+  // Misaligned by one byte.
   absl::StatusOr<Table> table =
       Table::View(DataType::kF32, {6}, std::string_view(*bytes).substr(1), bytes);
   ASSERT_THAT(table, IsOk());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Authorities and certificates, made for one test and removed with it.
+// Authorities and certificates, created for one test and removed after it.
 #pragma once
 
 #include <openssl/evp.h>
@@ -40,7 +40,7 @@ class Authority {
 
   std::string pem() const { return PemOf(certificate_.get()); }
 
-  // Makes an identity with the common name `name`, valid for the hosts `names`, as
+  // Makes an identity with the common name `name`, valid for the hosts `names`, such as
   // "DNS:localhost,IP:127.0.0.1".
   Identity Sign(const std::string& name,
                 const std::string& names = "DNS:localhost,IP:127.0.0.1") const {

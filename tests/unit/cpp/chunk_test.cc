@@ -69,7 +69,7 @@ TEST(ReadChunk, ReadsAcrossAnySliceBoundary) {
   }
 }
 
-// At every distance from a cache line's border, on both sides.
+// At every distance from the boundary of a cache line, on both sides.
 TEST(ReadChunk, WritesToAnyAlignment) {
   std::string data(300, '\0');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
@@ -116,8 +116,8 @@ TEST(ReadChunk, RejectsEveryTruncation) {
   }
 }
 
-// Outside the header a bit may make the checksum an unknown field: the
-// header is then as it was sent.
+// Outside the header a flipped bit may turn the checksum into an unknown field; the header is then
+// as it was sent.
 TEST(ReadChunk, RejectsEveryBitFlipInHeader) {
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   v1::StreamTensorResponse message;
@@ -158,7 +158,7 @@ TEST(ReadChunk, MergesSplitHeader) {
   EXPECT_EQ(chunk->header->total_bytes(), 24);
 }
 
-TEST(ReadHeader, RefusesTheAnswerToAnotherRequest) {
+TEST(ReadHeader, RejectsAnswerToAnotherRequest) {
   v1::StreamTensorResponse message;
   const auto read = [&message](uint32_t request_crc32c) {
     message.mutable_header();

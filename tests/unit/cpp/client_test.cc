@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Features that only the C++ client has. tests/clients puts it in
-// front of a server that misbehaves in every way.
+// Features that only the C++ client has. tests/clients runs it against a server that misbehaves in
+// every way.
 #include "attnbias/client.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +65,7 @@ class ClientTest : public ::testing::Test {
     spec.mutable_output()->set_scale(8);
     return spec;
   }();
-  // Last, so that it stops before the data that its scripts send is destroyed.
+  // Declared last, so that it stops before the data that its scripts send is destroyed.
   FakeServer server_;
 };
 
@@ -176,7 +176,7 @@ TEST_F(ClientTest, DescriptionWithoutHeaderIsDataLoss) {
             absl::DataLossError("stream: the first message has no header"));
 }
 
-TEST_F(ClientTest, RefusesTheAnswerToAnotherRequest) {
+TEST_F(ClientTest, RejectsAnswerToAnotherRequest) {
   v1::DescribeTensorRequest request;
   *request.mutable_spec() = spec_;
   const uint32_t want = Crc32cOf(request);

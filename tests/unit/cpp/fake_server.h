@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server on an ephemeral port whose every stream follows a script, so that each failure of a
-// stream really happens on a wire.
+// stream happens on a real connection.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -37,7 +37,7 @@ inline std::string MakePayload(size_t size, uint32_t seed = 1) {
   return payload;
 }
 
-// A well-formed fingerprint, another one for each name.
+// A well-formed fingerprint, different for each name.
 inline std::string Fingerprint(const std::string& name) {
   std::string digits = absl::BytesToHexString(name);
   digits.resize(64, '0');
@@ -59,7 +59,7 @@ void Sign(const google::protobuf::Message& request, Response* response) {
   if (!response->has_request_crc32c()) response->set_request_crc32c(Crc32cOf(request));
 }
 
-// Consistent by itself.
+// A self-consistent header.
 inline v1::TensorHeader MakeHeader(const std::string& payload, const std::string& name) {
   v1::TensorHeader header;
   header.set_total_bytes(static_cast<int64_t>(payload.size()));
@@ -88,8 +88,7 @@ struct FakeStream {
     writer->Write(message);
   }
 
-  // Sends payload[begin, end) with the checksum it has. False once the client
-  // is gone.
+  // Sends payload[begin, end) with the checksum it has. Returns false once the client is gone.
   bool SendChunk(const std::string& payload, size_t begin, size_t end,
                  const v1::TensorHeader* header = nullptr) const {
     v1::StreamTensorResponse message;
@@ -101,7 +100,7 @@ struct FakeStream {
     return writer->Write(message);
   }
 
-  // The whole answer of a server in good health.
+  // The complete answer of a healthy server.
   grpc::Status SendAll(const std::string& payload, const v1::TensorHeader& header,
                        size_t chunk = 1000) const {
     const size_t begin = static_cast<size_t>(request.read_offset());
@@ -112,7 +111,7 @@ struct FakeStream {
   }
 };
 
-// The identity that a call stated, and its connection.
+// The identity that a call sent, and its connection.
 struct Caller {
   std::string authorization;
   std::string certificate_name;  // the common name
@@ -141,7 +140,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   }
   ~FakeServer() override { Stop(); }
 
-  // The next stream not yet scripted follows `script`.
+  // The next stream without a script follows `script`.
   void Then(Script script) {
     const std::lock_guard lock(mutex_);
     scripts_.push_back(std::move(script));
@@ -166,7 +165,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     server_->Wait();
   }
 
-  // Breaks every connection at once, then listens again.
+  // Breaks all connections simultaneously, then listens again.
   void Restart() {
     Stop();
     Start();
@@ -221,7 +220,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   void set_has_tables(bool has_tables) { has_tables_ = has_tables; }
   void set_table_name(const std::string& name) { table_name_ = name; }
 
-  // Three tables, one to a page; or none.
+  // Three tables, one per page; or none.
   grpc::Status ListTables(grpc::ServerContext* context, const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
     Note(*context);

@@ -93,7 +93,7 @@ TEST(DrawText, UsesShadesWithoutColors) {
 
 TEST(DrawText, DrawsTwoRowsPerLineInColor) {
   const std::string text = DrawText(Small(), kColorful);
-  // The first column: 0 above 9.
+  // The first column has 0 above 9.
   EXPECT_THAT(text, HasSubstr("small\n7 \033[38;2;68;1;84m"
                               "\033[48;2;253;231;37m\u2580"));
   // The last has stripes.
@@ -118,7 +118,7 @@ TEST(DrawText, Uses256ColorsFromDarkToLight) {
   EXPECT_THAT(DrawText(map, screen), HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
   EXPECT_THAT(DrawText(map, screen), HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
   EXPECT_THAT(DrawText(map, screen), Not(HasSubstr(";2;")));
-  // Levels of the 6 x 6 x 6 colours from 16 on.
+  // Levels of the 6 x 6 x 6 colours, which start at 16.
   constexpr uint8_t kLevels[] = {0, 95, 135, 175, 215, 255};
   map.rows = {7};
   double last = 0;

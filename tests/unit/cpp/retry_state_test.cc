@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which failed calls are retried, and when.
+// Tests which failed calls are retried, and when.
 #include <gtest/gtest.h>
 
 #include "client/cpp/src/attempts.h"

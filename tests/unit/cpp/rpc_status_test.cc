@@ -23,8 +23,8 @@ struct Unreached {
 
 class UnreachedServer : public testing::TestWithParam<Unreached> {};
 
-// Messages of gRPC 1.51 for a closed port, for Python's http.server, for the port of metrics, for
-// openssl's s_server and for an unknown name.
+// Messages of gRPC 1.51 for a closed port, Python's http.server, the metrics port, openssl's
+// s_server and an unknown name.
 TEST_P(UnreachedServer, ErrorSuggestsAFix) {
   const auto [says, told] = GetParam();
   EXPECT_EQ(Told(says), std::string(told) + " (" + says + ")");

@@ -31,8 +31,8 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Returns the credentials of a server with a certificate; it requires certificates of the
-// authorities `clients`, if given.
+// Returns the credentials of a server with a certificate; the server requires certificates signed
+// by the authorities `clients`, if given.
 std::shared_ptr<grpc::ServerCredentials> Tls(const Identity& identity,
                                              const std::string& clients = "") {
   grpc::SslServerCredentialsOptions options(
@@ -58,7 +58,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     }
   }
 
-  // Replaces a file atomically, as renewals do.
+  // Replaces a file atomically, as certificate renewals do.
   void Replace(const std::string& name, const std::string& text) const {
     std::ofstream(Path("new"), std::ios::binary) << text;
     std::filesystem::rename(Path("new"), Path(name));
@@ -69,7 +69,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     return {.ca_file = Path("ca.pem"), .cert_file = Path("cert.pem"), .key_file = Path("key.pem")};
   }
 
-  // Waits long enough for a busy machine.
+  // Waits long enough even on a busy machine.
   static Client Make(ClientOptions options) {
     options.timeout = absl::Seconds(60);
     return *Client::Create(options);
@@ -114,7 +114,7 @@ TEST_F(SecurityTest, UsesAuthorityAndCertificateForAllCalls) {
       AllOf(SizeIs(7), Each(Field("certificate_name", &Caller::certificate_name, "trainer"))));
 }
 
-// The only test that uses them: gRPC reads them once per process.
+// The only test that uses them, since gRPC reads them once per process.
 TEST_F(SecurityTest, UsesSystemAuthoritiesByDefault) {
   setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", Path("ca.pem").c_str(), 1);
   FakeServer server(Tls(server_identity_));

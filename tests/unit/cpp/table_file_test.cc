@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy and .safetensors files: whole ones, broken ones, written ones.
+// .npy and .safetensors files: valid, damaged and written files.
 #include "client/cli/table_file.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ class TableFileTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Returns what the file of a tensor holds.
+  // Returns the content of a tensor's file.
   std::string Written(const Tensor& tensor, const std::string& name) const {
     EXPECT_EQ(WriteTensorFile(tensor, Path(name)), absl::OkStatus());
     return Read(Path(name));
@@ -240,7 +240,7 @@ Tensor SixFloats(const v1::TensorHeader& header) {
 }
 Tensor SixFloats(int parts) { return SixFloats(HeaderOf(parts)); }
 
-// Byte for byte what numpy.save writes.
+// Identical to numpy.save's output, byte for byte.
 TEST_F(TableFileTest, WritesNpyAsNumpyDoes) {
   EXPECT_EQ(Written(SixFloats(1), "out.npy"), NpyF32("(2, 3)", kSixFloats));
 }
@@ -306,7 +306,7 @@ TEST_F(TableFileTest, WritesCompleteFilesOrNone) {
   const std::string path = Write("out.npy", "old");
   ASSERT_TRUE(WriteTensorFile(SixFloats(1), path).ok());
   EXPECT_EQ(Read(path).substr(1, 5), "NUMPY");
-  // A folder cannot be replaced by a file: the failure leaves nothing behind.
+  // A folder cannot be replaced by a file; the failure leaves nothing behind.
   std::filesystem::create_directory(Path("folder.npy"));
   const absl::Status status = WriteTensorFile(SixFloats(1), Path("folder.npy"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("folder.npy: cannot write: Is a directory"));

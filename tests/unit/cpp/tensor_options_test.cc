@@ -17,7 +17,7 @@
 namespace attnbias::tensor_options_test {
 namespace {
 
-// Returns the options of a line: an encoding, fields, and flags with values.
+// Returns the options of a line with an encoding, fields, and flags with values.
 TensorOptions OptionsOf(const std::string& line) {
   const std::vector<std::string> words = absl::StrSplit(line, ' ');
   TensorOptions options{.encoding = words[0], .fields = {}, .flags = {}};
@@ -32,7 +32,7 @@ TensorOptions OptionsOf(const std::string& line) {
   return options;
 }
 
-// Compares the spec of a line with one written as a text proto.
+// Compares the spec of a line with one in text format.
 void ExpectSpec(const std::string& line, const std::string& text) {
   const auto spec = BuildSpec(OptionsOf(line));
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -67,7 +67,7 @@ TEST(BuildSpec, SetsFieldsOfEveryType) {
   ExpectSpec("t5 bucket_rule=BUCKET_RULE_EXACT", "t5 { bucket_rule: BUCKET_RULE_EXACT }");
 }
 
-// A default that is set is not the same message as one that is not.
+// A message with an explicit default differs from one without it.
 TEST(BuildSpec, KeepsFieldsSetToZero) {
   const auto spec = BuildSpec(OptionsOf("t5 num_buckets=0 bidirectional=false"));
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -168,7 +168,7 @@ TEST(BuildSpec, ExpandsPresets) {
   EXPECT_EQ(built("shaw left=1"), "learned_relative left=1");
 }
 
-// A wrong line, and the whole error message.
+// An invalid line, and the complete error message.
 struct Mistake {
   std::string name;
   std::string line;
@@ -258,10 +258,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "heads_buckets"},
         Mistake{"PartOutOfOrder", "dynamic_position_bias layers.1.weight=name:a",
                 "dynamic_position_bias.layers.1: want layers numbered from 0 without "
-                "gaps, 0 being next"},
+                "gaps; the next is 0"},
         Mistake{"PartWithoutNumber", "dynamic_position_bias layers.first.weight=name:a",
                 "dynamic_position_bias.layers.first: want layers numbered from "
-                "0 without gaps, 0 being next"},
+                "0 without gaps; the next is 0"},
         Mistake{"FieldOfAPart", "dynamic_position_bias layers.0.width=name:a",
                 "dynamic_position_bias.layers.0.width: no such field, want one "
                 "of weight, weight_layout, bias, bias_layout, norm_weight, "

@@ -48,7 +48,7 @@ v1::TensorSpec Vectors() {
   return spec;
 }
 
-// 0, 1, 2, ... as elements.
+// The elements 0, 1, 2, ...
 template <typename T>
 Tensor Counting(const v1::TensorHeader& header) {
   const std::shared_ptr<std::byte[]> bytes(new std::byte[header.total_bytes()]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attnbias tool from its arguments to its exit code.
+// Tests the attnbias tool from its arguments to its exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -30,7 +30,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// The answer to a request: parts of one shape, one after the other.
+// The answer to a request: parts of the same shape, one after another.
 v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec, const std::vector<std::string>& names,
                             v1::Form form, const std::vector<int64_t>& shape,
                             int64_t first_relative_position = 0) {
@@ -76,7 +76,7 @@ class ToolTest : public ::testing::Test {
     return RunAlone(absl::StrCat("--server ", server_.target(), " ", line));
   }
 
-  // `get` of an ALiBi bias, with more words.
+  // `get` of an ALiBi bias, with additional arguments.
   int Get(const std::string& more) {
     return Run("get alibi --query-length 2 --key-length 2 " + more);
   }
@@ -186,7 +186,7 @@ TEST_F(SecureToolTest, FlagOverridesEnvironment) {
   EXPECT_EQ(Run("--tls=false health"), 0) << err_.str();
 }
 
-// The flag alone enables TLS, with the authorities that the system trusts.
+// The flag alone enables TLS with the authorities that the system trusts.
 TEST_F(SecureToolTest, ServerNameImpliesTls) {
   EXPECT_EQ(Run("health --tls-server-name localhost"), 1);
   EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
@@ -215,8 +215,8 @@ TEST_F(ToolTest, TablesListsUsableOptions) {
                                      "table 1\n  bf16 [32, 8] of"));
 }
 
-// Scripts that read the standard output get no table.
-TEST_F(ToolTest, TablesReportsThatThereAreNone) {
+// Scripts that read standard output get no table.
+TEST_F(ToolTest, TablesReportsAbsenceOfTables) {
   server_.set_has_tables(false);
   EXPECT_EQ(Run("tables"), 0);
   EXPECT_EQ(out_.str(), "");
@@ -376,7 +376,7 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: given together with --out -"));
 }
 
-// Renames a terminal's window, starts a new line, and reverses the text direction.
+// Would rename a terminal's window, start a new line, and reverse the text direction.
 constexpr char kEscapes[] = "\x1b]0;owned\x07\n\u202e\u009b";
 constexpr char kEscaped[] = "\\x1b]0;owned\\x07\\x0a\\xe2\\x80\\xae\\xc2\\x9b";
 
@@ -474,7 +474,7 @@ TEST_F(ToolTest, ServerErrorIsExitCode1) {
   EXPECT_EQ(err_.str(), "attnbias: INVALID_ARGUMENT: spec.alibi.num_heads: got 0\n");
 }
 
-// A wrong command line is exit code 2, and nothing is asked of the server.
+// An invalid command line exits with code 2, without calling the server.
 TEST_F(ToolTest, InvalidCommandLineIsExitCode2) {
   for (const char* line : {"",
                            "fetch",
@@ -530,7 +530,7 @@ TEST_F(ToolTest, NamesThePythonPackageForItsCommands) {
   EXPECT_THAT(err_.str(), HasSubstr("use python -m attnbias export"));
 }
 
-// Runs a script of bash, which has the completions, and returns its output.
+// Runs a bash script with the completions loaded, and returns its output.
 std::string RunBash(const std::string& script) {
   const std::string path = ::testing::TempDir() + "completion.bash";
   std::ofstream(path) << script;
@@ -612,7 +612,7 @@ class ShowTest : public ToolTest {
     pair->mutable_keys()->set_end(100);
   }
 
-  // `show` of that bias, with more words.
+  // `show` of that bias, with additional arguments.
   int Show(const std::string& more) {
     server_.ThenDescribe([header = header_](v1::DescribeTensorResponse* response) {
       *response->mutable_header() = header;
@@ -624,7 +624,7 @@ class ShowTest : public ToolTest {
   v1::TensorHeader header_;
 };
 
-// The server answers with key - query.
+// The server's answer is indexed by key - query.
 TEST_F(ShowTest, RequestsOnlyDrawnPositions) {
   server_.Then([](const FakeStream& stream) {
     const v1::PairExtent& pair = stream.request.spec().pair();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ALiBi against MPFR's powers of two, rounded once.
+// Compares ALiBi with MPFR's powers of two, rounded once.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -21,7 +21,7 @@ v1::Alibi Alibi(int num_heads, v1::AlibiVariant variant = v1::ALIBI_VARIANT_SYMM
   return alibi;
 }
 
-// Press et al.: the slopes of a power of two, then every other one of the next.
+// Press et al.: the slopes of a power of two, then every other slope of the next power.
 void SetSlope(int64_t num_heads, int64_t head, double bias_max, mpfr_ptr slope) {
   int64_t power = 1;
   while (2 * power <= num_heads) power *= 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bits depend neither on how a range is cut nor on the kernels.
+// Bits depend neither on how a range is split nor on the kernels.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 namespace attnbias::bits_test {
 namespace {
 
-// Coordinates of an encoding, seen from `query` for pairs.
+// Coordinates of an encoding, relative to `query` for pairs.
 struct Case {
   v1::TensorSpec spec;
   Range span;

@@ -29,7 +29,7 @@ double At(const v1::Deberta& spec, int64_t query, int64_t key) {
   return Filled(spec, {at, at + 1}, DataType::kI32).numbers[0];
 }
 
-// Buckets themselves, of distances that nothing clamps.
+// The buckets themselves, of distances that are not clamped.
 class Buckets {
  public:
   // Prepares the distances [0, count) and their negatives.
@@ -62,7 +62,7 @@ TEST(DebertaBuckets, MatchPublishedValues) {
   EXPECT_THAT(got, ElementsAre(0, 1, 127, 128, 129, 130, 143, 169, 192, 207, 233, 255, 255));
 }
 
-// The smallest k with a^(m-1) m^k <= M^k m^(m-1), by integers alone.
+// The smallest k with a^(m-1) m^k <= M^k m^(m-1), with integers only.
 int64_t SmallestK(int64_t a, int64_t m, int64_t most) {
   mpz_t left, right;
   mpz_inits(left, right, nullptr);
@@ -91,8 +91,8 @@ TEST(DebertaBuckets, MatchTheRuleInIntegers) {
   }
 }
 
-// m = 4, M = 32, three buckets beyond: borders at 8, 16, 32, 64, ... exactly,
-// which belong to the buckets before.
+// m = 4, M = 32, three buckets beyond: borders at 8, 16, 32, 64, ... exactly, which belong to the
+// preceding buckets.
 TEST(DebertaBuckets, BordersBelongToTheLowerBucket) {
   const Buckets buckets(8, 33, kExact, 1);
   for (int64_t k = 1; k < 39; ++k) {
@@ -106,11 +106,11 @@ TEST(DebertaBuckets, BordersBelongToTheLowerBucket) {
 TEST(DebertaBuckets, CoverTheFarthestDistances) {
   constexpr int64_t kFarthest = int64_t{1} << 42;
   EXPECT_EQ(Buckets(4096, 2050, kExact, 1).BucketOf(kFarthest), 90105402);
-  // The result of float32, which transformers has too.
+  // The float32 result, as in transformers.
   EXPECT_EQ(Buckets(4096, 2050, kFloat32Log, 1).BucketOf(kFarthest), 90105400);
 }
 
-// transformers' make_log_bucket_position by torch 2.15, on a CPU.
+// transformers' make_log_bucket_position with torch 2.15 on a CPU.
 TEST(DebertaBuckets, Float32RuleMatchesTorch) {
   const Buckets exact(18, 65, kExact, 65);
   const Buckets float32(18, 65, kFloat32Log, 65);

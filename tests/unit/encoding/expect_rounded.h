@@ -11,7 +11,7 @@
 
 namespace attnbias {
 
-// Returns the element nearest to a real number, of which 0 has no sign.
+// Returns the element nearest to a real number; 0 has no sign.
 inline double RoundedReal(mpfr_ptr value, DataType type) {
   return mpfr_zero_p(value) != 0 ? 0 : RoundedBy(value, type);
 }
@@ -40,8 +40,8 @@ void ExpectRowsRounded(int64_t rows, int64_t columns, double scale, const Fill& 
   }
 }
 
-// The same of an encoding's lanes over `span`: `set_exact(lane, coordinate,
-// value)`, with the lanes of one coordinate after another.
+// The same for an encoding's lanes over `span`: `set_exact(lane, coordinate, value)`, with the
+// lanes of one coordinate after another.
 template <typename Encoding, typename SetExact>
 void ExpectLanesRounded(const Encoding& spec, Range span, double scale, const SetExact& set_exact,
                         int64_t query = 0) {

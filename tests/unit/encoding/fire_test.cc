@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FIRE against the same network one number at a time: MPFR's logarithms, fused
-// multiplications in the stated order, one rounding.
+// Compares FIRE with the same network evaluated one number at a time: MPFR's logarithms, fused
+// multiplications in the documented order, and one rounding.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -31,7 +31,7 @@ v1::Fire Network() {
   return Completed(spec);
 }
 
-// Returns a network that gives its input itself.
+// Returns a network that computes the identity.
 v1::Fire Identity() {
   v1::Fire spec;
   *spec.mutable_hidden_weight() = Ref(TableOf({1, 1}, {1}));
@@ -39,7 +39,7 @@ v1::Fire Identity() {
   return spec;
 }
 
-// ln(c x + 1), the nearest double.
+// The double nearest to ln(c x + 1).
 double LogOracle(double c, double x) {
   Number value;
   mpfr_set_d(value, c, MPFR_RNDN);
@@ -86,7 +86,7 @@ TEST(Fire, MatchesNetworkPerElement) {
   for (const int64_t query : {0, 3, 64, 65, 500, -20}) {
     ExpectOracle(Network(), {-30, 201}, query);
   }
-  // Farther than logarithms are kept.
+  // Beyond the distances whose logarithms are cached.
   ExpectOracle(Network(), {-3, 70}, int64_t{1} << 40);
   ExpectOracle(Network(), {0, 70}, 30, -0.3);
 }

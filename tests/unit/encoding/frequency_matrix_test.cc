@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of sums over axes, against MPFR at 2000 bits.
+// Compares sinusoids of sums over axes with MPFR at 2000 bits.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -97,19 +97,19 @@ TEST(FrequencyMatrix, IsCorrectlyRounded) {
                 {{0x1p40, 0.1, 0x1p-149}, {-0x1p40, 0.3, 0x1p-149}});
 }
 
-// Greater terms cancel: to 0, by the least, and to a fraction of the least.
+// Larger terms cancel: to 0, to the smallest term, and to a fraction of it.
 TEST(FrequencyMatrix, DistinguishesZeroFromSmallSums) {
   const std::string axes = "dim: 8 axes {scale: 0.3} axes {scale: 0.1} axes {}";
   const Table matrix = TableOf({3, 4}, {1, 2, 3, 1e-30,   //
                                         -3, -6, -9, 1e6,  //
                                         0, 1e-30, 0x1p-80, 0});
-  // 0.3 is not 3 x 0.1 as doubles.
+  // As doubles, 0.3 differs from 3 x 0.1.
   ExpectRounded(axes, matrix, {{1, 1, 7, 0}, {1, 1, 7, 0}, {0, 1, 1, 5}});
   const std::string same = "dim: 8 axes {scale: 0.3 length: 7} axes {scale: 0.3 length: 7} axes {}";
   for (const double scale : {1.0, -0.3}) {
     ExpectRounded(same, matrix, {{3, 3, 0x1p40, -4.5}, {1, 1, 0x1p40, -1.5}, {0, 1, 0, 0}}, scale);
   }
-  // Exact fractions of the most bits, and lengths that differ by the least eps.
+  // Exact fractions with the maximum number of bits, and lengths that differ by the minimum eps.
   const std::string most = " axes {scale: 1e6 length: 1e-6 eps: 1e-30}";
   const std::string least = " axes {scale: 1e-12 length: 1e12 eps: 1e-30}";
   const Table twice = TableOf({4, 1}, {1e6, 1e-30, -1e6, -1e-30});

@@ -110,7 +110,7 @@ TEST(GridRelative, OneAxisIsASequence) {
   EXPECT_THAT(Indices(WindowOf({{3}})), ElementsAre(2, 1, 0, 3, 2, 1, 4, 3, 2));
 }
 
-// LeViT's attention_bias_idxs of a resolution of 3 and a stride of 2.
+// LeViT's attention_bias_idxs for a resolution of 3 and a stride of 2.
 TEST(GridRelative, QueryStrideSelectsEveryNthToken) {
   const v1::TensorSpec strided =
       With(Dense(Window(3, 3, "symmetric: true")), "grid {query_stride: [2, 2]}");
@@ -150,7 +150,7 @@ TEST(GridRelative, BiasIsTableRowRoundedOnce) {
   }
 }
 
-// Returns the place of a token on an axis of a grid, whose last axis moves fastest.
+// Returns the index of a token on an axis of a grid, whose last axis varies fastest.
 int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
   for (size_t later = sides.size() - 1; later > axis; --later) {
     token /= sides[later];
@@ -158,7 +158,7 @@ int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
   return token % sides[axis];
 }
 
-// dense[h, i, j] of numbers in compact form, as the contract defines it.
+// dense[h, i, j] from numbers in compact form, as the contract defines it.
 double FromCompact(const std::vector<double>& numbers, const Grid& grid,
                    const std::vector<int64_t>& strides, bool has_border, int64_t h, int64_t i,
                    int64_t j) {
@@ -232,7 +232,7 @@ TEST(Grids, DenseEqualsExpandedCompactForm) {
 }
 
 TEST(Grids, AnyReadEqualsSliceOfWhole) {
-  // Kept in the cache, and computed while read.
+  // Cached, and computed while read.
   for (const int64_t budget : {int64_t{1} << 30, int64_t{150000}}) {
     EngineHarness engine({.memory_budget_bytes = budget});
     for (const GridCase& c : GridCases()) {
@@ -258,7 +258,7 @@ TEST(Grids, AbsentExtentAndWindowsMeanAll) {
   EXPECT_EQ(none->fingerprint(), plan("grid {query_stride: [1, 1]}")->fingerprint());
   EXPECT_EQ(plan("grid {query_stride: [1, 1]}")->resolved_spec().grid().query_stride_size(), 0);
   EXPECT_EQ(none->form(), v1::FORM_BLOCK_TOEPLITZ);
-  // Six of the seven tokens are not the whole grid.
+  // Six of the seven tokens do not make the whole grid.
   EXPECT_EQ(plan("grid {queries {end: 6}}")->form(), v1::FORM_DENSE);
 }
 

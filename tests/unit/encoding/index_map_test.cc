@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An index map is the list that it stands for.
+// An index map equals the list that it represents.
 #include "core/tensor/index_map.h"
 
 #include <array>

@@ -56,7 +56,7 @@ TEST_P(EveryKernelSet, ExpandsRowsOfAnyStrideAndAlignment) {
   }
 }
 
-// Past the size from which the caches are bypassed.
+// Above the size from which the caches are bypassed.
 TEST_P(EveryKernelSet, ExpandsLargeMatrices) {
   for (const int64_t row_bytes : {4096, 4094, 3002}) {
     const int64_t rows = kStreamingBytes / row_bytes + 3;
@@ -86,7 +86,7 @@ TEST_P(EveryKernelSet, StreamsAnySizeAndAlignment) {
   }
 }
 
-// Sums whose every step rounds, so that order and fusion show.
+// Sums in which every step rounds, so that order and fusion affect the result.
 TEST_P(EveryKernelSet, AddsProductsInOrderWithOneRoundingEach) {
   std::mt19937_64 random(9);
   std::normal_distribution<double> normal;
@@ -265,7 +265,7 @@ TEST_P(EveryKernelSet, DecidedResultsAreRoundedCorrectly) {
   ExpectDecidedAreRounded(GetParam()->fill_sinusoid_f16, DataType::kF16);
 }
 
-// An anchor half way between two results: no kernel may decide.
+// An anchor halfway between two results, which no kernel may decide.
 template <typename Element>
 void ExpectUndecided(FillSinusoid<Element> fill, double middle) {
   RandomBlock random(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// KERPLE against MPFR's logarithm and power, rounded once.
+// Compares KERPLE with MPFR's logarithm and power, rounded once.
 #include <algorithm>
 #include <cmath>
 #include <random>

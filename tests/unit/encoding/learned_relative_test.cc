@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned scalars and vectors against their tables, and their rows against
-// literal index matrices of tensor2tensor and wav2vec2-BERT.
+// Compares learned scalars and vectors with their tables, and their rows with literal index
+// matrices of tensor2tensor and wav2vec2-BERT.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -59,7 +59,7 @@ std::vector<double> Head(const FilledNumbers& filled, int64_t head) {
   return {begin, begin + filled.span.size()};
 }
 
-// tensor2tensor's _generate_relative_positions_matrix, and its row of a cache.
+// tensor2tensor's _generate_relative_positions_matrix, and its row with a cache.
 TEST(LearnedRows, MatchTensor2Tensor) {
   EXPECT_THAT(Indices(Reach(2, 2), 3, 5, 2), ElementsAre(0, 1, 2, 3, 4,  //
                                                          0, 0, 1, 2, 3,  //
@@ -74,7 +74,7 @@ TEST(LearnedRows, MatchWav2Vec2BertWithUnequalReaches) {
   EXPECT_THAT(std::vector<double>(matrix.end() - 6, matrix.end()), ElementsAre(0, 0, 0, 1, 2, 3));
 }
 
-// transformers' relative_key counts i - j + max_position_embeddings - 1.
+// transformers' relative_key indexes by i - j + max_position_embeddings - 1.
 TEST(LearnedRows, FollowQueryMinusKeySign) {
   v1::LearnedRelative spec = Reach(2, 2);
   spec.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
@@ -140,7 +140,7 @@ TEST(LearnedScalars, AreRoundedOnceWhenScaled) {
   });
 }
 
-// Returns the row of a table of 5 rows, counted from -3.
+// Returns the row of a table of 5 rows, starting at -3.
 int64_t RowOf(const v1::LearnedRelative& spec, int64_t relative_position) {
   if (spec.symmetric()) return std::min<int64_t>(std::abs(relative_position), 4);
   const int64_t clipped = std::clamp<int64_t>(relative_position, -3, 1);
@@ -183,14 +183,15 @@ TEST(LearnedRelative, BeyondRefuseLimitsDistancesToTheTable) {
     spec.set_beyond(v1::BEYOND_REACH_REFUSE);
     EXPECT_EQ(engine.Numbers(OverPairs(SpecOf(spec), 4, 2)), clipped);
     for (const v1::TensorSpec& wide : {OverPairs(SpecOf(spec), 5, 2), OverPairs(SpecOf(spec), 4, 3),
-                                       // Positions selected one by one are inside only together.
+                                       // Each position selected alone is inside, but not all
+                                       // combinations.
                                        AtPairs(SpecOf(spec), {0, 100}, {101, 1})}) {
       EXPECT_THAT(engine.MakePlan(wide),
                   StatusIs(absl::StatusCode::kOutOfRange,
-                           HasSubstr("want them in [-3, 2), which is all that "
-                                     "learned_relative has")));
+                           HasSubstr("want positions in [-3, 2), the domain of "
+                                     "learned_relative")));
     }
-    // A window within reach is served, though the whole is not within it.
+    // A window within reach is served although the whole is not.
     EXPECT_EQ(engine.Numbers(With(OverPairs(SpecOf(spec), 9, 9),
                                   "pair {queries {begin: 3 end: 4} keys {end: 5}}")),
               engine.Numbers(OverPairs(SpecOf(spec), 4, 2)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MLPs of relative coordinates: published coordinates, and the same network one
-// number at a time, with fused multiplications in the stated order and MPFR's
-// logarithms, exponential and sigmoid.
+// MLPs of relative coordinates: published coordinates, and the same network evaluated one number at
+// a time, with fused multiplications in the documented order and MPFR's logarithms, exponential and
+// sigmoid.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -83,14 +83,14 @@ Spec RandomSwinV2() {
 
 template <typename Function>
 double Nearest(Function function, double x) {
-  // The hardest double to round needs some 120 bits.
+  // The hardest double to round needs about 120 bits.
   Number value(200);
   mpfr_set_d(value, x, MPFR_RNDN);
   function(value, value, MPFR_RNDN);
   return mpfr_get_d(value, MPFR_RNDN);
 }
 
-// log2(8 |d| / (side - 1) + 1) / 3, the nearest double with d's sign.
+// The double nearest to log2(8 |d| / (side - 1) + 1) / 3, with d's sign.
 double NormalisedOracle(int64_t d, int64_t side) {
   Number value;
   mpfr_set_si(value, 8 * std::abs(d), MPFR_RNDN);
@@ -120,7 +120,7 @@ double ActivationOracle(const Spec& spec, double x) {
                                                   : x / (1 + Nearest(mpfr_exp, -x));
 }
 
-// The network's outputs for a query so far after its key.
+// The network's outputs for a query this far after its key.
 std::vector<double> Oracle(const Spec& spec, const std::vector<int64_t>& differences) {
   std::vector<double> x;
   for (const int64_t d : differences) {
@@ -162,7 +162,7 @@ std::vector<double> Oracle(const Spec& spec, const std::vector<int64_t>& differe
   return x;
 }
 
-// Sets what the spec's output makes of a network's, `x`.
+// Applies the spec's output function to a network's output `x`.
 void SetOutput(const Spec& spec, double x, mpfr_ptr value) {
   mpfr_set_d(value, x, MPFR_RNDN);
   if (spec.output() != v1::MLP_OUTPUT_SIGMOID_16) return;
@@ -187,11 +187,11 @@ void ExpectOracle(const Spec& spec, Range span, double scale = 1) {
   });
 }
 
-// Compares a whole window's block, from every kernel set.
+// Compares the block of a whole window, for every kernel set.
 void ExpectOracleInWindow(const Spec& spec) {
   int64_t numbers = 1;
   for (const int64_t side : spec.window()) numbers *= 2 * side - 1;
-  // The block counts key - query.
+  // The block is indexed by key - query.
   const auto differences = [&](int64_t at) {
     std::vector<int64_t> result(spec.window_size());
     for (int axis = spec.window_size(); axis-- > 0;) {
@@ -281,7 +281,7 @@ TEST(MlpBias, LayersNeedNoBias) {
 
 // The coordinate of a query `distance` after its key, from the bias.
 double CoordinateAt(const Spec& spec, int64_t distance) {
-  // A single row: columns count key - query.
+  // A single row, with columns indexed by key - query.
   const double bias = Block(spec, Typed(DataType::kF64))[spec.window(1) - 1 - distance];
   return std::log(bias / (16 - bias));
 }
@@ -310,7 +310,7 @@ TEST(MlpBias, SidesAreNotSwapped) {
     EXPECT_EQ(rows[at] == 8, at / 5 == 1) << at;
     EXPECT_EQ(columns[at] == 8, at % 5 == 2) << at;
   }
-  // A query above its key has a negative coordinate, and less than 8.
+  // A query above its key has a negative coordinate of magnitude below 8.
   EXPECT_GT(rows.front(), 8);
   EXPECT_LT(rows.back(), 8);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An oracle for roundings: MPFR's own emulation of IEEE formats, and nothing of
-// the code under test.
+// An oracle for roundings: MPFR's own emulation of IEEE formats, independent of the code under
+// test.
 #pragma once
 
 #include <mpfr.h>
@@ -25,13 +25,13 @@ class Number {
   Number(const Number&) = delete;
   Number& operator=(const Number&) = delete;
   ~Number() { mpfr_clear(value_); }
-  operator mpfr_ptr() { return value_; }  // NOLINT: as MPFR's own array does
+  operator mpfr_ptr() { return value_; }  // NOLINT: like MPFR's own array type
 
  private:
   mpfr_t value_;
 };
 
-// `value` in the format of `type`, as the double that it is.
+// `value` rounded to the format of `type`, as a double.
 inline double RoundedBy(mpfr_ptr value, DataType type) {
   struct Format {
     int precision, least_exponent, most_exponent;
@@ -54,7 +54,7 @@ inline double RoundedBy(mpfr_ptr value, DataType type) {
   return result;
 }
 
-// The double that an element of a format with these bits stands for.
+// The double equal to an element of a format with these bits.
 inline double Decoded(uint64_t bits, int mantissa_bits, int exponent_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
@@ -86,7 +86,7 @@ inline double ElementAt(DataType type, const void* data, int64_t index = 0) {
   }
 }
 
-// Equal, the signs of zeros included.
+// True if equal, including the signs of zeros.
 inline bool Same(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }

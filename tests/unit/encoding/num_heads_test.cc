@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// num_heads left out next to a table or list that has one entry for each head.
+// num_heads omitted next to a table or list with one entry per head.
 #include <string>
 
 #include "gmock/gmock.h"

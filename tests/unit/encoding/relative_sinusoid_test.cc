@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of relative positions: which distance stands at which pair, as the
-// models' own relative shift puts it, and that its vector is that distance's
-// row of a sinusoidal table, to the bit.
+// Sinusoids of relative positions: tests which distance each pair has, according to the models' own
+// relative shift, and that its vector equals that distance's row of a sinusoidal table, bit for
+// bit.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -24,7 +24,7 @@ const SinusoidTable kTable = {.dim = 8, .layout = kSinesCosines};
 // Marks a vector of zeros instead of a distance.
 constexpr int64_t kZero = std::numeric_limits<int64_t>::max();
 
-// Returns a text of kTable's sinusoids.
+// Returns a spec of kTable's sinusoids in text format.
 std::string Sinusoids(const std::string& fields = "") {
   return absl::StrCat("relative_sinusoidal {dim: 8 columns: COLUMNS_SINES_COSINES ", fields, "}");
 }
@@ -48,7 +48,7 @@ std::vector<double> RowOf(const SinusoidTable& table, int64_t distance,
   return row;
 }
 
-// The distance whose row stands at each of the answer's vectors.
+// The distance whose row each of the answer's vectors equals.
 std::vector<int64_t> Distances(const v1::TensorSpec& spec, const SinusoidTable& table) {
   const std::vector<double> numbers = EngineHarness().Numbers(spec);
   std::vector<int64_t> candidates = {kZero};
@@ -114,7 +114,7 @@ TEST(RelativeSinusoidal, MatchesPublishedFormulas) {
     return engine.Numbers(
         OverPairs(WithOutput(Spec(encoding), "data_type: DATA_TYPE_F64"), 1, 1, distance));
   };
-  // sin 5, cos 5 and of the two lower frequencies of dim 6.
+  // sin 5, cos 5, and the same for the two lower frequencies of dim 6.
   const double s[] = {-.958924274663, .230001711665, .010771965118};
   const double c[] = {.283662185463, .973190224279, .999941980701};
   const auto near = [](double value) { return ::testing::DoubleNear(value, 5e-13); };
@@ -206,8 +206,8 @@ TEST(RelativeSinusoidal, DistancesBeyondPositionsAreOutOfRange) {
     return OverPairs(Spec(absl::StrCat("relative_sinusoidal {dim: 2 ", fields, "}")), queries, keys,
                      offset);
   };
-  const auto ends = StatusIs(absl::StatusCode::kOutOfRange,
-                             HasSubstr("which is all that relative_sinusoidal has"));
+  const auto ends =
+      StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("the domain of relative_sinusoidal"));
   EXPECT_THAT(engine.MakePlan(over("", 1, 1, kMost)), IsOk());
   EXPECT_THAT(
       engine.MakePlan(over("", 2, 1, kMost)),
@@ -218,14 +218,14 @@ TEST(RelativeSinusoidal, DistancesBeyondPositionsAreOutOfRange) {
   EXPECT_THAT(engine.MakePlan(over("causal: true", 2, 1, kMost)), ends);
   EXPECT_THAT(engine.MakePlan(over("right: 7", 2, 1, kMost)), ends);
   EXPECT_THAT(engine.MakePlan(over("left: 7", 1, 2, -kMost)), ends);
-  // Zero to the right, and the same for all beyond a side's farthest.
+  // Zero to the right, and equal for all positions beyond the farthest of a side.
   EXPECT_THAT(engine.Numbers(over("causal: true", 1, 2, -kMost)), ElementsAre(0, 0, 0, 0));
   EXPECT_EQ(engine.Numbers(over("left: 7", 2, 1, kMost)), engine.Numbers(over("left: 7", 2, 1, 8)));
   EXPECT_EQ(engine.Numbers(over("right: 7", 1, 2, -kMost)),
             engine.Numbers(over("right: 7", 1, 2, -100)));
 }
 
-// A sine that is 0 has no sign, whatever the distance.
+// A sine that is 0 has no sign, regardless of the distance.
 TEST(RelativeSinusoidal, FrequenciesOfAnySignAreReflected) {
   const std::vector<double> numbers = EngineHarness().Numbers(
       OverPairs(Spec("relative_sinusoidal {dim: 6 columns: COLUMNS_COSINES_SINES "

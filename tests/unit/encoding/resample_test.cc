@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resampled tables against torch's numbers, and against the formula in GMP's
-// rational numbers.
+// Compares resampled tables with torch's numbers, and with the formula in GMP's rational numbers.
 #include <gmpxx.h>
 
 #include <algorithm>
@@ -202,7 +201,7 @@ class Oracle {
   Number value_;
 };
 
-// Enough for numbers of few magnitudes, and for sums of any two doubles.
+// Enough for numbers of similar magnitudes, and for sums of any two doubles.
 constexpr int kSomeBits = 1000;
 constexpr int kAllBits = 9000;
 
@@ -414,7 +413,7 @@ TEST(Resample, WindowUsesTableOfAnotherWindow) {
     const int64_t old_rows = from[0] * from[1];
     const int64_t rows = to[0] * to[1];
     const std::vector<double> values = Normals((old_rows + 3) * kHeads);
-    // The rows that the window uses, by learned_absolute.
+    // The rows that the window uses, from learned_absolute.
     std::vector<double> stretched = EngineHarness().Numbers(
         Over(Resampled(TableOf({old_rows, kHeads}, {values.begin(), values.end() - 3 * kHeads}),
                        absl::StrCat("source: [", from[0], ", ", from[1], "] target: [", to[0], ", ",
@@ -430,7 +429,7 @@ TEST(Resample, WindowUsesTableOfAnotherWindow) {
     const std::string doubles = Typed(DataType::kF64);
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, doubles)),
               EngineHarness().Numbers(WithOutput(want, doubles)));
-    // Indices are those of the window's own table, for any table.
+    // Indices are those of the window's own table, whatever the table.
     EXPECT_EQ(IdentityOf(spec, kBuckets), IdentityOf(want, kBuckets));
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, kBuckets)),
               EngineHarness().Numbers(WithOutput(want, kBuckets)));

@@ -35,7 +35,7 @@ double ErrorExponent(DoubleDouble value, mpfr_ptr exact) {
   return mpfr_get_d(error, MPFR_RNDN);
 }
 
-// Compares both functions of an angle with MPFR's, and returns the worse error.
+// Compares both functions of an angle with MPFR's, and returns the larger error.
 double WorstError(const SinCos& value, mpfr_ptr radians) {
   Number sine;
   Number cosine;
@@ -68,7 +68,7 @@ TEST(SinCosOf, StaysWithinItsBoundAtAnyPosition) {
   EXPECT_GT(worst, std::log2(kSinCosBound) - 8);
 }
 
-// A revolution of nearly a third of a position's: all octants, both signs.
+// Nearly a third of a revolution per position, which covers all octants and both signs.
 TEST(SinCosOf, CoversEveryOctant) {
   Number angle;
   TwoPi two_pi;
@@ -86,8 +86,8 @@ TEST(SinCosOf, CoversEveryOctant) {
   }
 }
 
-// Frequencies of either sign from the least to the greatest, at positions from
-// the finest to the farthest.
+// Frequencies of either sign from the smallest to the largest, at positions from the finest to the
+// farthest.
 TEST(SinCosOf, StaysWithinItsBoundAtFractionalPositions) {
   std::mt19937_64 random(4);
   TwoPi two_pi;
@@ -115,7 +115,7 @@ TEST(SinCosOf, StaysWithinItsBoundAtFractionalPositions) {
   }
 }
 
-// Covers all signs and sizes, also such that the greater ones cancel.
+// Covers all signs and sizes, including cases in which the larger ones cancel.
 TEST(SinCosOf, StaysWithinItsBoundAtSums) {
   std::mt19937_64 random(6);
   TwoPi two_pi;
@@ -146,7 +146,7 @@ TEST(SinCosOf, StaysWithinItsBoundAtSums) {
           .exponent = -static_cast<int>(random() % 60)};
       add(weight, position);
       if (i % 4 == 0 && terms.size() + 1 < kMostAngleTerms) {
-        // All but 2^-40 of it, in the other direction.
+        // All except 2^-40 of it, in the other direction.
         add(weight * (0x1p-40 - 1), position);
         --n;
         if (n == 0) break;

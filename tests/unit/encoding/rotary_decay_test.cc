@@ -64,7 +64,7 @@ void ExpectRounded(const v1::Rotary& spec, Range rows, double scale = 1) {
       });
 }
 
-// torchscale at length 8.
+// torchscale's numbers at length 8.
 TEST(DecayRows, MatchPublishedValues) {
   const v1::Rotary spec = Decaying(64, "center: 4");
   const std::vector<double> scale = Rows(spec, DataType::kF64, {0, 8}, kScale);
@@ -116,7 +116,7 @@ TEST(DecayRounding, IsCorrect) {
   ExpectRounded(Decaying(4, "scale_base: 1 gamma: 1e-3 center: 5"), {-40, 50});
 }
 
-// Decays that are dyadic, at a scale that makes them ties.
+// Dyadic decays, with a scale that makes them ties.
 TEST(DecayRounding, DecidesTies) {
   const v1::Rotary spec = Decaying(2, "scale_base: 3 gamma: 1");
   const double tie = 1 + 0x1p-24;

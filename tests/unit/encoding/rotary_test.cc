@@ -25,7 +25,7 @@ constexpr int64_t kSin = 1;
 
 v1::Rotary Rotary(const std::string& text) { return Parse<v1::Rotary>(text); }
 
-// A spec's two parts, in rows of doubles.
+// A spec's two parts, as rows of doubles.
 class Parts {
  public:
   Parts(const v1::Rotary& spec, DataType type, double scale = 1)
@@ -341,7 +341,7 @@ void ExpectRounded(const Golden& golden, double scale, const std::vector<int64_t
   }
 }
 
-// Positions at which 60 digits of a frequency decide every rounding to F64.
+// Positions at which 60 digits of a frequency suffice to decide every rounding to F64.
 const std::vector<int64_t> kSomePositions = {
     -131071, -1000, -1,     0,      1,      2,       3,        5,     17,
     100,     255,   256,    257,    1023,   4095,    4096,     32767, 65535,
@@ -361,7 +361,7 @@ TEST(RotaryRounding, IsCorrectWhenScaled) {
   }
 }
 
-// 2^-23 below and above a rounding border no estimate decides.
+// Values 2^-23 below and above a rounding border, which no estimate decides.
 TEST(RotaryRounding, DecidesTiesOfTheFactor) {
   // sqrt(1 + ln 8 / ln 2) = 2.
   const v1::Rotary spec = Changed(Longrope(1),
@@ -552,7 +552,7 @@ TEST(RotaryAxes, LaddersRestartPerAxis) {
 }
 
 TEST(RotaryAxes, SupportEveryKindOfLadder) {
-  // 3 (12 / 3)^(-k / 2), and those that are given.
+  // 3 (12 / 3)^(-k / 2), and the given ones.
   const std::vector<double> frequencies =
       DerivedOf(Rotary("head_dim: 14 pair_axis: [0, 1, 0, 2, 0, 2, 1] "
                        "axes {ladder {timescales {min: 3 max: 12}}} "
@@ -569,7 +569,7 @@ TEST(RotaryAxes, SupportEveryKindOfLadder) {
   EXPECT_EQ(frequencies[5], common[5] / 4);
 }
 
-// The numbers of a ladder at x, where they are those of other requests.
+// The numbers of a ladder at x, if they equal those of other requests.
 TEST(RotaryAxes, TransformPositions) {
   const auto parts = [](const std::string& axis, DataType type) {
     return Parts(
@@ -608,7 +608,7 @@ TEST(RotaryAxes, MayHaveDifferentOffsets) {
   }
 }
 
-// The list has the rows of consecutive positions, whatever the frequencies.
+// The list has the rows of consecutive positions, regardless of the frequencies.
 TEST(RotaryAtReals, MatchesIntegerPositions) {
   std::vector<double> list;
   for (int64_t p = -30; p < 100; ++p) list.push_back(static_cast<double>(p));
@@ -630,7 +630,7 @@ TEST(RotaryAtReals, MatchesIntegerPositions) {
   }
 }
 
-// A scale makes integers of fractions.
+// A scale turns fractions into integers.
 TEST(RotaryAtReals, UsesPositionOfEachAxis) {
   const std::string frequencies = " ladder {frequencies {values: [1, 0.375, -0.01]}}";
   const auto spec = Rotary("head_dim: 12 axes {scale: 4" + frequencies +
@@ -664,7 +664,7 @@ TEST(RotaryAxes, DeriveThetaOnlyIfUsed) {
 }
 
 // ---------------------------------------------------------------------------
-// Fields that must fit each other, and tables that are the same
+// Fields that must be consistent, and identical tables
 
 TEST(BadRotary, IsRejectedByName) {
   v1::Rotary no_factor = Longrope(1);
@@ -705,7 +705,7 @@ TEST(BadRotary, IsRejectedByName) {
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [0, 2]"),
        "rotary.pair_axis[1]: got 2, want an integer in [0, 1], one of the "},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [1, 1]"),
-       "rotary.pair_axis: got no pair of axis 0, want at least one of each of the 2 "
+       "rotary.pair_axis: got no pair for axis 0, want at least one for each of the 2 "
        "axes"},
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
        "rotary.pair_axis: got 2 numbers, want none without axes"},

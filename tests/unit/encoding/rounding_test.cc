@@ -14,8 +14,7 @@
 namespace attnbias::rounding_test {
 namespace {
 
-// Doubles of all magnitudes, with many near the middles and ends of narrower
-// formats.
+// Doubles of all magnitudes, with many near midpoints and limits of narrower formats.
 std::vector<double> Doubles(int count) {
   std::mt19937_64 random(1);
   std::vector<double> doubles = {
@@ -26,7 +25,7 @@ std::vector<double> Doubles(int count) {
     const int exponent = static_cast<int>(random() % 500) - 300;
     uint64_t bits =
         std::bit_cast<uint64_t>(std::ldexp(1.0, exponent)) | (random() >> 12) | random() << 63;
-    // A tail of equal bits makes ties and their neighbours.
+    // A tail of equal bits yields ties and their neighbours.
     const int tail = static_cast<int>(random() % 53);
     bits = bits >> tail << tail;
     if (random() % 2 != 0) bits += uint64_t{1} << tail >> 1;
@@ -78,7 +77,7 @@ TEST(RoundProduct, AgreesWithMpfr) {
   }
 }
 
-// Products that fall on and next to the middle of two results.
+// Products on and next to the midpoint of two results.
 TEST(RoundProduct, DecidesTies) {
   Number exact;
   for (const DataType type : kFloatTypes) {
@@ -98,7 +97,7 @@ TEST(RoundProduct, DecidesTies) {
 
 TEST(RoundSum, UsesBitsBelowTheLastPlace) {
   std::byte out[8];
-  // 1 + 2^-9 + 2^-100 lies above the middle of two BF16, 1 + 2^-8 - 2^-100 ...
+  // 1 + 2^-9 + 2^-100 lies above the midpoint of two BF16, 1 + 2^-8 - 2^-100 ...
   RoundSum({1 + 0x1p-8, 0x1p-100}, DataType::kBF16, out);
   EXPECT_EQ(ElementAt(DataType::kBF16, out), 1 + 0x1p-7);
   RoundSum({1 + 0x1p-8, 0}, DataType::kBF16, out);
@@ -146,8 +145,8 @@ TEST(TryRound, IsExactWithoutABound) {
   EXPECT_FALSE(TryRound({1 + 0x1p-8, 0}, 0x1p-90, DataType::kBF16, out));
 }
 
-// 1 + lo + bound lies above the middle of two doubles by less than the sum
-// lo + bound can hold.
+// 1 + lo + bound lies above the midpoint of two doubles by less than the sum lo + bound can
+// represent.
 TEST(TryRound, IntervalEndIsNotRoundedAway) {
   const DoubleDouble value = {1, 0x1p-53 - 0x1p-106};
   const double bound = 0x1p-106 + 0x1p-158;
@@ -180,7 +179,7 @@ TEST(RoundReal, AgreesWithMpfr) {
     for (size_t i = 1; i < doubles.size(); ++i) {
       Real value(300);
       mpfr_set_d(value.get(), doubles[i], MPFR_RNDN);
-      // A part far below the last bit, so that ties are near and not met.
+      // A part far below the last bit, so that values are close to ties but not equal to them.
       mpfr_add_d(value.get(), value.get(), doubles[i] * 0x1p-100, MPFR_RNDN);
       if (i % 3 == 0) mpfr_mul_d(value.get(), value.get(), 1e-310, MPFR_RNDN);
       mpfr_set(exact, value.get(), MPFR_RNDN);

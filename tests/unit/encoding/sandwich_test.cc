@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sandwich against a sum of MPFR's cosines, rounded once.
+// Compares Sandwich with a sum of MPFR's cosines, rounded once.
 #include <string>
 
 #include "core/encoding/bias/references.h"
@@ -57,8 +57,8 @@ TEST(Sandwich, IsRoundedOnce) {
   ExpectRounded(Spec("num_heads: 1 dim: 64 base: 1e18"), {-20, 20});
 }
 
-// A cosine alone comes nearest to 0 where a multiple of pi / 2 nearly is an
-// integer: at the numerators of its continued fraction.
+// A single cosine comes closest to 0 where a multiple of pi / 2 is nearly an integer: at the
+// numerators of its continued fraction.
 TEST(Sandwich, IsRoundedOnceNearZeroCrossings) {
   for (const int64_t at : {11, 344, 51819, 573204, 4846147, 37362253}) {
     ExpectRounded(Spec("num_heads: 3 dim: 2"), {at, at + 1});

@@ -78,7 +78,7 @@ TEST(SinusoidalAtReals, IsCorrectlyRounded) {
                         0x1.fffffffffffffp39}},
                       scale);
     }
-    // An axis's positions are its own, also where axes have one ladder.
+    // Each axis has its own positions, even if axes share a ladder.
     ExpectRoundedAt("dim: 24 axes {ladder {}} axes {ladder {}} axes {scale: -3}" + order,
                     {RandomReals(40, 2), RandomReals(40, 3), RandomReals(40, 4)});
   }
@@ -96,7 +96,7 @@ TEST(SinusoidalAtReals, AddsOffsets) {
   }
 }
 
-// Positions that are integers have the bits of consecutive ones.
+// Integer positions have the same bits as consecutive positions.
 TEST(SinusoidalAtReals, MatchesIntegerPositions) {
   for (const char* text : {"dim: 64", "dim: 9 axes {offset: 0.5 scale: 6.28 length: 37}",
                            "dim: 12 axes {ladder {timescales {min: 2 max: 50}}} axes {}"}) {
@@ -174,14 +174,14 @@ TEST(SinusoidalAxes, TransformPositions) {
     ExpectRounded("dim: 6 axes {offset: " + std::string(offset) + "}",
                   {-kMaxPosition, 3 - kMaxPosition});
   }
-  // Rows so wide that a piece of a table is one.
+  // Rows wide enough that a piece of a table is a single row.
   ExpectRounded(
       "dim: 8196 axes {length: 7 scale: 100 eps: 0.25 offset: 0.5} "
       "ladder {base: 20} columns: COLUMNS_COSINES_SINES",
       {6, 9});
 }
 
-// Frequencies too low for the farthest position to turn, and the highest.
+// Frequencies too low for a full turn at the farthest position, and the highest ones.
 TEST(SinusoidalAxes, RoundCorrectlyAtExtremes) {
   for (const char* axis :
        {"scale: 1e-12 length: 1e12 eps: 1 offset: -0.5", "scale: -1e-12 length: 1e12 offset: 1e-30",

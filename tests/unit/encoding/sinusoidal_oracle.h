@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoidal positions, straight from the formula.
+// Sinusoidal positions computed directly from the formula.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace attnbias {
 
-// Orders of columns with the frequencies that models have in them.
+// Orders of columns, with the frequencies that models use in them.
 enum class SinusoidLayout { kInterleaved, kSinesCosines, kTensor2Tensor };
 
 // A sinusoidal table of one axis.
@@ -53,11 +53,11 @@ inline void SetStretched(const v1::Axis& axis, double position, mpfr_ptr x) {
   mpfr_div(x, x, length, MPFR_RNDN);
 }
 
-// The greatest angle has 2^100 radians, so that next to a multiple of pi 150
-// bits of the sine are right.
+// The largest angle is 2^100 radians, so 150 bits of the sine are correct even next to a multiple
+// of pi.
 inline constexpr int kOracleBits = 320;
 
-// The formula, by a list of waves that the message spells.
+// The formula, given as a list of waves that the message describes.
 class SinusoidalOracle {
  public:
   explicit SinusoidalOracle(const v1::Sinusoidal& spec) : spec_(Completed(spec)) {
@@ -107,7 +107,7 @@ class SinusoidalOracle {
     return RoundedReal(x, type);
   }
 
-  // Radians a position.
+  // Radians per position.
   mpfr_ptr Frequency(int64_t column) { return frequencies_[column]; }
 
  private:

@@ -28,7 +28,7 @@ EvaluatorPtr Prepared(const SinusoidTable& spec, DataType type, double scale = 1
   return MakeWith(MessageOf(spec), Scaled(scale))->prepare({type, scale}, kernels);
 }
 
-// A spec's rows [begin, end) from one evaluator, split at any point.
+// A spec's rows [begin, end) from one evaluator, split at random points.
 class Table {
  public:
   Table(const SinusoidTable& spec, DataType type, double scale = 1,
@@ -124,7 +124,7 @@ TEST(SinusoidalRows, StartingAtOneIsTheSameTable) {
   EXPECT_TRUE(std::equal(shifted.begin(), shifted.end(), whole.begin() + table.row_bytes()));
 }
 
-// PE(p + k) = Rot(k) PE(p), and PE(p) PE(p + k) depends on k alone.
+// PE(p + k) = Rot(k) PE(p), and PE(p) PE(p + k) depends only on k.
 TEST(SinusoidalRows, RotateIntoEachOther) {
   const Table table({.dim = 64}, DataType::kF64);
   for (const int64_t k : {1, 7, 1000}) {
@@ -229,13 +229,13 @@ TEST(SinusoidalRounding, IsCorrectAtKnownWorstCases) {
   const SinusoidTable spec = {.dim = 128};
   ExpectRounded(spec, {4524508, 4524509}, {10, 11});
   ExpectRounded(spec, {7086789, 7086790}, {32, 33});
-  // Inside blocks, which kernels compute instead of anchors.
+  // Inside blocks, which kernels compute, not anchors.
   ExpectRounded(spec, {4524508 - 45, 4524508 + 60}, {11});
   ExpectRounded(spec, {7086789 - 45, 7086789 + 60}, {33});
 }
 
-// Positions up to the largest whose angle comes nearest to a multiple of a
-// quarter turn: denominators of the convergents of frequency / (pi / 2).
+// Positions up to the largest whose angle is closest to a multiple of a quarter turn: denominators
+// of the convergents of frequency / (pi / 2).
 std::vector<int64_t> NearestToQuarters(mpfr_ptr frequency) {
   Number rest;
   Number whole;
@@ -285,7 +285,7 @@ TEST(SinusoidalRounding, IsCorrectWhenScaled) {
   }
 }
 
-// Rounding the F32 table once more would be wrong in 515 elements.
+// Rounding the F32 table a second time would be wrong in 515 elements.
 TEST(SinusoidalRounding, Bf16IsNotRoundedTwice) {
   const SinusoidTable spec = {.dim = 512};
   const Table f32(spec, DataType::kF32);
@@ -330,7 +330,7 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
 }
 
 // ---------------------------------------------------------------------------
-// The same bits by every way
+// The same bits by every path
 
 TEST(SinusoidalBits, DoNotDependOnConcurrency) {
   const Table table({.dim = 48}, DataType::kF32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// T5 buckets against the algebraic rule in exact integers and against literal
-// matrices of the published implementation.
+// Compares T5's buckets with the algebraic rule in exact integers and with literal matrices of the
+// published implementation.
 #include <gmp.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ TEST(T5Buckets, TenByTenMatrixOfTheEncoder) {
   EXPECT_THAT(last, ElementsAre(8, 8, 7, 6, 5, 4, 3, 2, 1, 0));
 }
 
-TEST(T5Buckets, ExactRuleAtExactBorders) {
+TEST(T5Buckets, ExactRuleDecidesExactBorders) {
   struct Case {
     int64_t per_side, max_distance, distance, bucket;
   };
@@ -87,7 +87,7 @@ TEST(T5Buckets, RulesDifferWhereTorchDiffersFromAlgebra) {
   EXPECT_EQ(Bucket({24, 889, false, v1::BUCKET_RULE_FLOAT32_LOG}, -621), 23);
 }
 
-// True if distance n lies in bucket m + k or later, by integers alone.
+// True if distance n lies in bucket m + k or later, with integers only.
 bool Reaches(int64_t n, int64_t m, int64_t s, int64_t max_distance, int64_t k) {
   mpz_t left, right, factor;
   mpz_inits(left, right, factor, nullptr);
@@ -207,9 +207,8 @@ TEST(T5Bias, ChecksumsOfWholeMatrices) {
 }
 
 TEST(T5Bias, ScaleIsAppliedBeforeRounding) {
-  // 3 x 0.1 in doubles would round twice: 0.30000000000000004 is not the float
-  // nearest to the exact product's neighbour in every case, so compare with
-  // exact long arithmetic of the product of a float and a double.
+  // 3 x 0.1 in doubles would round twice, so the test compares with an exact product of a float and
+  // a double.
   const double scale = 0.1;
   const std::vector<double> row = Diagonals(true, 0, {-3, 1}, Scaled(scale));
   for (int i = 0; i < 4; ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TUPE: published index and reset matrices, the relative term's borders through
-// the engine, and both terms against the stated products and MPFR's one
-// rounding.
+// TUPE: published index and reset matrices, the relative term's borders through the engine, and
+// both terms compared with the documented products and a single rounding by MPFR.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -59,7 +58,7 @@ TEST(Tupe, IndexMatrixMatchesPublishedValues) {
                           32, 3, 2, 1, 0));
 }
 
-// Products of rows i and j that are 6 i + j: the numbers 0 to 35 in a square.
+// Products of rows i and j equal to 6 i + j: the numbers 0 to 35 in a square.
 TEST(Tupe, AbsoluteResetMatchesPublishedValues) {
   std::vector<double> positions;
   for (int p = 0; p < 6; ++p) {
@@ -270,7 +269,7 @@ TEST(Tupe, RejectsMismatchedTerms) {
               IsInvalid("tupe.key_weight: got shape [12, 11], want [12 "
                         "d_model, 12 d_model]"));
   EXPECT_THAT(refusal("", T("position_table", {1, 12})),
-              IsInvalid("tupe.position_table: got 1 rows of 12, want at least "
+              IsInvalid("tupe.position_table: got 1 rows of 12 columns, want at least "
                         "2"));
   EXPECT_THAT(refusal("position_scale: nan"), IsInvalid("tupe.position_scale: got nan"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3")),

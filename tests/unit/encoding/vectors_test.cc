@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws of Toeplitz tensors whose numbers are vectors: those of engine_test.cc
-// with a last axis of columns, with and without an axis of heads.
+// Laws of Toeplitz tensors whose numbers are vectors: those of engine_test.cc with an additional
+// last axis of columns, with and without a head axis.
 #include <algorithm>
 #include <random>
 #include <string>
@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 
 struct Vectors {
   v1::TensorSpec encoding;
-  int64_t heads;  // 1 without an axis of them
+  int64_t heads;  // 1 without a head axis
   int64_t dim;
 };
 
@@ -79,7 +79,7 @@ TEST(Vectors, DenseEqualsExpandedDiagonals) {
 // Reads start and end inside numbers, vectors and rows.
 TEST(Vectors, DoNotDependOnReadRanges) {
   EngineHarness engine;
-  // Room for the sinusoids' own data, not for eight bands.
+  // Room for the sinusoids' own data, but not for eight bands.
   EngineHarness tiny({.memory_budget_bytes = 1000000});
   std::mt19937 random(2);
   for (const Vectors& vectors : AllVectors()) {

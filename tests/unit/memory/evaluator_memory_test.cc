@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the memory that encodings state for their evaluators with measurements. Runs as a
-// separate program, because it counts every allocation of operator new and MPFR.
+// Compares the memory that encodings state for their evaluators with measurements. A separate
+// program, because it counts every allocation by operator new and MPFR.
 #include <gmp.h>
 #include <malloc.h>
 
@@ -53,7 +53,7 @@ void* Reallocate(void* block, size_t /*old_size*/, size_t size) {
   return Count(std::realloc(block, size));
 }
 
-// Before anything computes.
+// Set before any computation.
 [[maybe_unused]] const bool counts_mpfr = [] {
   mp_set_memory_functions([](size_t size) { return Count(std::malloc(size)); }, &Reallocate,
                           [](void* block, size_t) { Release(block); });
@@ -63,7 +63,7 @@ void* Reallocate(void* block, size_t /*old_size*/, size_t size) {
 }  // namespace
 }  // namespace attnbias
 
-// The library's other forms call these.
+// The library's other overloads call these.
 void* operator new(size_t size) { return attnbias::Count(std::malloc(std::max<size_t>(size, 1))); }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto line = static_cast<size_t>(alignment);
@@ -93,7 +93,7 @@ std::vector<v1::TensorSpec> Specs(std::initializer_list<const char*> texts) {
   return specs;
 }
 
-// Fields are as large as the contract lets them be, or as small.
+// Fields have the maximum or minimum that the contract allows.
 std::vector<v1::TensorSpec> Sinusoids() {
   return Specs({
       "sinusoidal {dim: 65536}",
@@ -114,7 +114,7 @@ std::vector<v1::TensorSpec> Sinusoids() {
   });
 }
 
-// The stated memory grows with head_dim, so that the greatest need not be in each.
+// The stated memory grows with head_dim, so not every case needs the maximum.
 std::vector<v1::TensorSpec> Rotations() {
   std::vector<v1::TensorSpec> specs = Specs({
       "rotary {head_dim: 65536}",
@@ -246,7 +246,7 @@ std::vector<v1::TensorSpec> Tupes() {
   return {buckets, TupeOf(kMaxNetworkNumbers / 32, 32), TupeOf(70, 1024), TupeOf(2, 2048)};
 }
 
-// Returns the peak memory of preparing an evaluator and of one Fill by it.
+// Returns the peak memory of preparing an evaluator and of one Fill.
 int64_t PeakOf(const Encoding& encoding, DataType type) {
   constexpr int64_t kMostNumbers = int64_t{1} << 18;
   const Range domain = encoding.domain;
@@ -254,7 +254,7 @@ int64_t PeakOf(const Encoding& encoding, DataType type) {
   const int64_t first = is_dense ? 0 : domain.begin;
   const int64_t count = std::clamp<int64_t>(kMostNumbers / (encoding.lanes * encoding.width), 1,
                                             std::min<int64_t>(domain.end - first, 64));
-  // FIRE keeps the logarithms of nearer keys only.
+  // FIRE caches only the logarithms of nearer keys.
   const int64_t query = is_dense ? std::min<int64_t>(domain.end, 1 << 18) - 1 : 0;
   const int64_t lane_bytes = count * encoding.width * SizeOf(type);
   AlignedBuffer out(encoding.lanes * lane_bytes);
@@ -274,8 +274,7 @@ constexpr Extremes kGivenExtremes[] = {{"Sinusoids", Sinusoids}, {"Rotations", R
                                        {"Biases", Biases},       {"Networks", Networks},
                                        {"Tables", Tables},       {"Tupes", Tupes}};
 
-// Sets each number that depends on no other field to the greatest that its rule
-// allows.
+// Sets each number that depends on no other field to the maximum that its rule allows.
 void SetGreatest(google::protobuf::Message& encoding) {
   const auto& fields = *encoding.GetDescriptor();
   const auto& access = *encoding.GetReflection();
@@ -295,7 +294,7 @@ void SetGreatest(google::protobuf::Message& encoding) {
   }
 }
 
-// Returns requests of the encodings that have none above, by their rules.
+// Returns requests, derived from the rules, for the encodings that have none above.
 std::vector<v1::TensorSpec> Others() {
   std::set<int> given;
   for (const Extremes& extremes : kGivenExtremes) {
@@ -336,7 +335,7 @@ INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators, ::testing::ValuesIn
 INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
                          ::testing::Values(Extremes{"Others", Others}), kNameOf);
 
-// Covers those that take longest; their memory shows that they end early.
+// Covers the slowest ones; their memory shows that they end early.
 TEST(EvaluatorMemory, CancelledPreparationStopsEarly) {
   Caller caller;
   caller.Cancel();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with its own google.rpc and grpc.health.v1, as a program may have it in addition to
-// the client; protobuf ends a program that registers a file twice.
+// A library with its own google.rpc and grpc.health.v1, which a program may link in addition to the
+// client; protobuf aborts a program that registers a file twice.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -9,8 +9,7 @@
 
 namespace attnbias {
 
-// Tells of "" that it is healthy, and refuses other names with a BadRequest of
-// the field "service".
+// Reports that "" is healthy, and rejects other names with a BadRequest for the field "service".
 std::unique_ptr<grpc::Server> StartNeighbour(int* port);
 
 }  // namespace attnbias

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hand-made frames must be what a generated parser reads.
+// A generated parser must be able to read hand-made frames.
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace attnbias::frame_test {
 namespace {
 
-// Separate bytes, cut into `pieces`.
+// Separate bytes, split into `pieces`.
 Chunk MakeChunk(int64_t size, int pieces, std::weak_ptr<const void>* owner) {
   auto bytes = std::make_shared<std::vector<std::byte>>(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -65,8 +65,8 @@ v1::TensorHeader SomeHeader() {
   return header;
 }
 
-// Returns a header and the checksum of its bytes in `message`, which are those of
-// SerializeAsString: the server writes them with the same code.
+// Returns a header and the checksum of its bytes in `message`, which equal those of
+// SerializeAsString, since the server writes them with the same code.
 template <typename Message>
 void ExpectChecksum(const Message& message) {
   const std::string header = message.header().SerializeAsString();
@@ -120,8 +120,8 @@ TEST(Frame, EmptyChunkHasOnlyTheHeader) {
 
 class ChunkSizes : public testing::TestWithParam<int64_t> {};
 
-// On both sides of every length that takes another byte of varint, and of what
-// gRPC inlines into a slice.
+// On both sides of every length at which a varint grows by a byte, and of the size that gRPC
+// inlines into a slice.
 INSTANTIATE_TEST_SUITE_P(Frame, ChunkSizes,
                          testing::Values(1, 23, 24, 127, 128, 16383, 16384, 2097151, 2097152));
 

@@ -36,7 +36,7 @@ class InferenceServiceTest : public ServiceHarness {
   const std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
 };
 
-// Partly masked rows are made in budgeted memory.
+// Partly masked rows are produced in budgeted memory.
 TEST_F(InferenceServiceTest, RequestWithoutMemoryDoesNotEndItsStream) {
   auto masked = DenseAlibi("large", 2, 1200);
   (*masked.mutable_parameters())["output.mask.window_left"].set_int64_param(9);

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 
 class ListTablesTest : public testing::Test {
  protected:
-  // The same tensor under each name.
+  // Mounts the same tensor under each name.
   static TableSetPtr Mount(const std::vector<std::string>& names) {
     absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(WriteFile(
         FreshFolder() / "t.safetensors", SafetensorsBytes({{"w", {2, 1, 3}, {1, 2, 3, 4, 5, 6}}})));

@@ -23,7 +23,7 @@ struct Tree {
   std::string own;
   std::map<std::string, std::string> files;
   int64_t memory = kMachine;
-  // 0 is those of the affinity.
+  // 0 means those in the affinity mask.
   int processors = 0;
 };
 

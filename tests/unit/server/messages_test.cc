@@ -25,7 +25,7 @@ int64_t SizeOfMessage(const v1::GetTensorRequest& request) {
   return SizeOfBytes(request.SerializeAsString());
 }
 
-// Checks that the message takes at most its bound.
+// Checks that the message does not exceed its bound.
 void ExpectBound(const v1::GetTensorRequest& request) {
   EXPECT_GE(SizeOfMessage(request), static_cast<int64_t>(request.SpaceUsedLong()))
       << request.ByteSizeLong() << " bytes";
@@ -77,7 +77,7 @@ TEST(DecodedSize, StopsAtInvalidBytes) {
     EXPECT_LT(SizeOfBytes(bytes.substr(0, size)), 4096);
   }
   EXPECT_LT(SizeOfBytes(std::string(1000, '\xff')), 4096);
-  // A length beyond the end, of a message and of an unknown field.
+  // A length beyond the end, in a message and in an unknown field.
   EXPECT_LT(SizeOfBytes("\x0a\xff\xff\xff\x7f"), 4096);
   EXPECT_LT(SizeOfBytes("\x7a\xff\xff\xff\x7f"), 4096);
   // Deeper than any message.
@@ -94,7 +94,7 @@ TEST(DecodedSize, StopsAtInvalidBytes) {
   EXPECT_LT(SizeOfBytes(deep), 1 << 20);
 }
 
-// A spec, or a text in it, that claims more bytes than the request has.
+// A spec, or a string in it, that claims more bytes than the request has.
 TEST(FieldsEndInside, RejectsLengthsBeyondTheRequest) {
   const auto inside = [](const std::string& bytes) {
     const grpc::Slice slice(bytes);
@@ -109,7 +109,7 @@ TEST(FieldsEndInside, RejectsLengthsBeyondTheRequest) {
     EXPECT_FALSE(inside(bytes.substr(0, size))) << size;
   }
   const std::string huge = "\x80\x80\x80\x80\x07";
-  EXPECT_FALSE(inside(std::string(2, '\0')));  // no tag
+  EXPECT_FALSE(inside(std::string(2, '\0')));  // not a tag
   EXPECT_FALSE(inside("\n" + huge + bytes.substr(2)));
   EXPECT_FALSE(inside("\n" + huge + "\x82\x7d" + huge + "text"));
 }

@@ -95,7 +95,7 @@ TEST_F(TableMountsTest, ErrorsNameFlagAndFile) {
                AllOf(StartsWith("--tables: "), HasSubstr("b.safetensors: not a .safetensors"))));
 }
 
-// A ConfigMap is mounted so: files are links to links inside the folder.
+// A ConfigMap is mounted like this: files are links to links inside the folder.
 TEST_F(TableMountsTest, FollowsOnlyLinksInsideTheFolder) {
   std::filesystem::create_directories(folder_ / "outside");
   std::filesystem::create_directories(folder_ / "mount" / "..2026");
@@ -104,7 +104,7 @@ TEST_F(TableMountsTest, FollowsOnlyLinksInsideTheFolder) {
   Write("mount/..2026/a.safetensors", 1);
   std::filesystem::create_symlink("..2026", mount / "..data");
   std::filesystem::create_symlink("..data/a.safetensors", mount / "a.safetensors");
-  // The operator's own name for the folder may be a link, too.
+  // The folder that the operator names may itself be a link.
   std::filesystem::create_symlink(mount, folder_ / "current");
   ASSERT_THAT(Load({.folder = folder_ / "current"}), IsOk());
   EXPECT_THAT(Names(), ElementsAre("a:w"));

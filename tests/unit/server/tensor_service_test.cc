@@ -42,7 +42,7 @@ class TensorServiceTest : public ServiceHarness {
     return status;
   }
 
-  // Reads up to `most` messages, and then cancels.
+  // Reads up to `most` messages and then cancels.
   grpc::Status Stream(const v1::TensorSpec& spec, int most, std::string* data) {
     grpc::ClientContext context;
     v1::StreamTensorRequest request;
@@ -70,7 +70,7 @@ class TensorServiceTest : public ServiceHarness {
     const size_t value = begin + name.size();
     return text.substr(value, text.find('\n', value) - value);
   }
-  // Calls are counted shortly after their clients know.
+  // Calls are counted shortly after clients receive the status.
   void AwaitEnd() {
     while (watchdog_.open_calls() > 0) std::this_thread::yield();
   }
@@ -82,7 +82,7 @@ class TensorServiceTest : public ServiceHarness {
 
 constexpr int kAll = 1 << 30;
 
-// Go's longest timeout is later than a clock in nanoseconds can hold.
+// Go's longest timeout exceeds the range of a clock in nanoseconds.
 TEST_F(TensorServiceTest, VeryDistantDeadlinesAreNotExpired) {
   for (const int64_t hours : {int64_t{1}, int64_t{2'100'000}}) {
     grpc::ClientContext context;
@@ -191,7 +191,7 @@ TEST_F(TensorServiceTest, CallIsOneTaskOrNoneIfCached) {
 constexpr int kLogitHeads = 2;
 constexpr int kLogitDim = 4;
 
-// A first request: Shaw's logits of `rows` queries and `keys` keys.
+// A first request, for Shaw's logits of `rows` queries and `keys` keys.
 v1::ComputeLogitsRequest ShawSpec(int rows, int keys) {
   v1::ComputeLogitsRequest request;
   v1::LogitsSpec& spec = *request.mutable_spec();

@@ -16,7 +16,7 @@ namespace {
 
 CallerPtr Of(const std::string& client) { return std::make_shared<Caller>(client); }
 
-// Keeps the only thread of a pool until released.
+// Occupies the only thread of a pool until released.
 class Busy {
  public:
   explicit Busy(WorkerPool* pool) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Device without a device: kernels run on the CPU, over every block and
-// thread of their launch and with every index checked, and the work of a stream is done only when
-// it is waited for.
+// A Device without hardware: kernels run on the CPU, over every block and thread of their launch
+// and with every index checked, and a stream does its work only when waited for.
 #pragma once
 
 #include <atomic>
@@ -23,7 +22,7 @@ struct CpuDeviceLog {
   std::atomic<int64_t> allocated_bytes{0};
   // Number of launches that succeed; the next one breaks the device.
   std::atomic<int64_t> good_launches{int64_t{1} << 40};
-  // Bytes that can be allocated at once.
+  // Maximum bytes allocated at the same time.
   std::atomic<int64_t> memory_bytes{int64_t{1} << 40};
 };
 
@@ -106,7 +105,7 @@ class CpuStream final : public Stream {
     tasks_.push_back(std::move(task));
     return absl::OkStatus();
   }
-  // Like a device, reports an error in the next wait.
+  // Like a real device, reports an error in the next wait.
   template <typename Launched>
   absl::Status LaunchLater(const Launched& launch) {
     return Later([this, launch] {

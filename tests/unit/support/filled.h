@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An encoding's numbers, straight from its evaluator.
+// An encoding's numbers, directly from its evaluator.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct FilledNumbers {
   }
 };
 
-// Makes an encoding, of a message or in a whole spec, with `output` as text.
+// Makes an encoding from a message or from a whole spec, with `output` in text format.
 template <typename Encoding>
 EncodingPtr MakeWith(const Encoding& encoding, const std::string& output = "") {
   v1::TensorSpec spec = WithOutput(encoding, output);
@@ -33,7 +33,7 @@ EncodingPtr MakeWith(const Encoding& encoding, const std::string& output = "") {
   return *made;
 }
 
-// Returns the error of a value that cannot be made.
+// Returns the error of a value that could not be created.
 template <typename Encoding>
 absl::Status RefusalOf(const Encoding& encoding, const std::string& output = "") {
   v1::TensorSpec spec = WithOutput(encoding, output);

@@ -9,7 +9,7 @@
 
 namespace attnbias {
 
-// An executor that runs tasks only when the test asks, on the test's thread.
+// An executor that runs tasks only on request, on the test's thread.
 class ManualExecutor final : public Executor {
  public:
   void Schedule(CallerPtr /*caller*/, Task task) override { tasks_.push_back(std::move(task)); }
@@ -21,7 +21,7 @@ class ManualExecutor final : public Executor {
   }
   int num_threads() const override { return 1; }
 
-  // Runs the task that has waited longest; returns false if there is none.
+  // Runs the task that has waited longest; returns false if none is queued.
   bool RunOne() { return RunOneOf(tasks_); }
   // The same for non-preemptible tasks.
   bool RunOneBlocking() { return RunOneOf(blocking_); }

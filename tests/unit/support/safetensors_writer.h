@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// .safetensors files for tests, written by hand.
+// Writes .safetensors files for tests.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace attnbias {
 
-// Length, header, data.
+// The length, the header and the data.
 inline std::string SafetensorsBytes(const std::string& header, std::string_view data) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) {

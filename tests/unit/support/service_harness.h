@@ -97,7 +97,7 @@ class ServiceHarness : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Ends a call of a stream of both directions after up to `most` answers.
+// Ends a bidirectional stream after up to `most` answers.
 template <typename Response, typename Call>
 grpc::Status CancelAfter(grpc::ClientContext& context, Call& call, std::minstd_rand& random,
                          int most) {

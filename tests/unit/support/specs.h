@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes requests, and the tables that they name.
+// Builds requests and the tables that they name.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace attnbias {
 
-// Parses protobuf's text: Parse<v1::Alibi>("num_heads: 8").
+// Parses protobuf's text format: Parse<v1::Alibi>("num_heads: 8").
 template <typename Message>
 Message Parse(const std::string& text) {
   Message message;
@@ -30,7 +30,7 @@ Message Parse(const std::string& text) {
   return message;
 }
 
-// Returns a spec of an encoding, or a spec as it is.
+// Returns a spec for an encoding, or a spec unchanged.
 template <typename Encoding>
 v1::TensorSpec SpecOf(const Encoding& encoding) {
   v1::TensorSpec spec;
@@ -68,7 +68,7 @@ inline std::string Typed(DataType type) {
 inline constexpr char kBuckets[] = "values: VALUES_BUCKETS ";
 inline constexpr char kDense[] = "form: FORM_DENSE ";
 
-// Holds every table that a test refers to.
+// Holds every table to which a test refers.
 inline Tables& TestTables() {
   static auto& tables = *new Tables;
   return tables;
@@ -86,8 +86,8 @@ Message Completed(Message message) {
 // Returns the table of a reference that Ref returned.
 inline Table TableAt(const v1::TableRef& ref) { return *TestTables().Get(ref); }
 
-// Makes a table of F64, or of F32 with T = float. Values beyond a table's type
-// become the nearest of it.
+// Makes a table of F64, or of F32 with T = float. Values that the table's type cannot represent
+// become the nearest.
 template <typename T = double>
 Table TableOf(const std::vector<int64_t>& shape, const std::vector<double>& values) {
   const std::vector<T> numbers(values.begin(), values.end());

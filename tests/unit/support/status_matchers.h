@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expectations on statuses, in the shape newer Abseils have them. There is no
-// "expect not OK": an error is matched on its code and on what it names.
+// Matchers for statuses, with the names of newer Abseil versions. There is no "expect not OK":
+// errors are matched by code and by what they name.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ MATCHER(IsOk, "is OK") {
   return GetStatus(arg).ok();
 }
 
-// Matches a status of this code with a message that matches `message`.
+// Matches a status with this code and a message that matches `message`.
 MATCHER_P2(StatusIs, code, message, "is the expected error") {
   *result_listener << GetStatus(arg).ToString();
   return GetStatus(arg).code() == code &&
@@ -31,7 +31,7 @@ MATCHER_P2(StatusIs, code, message, "is the expected error") {
                                      result_listener);
 }
 
-// Matches a status of this code, whatever the message.
+// Matches a status with this code and any message.
 MATCHER_P(StatusIs, code, "is the expected error") {
   *result_listener << GetStatus(arg).ToString();
   return GetStatus(arg).code() == code;

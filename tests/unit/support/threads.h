@@ -12,8 +12,7 @@
 
 namespace attnbias {
 
-// An executor with its own threads; runs all tasks scheduled before it
-// goes.
+// An executor with its own threads; runs all tasks scheduled before its destruction.
 class Threads final : public Executor {
  public:
   explicit Threads(int count) {
@@ -22,8 +21,8 @@ class Threads final : public Executor {
 
   ~Threads() override { Join(); }
 
-  // Runs all scheduled tasks and ends the threads. Tests whose tasks use
-  // what is made after the threads, and so goes before them, end with it.
+  // Runs all scheduled tasks and ends the threads. Tests whose tasks use objects created after the
+  // threads, and therefore destroyed before them, end with this call.
   void Join() {
     {
       std::lock_guard<std::mutex> lock(mutex_);

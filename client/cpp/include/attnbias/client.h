@@ -9,8 +9,8 @@
 //   spec.mutable_pair()->set_key_length(4);
 //   absl::StatusOr<attnbias::Tensor> bias = client->Get(spec);
 //
-// An RPC costs tens of microseconds: fetch once at the greatest length, keep
-// the tensor by its fingerprint and slice locally.
+// An RPC costs tens of microseconds: fetch once at the maximum length, keep the tensor by its
+// fingerprint and slice locally.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,7 @@ struct TlsOptions {
 };
 
 struct ClientOptions {
-  // Address of the server, as gRPC names it: "host:port", "unix:/run/a.sock".
+  // Address of the server, in gRPC's syntax: "host:port", "unix:/run/a.sock".
   std::string target = "localhost:50051";
   // Bound on one call with its retries and waits; positive. Large tensors over
   // slow links need more.
@@ -62,8 +62,7 @@ struct ClientOptions {
   // advice. A client that has had a connection retries until `timeout`, since
   // its server may be restarting.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // Maximum bytes of a payload. A larger one is refused before its memory is
-  // allocated.
+  // Maximum bytes of a payload. A larger one is rejected before its memory is allocated.
   int64_t max_tensor_bytes = int64_t{16} << 30;
   // Maximum consecutive attempts without a byte received; 1: no retries. By
   // default only `timeout` bounds them.
@@ -105,8 +104,7 @@ enum class Health { kUnknown, kServing, kNotServing };
 // RESOURCE_EXHAUSTED with a delay.
 class Client {
  public:
-  // Makes a client, which connects at its first call. INVALID_ARGUMENT names
-  // the option.
+  // Creates a client, which connects on its first call. INVALID_ARGUMENT names the option.
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
   // Returns the header that Get would return, without computing the tensor.
@@ -114,9 +112,9 @@ class Client {
   // another request.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
-  // Fetches the tensor into newly allocated memory. Resumes a broken stream where it
-  // broke. DATA_LOSS if the payload contradicts its checksums or header, or
-  // answers another request.
+  // Fetches the tensor into newly allocated memory. Resumes a broken stream at the byte where it
+  // broke. DATA_LOSS if the payload contradicts its checksums or header, or answers another
+  // request.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 
@@ -128,9 +126,9 @@ class Client {
   // Returns version, kernels, encodings and limits of the server.
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
 
-  // Returns the learned tables that the server has mounted, by ascending name:
-  // at most a hundred thousand. The timeout bounds all pages together.
-  // DATA_LOSS if pages do not end, or if names do not ascend.
+  // Returns the learned tables that the server has mounted, in ascending order of name; at most
+  // 100,000. The timeout applies to all pages together. DATA_LOSS if the pages never end or the
+  // names are not in ascending order.
   absl::StatusOr<std::vector<v1::TableInfo>> ListTables() const;
 
   // Returns the health of the server ("") or of one of its services; never

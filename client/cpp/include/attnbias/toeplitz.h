@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views a tensor of form TOEPLITZ as the dense matrices that it represents.
+// Views a tensor of form TOEPLITZ as dense matrices.
 #pragma once
 
 #include <array>
@@ -45,8 +45,8 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis);
 //
 //   data()[h * stride(0) + i * stride(1) + j * stride(2) + c * stride(3)].
 //
-// T is double, float or int32_t; for F16 and BF16 it is uint16_t, their bits.
-// Copies and windows share the tensor's bytes. Indices are not checked.
+// T is double, float or int32_t, or uint16_t (the bits) for F16 and BF16. Copies and windows share
+// the tensor's bytes. Indices are not checked.
 template <typename T>
 class Toeplitz {
  public:
@@ -75,7 +75,7 @@ class Toeplitz {
     return strides[axis];
   }
 
-  // Pointer to element (0, 0, 0, 0); others precede and follow it.
+  // Pointer to element (0, 0, 0, 0); other elements precede and follow it.
   const T* data() const { return data_; }
 
   T operator()(int64_t h, int64_t i, int64_t j, int64_t c = 0) const {

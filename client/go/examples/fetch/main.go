@@ -17,7 +17,7 @@ import (
 const heads, buckets, length = 8, 32, 1024
 
 func main() {
-	table := make([]float32, buckets*heads) // a checkpoint's relative_attention_bias.weight
+	table := make([]float32, buckets*heads) // relative_attention_bias.weight of a checkpoint
 	for i := range table {
 		table[i] = float32(i)
 	}

@@ -17,20 +17,20 @@ from attnbias._arrays.tables import GridTable, RotaryTables, XposTables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._cache.cache import Cache, CacheEntry
 from attnbias._client import Client
-from attnbias._errors import *  # noqa: F403  # it has __all__
+from attnbias._errors import *  # noqa: F403  # defines __all__
 from attnbias._files import load, save
 from attnbias._local_server import LocalServer
 from attnbias._models import rotary_places as _rotary_places
 from attnbias._models.config import from_config
-from attnbias._models.rotary_places import *  # noqa: F403  # it has __all__
+from attnbias._models.rotary_places import *  # noqa: F403  # defines __all__
 from attnbias._plot import plot
 from attnbias._spec import encodings as _encodings
 from attnbias._spec import presets as _presets
-from attnbias._spec.encodings import *  # noqa: F403  # it has __all__
+from attnbias._spec.encodings import *  # noqa: F403  # defines __all__
 from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo
 from attnbias._spec.info import ServerInfo, ServerLimits, TensorInfo, TensorPart
 from attnbias._spec.options import RequestOptions
-from attnbias._spec.presets import *  # noqa: F403  # it has __all__
+from attnbias._spec.presets import *  # noqa: F403  # defines __all__
 from attnbias._spec.request import LogitsOptions, Request
 from attnbias._transport.credentials import Tls
 from attnbias.transformers import attach
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> str:
     if name != "__version__":
         raise AttributeError(f"module 'attnbias' has no attribute {name!r}")
-    from importlib.metadata import version  # noqa: PLC0415  # only few ask
+    from importlib.metadata import version  # noqa: PLC0415  # rarely needed
 
     return version("attnbias")
 

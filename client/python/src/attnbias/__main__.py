@@ -19,16 +19,16 @@ from attnbias._spec.request import key_of
 from attnbias._transport.credentials import tls_from_environment
 
 _EXPORT: Final = """\
-Fetches what a model of transformers needs into a cache, for Client(cache=DIR, offline=True).
+Fetches the tensors for a transformers model into a cache, for Client(cache=DIR, offline=True).
 Requests are looked up exactly as they were made, so only these are exported:
 
 - each encoding of attnbias.from_config as client.get(encoding, positions=N) or
-  client.get(encoding, query_length=N, key_length=N), with data_type= if --data-type is given. Of
-  T5's the buckets, by values="buckets"; Rotary of dynamic or longrope has sequence_length=N;
+  client.get(encoding, query_length=N, key_length=N), with data_type= if --data-type is given.
+  T5 is requested as values="buckets", Rotary with dynamic or longrope with sequence_length=N;
 - what attnbias.attach(model, client, max_length=N) requests, if torch and transformers are
   installed. No weights are needed.
 
-Encodings with a learned table cannot be requested without it, and are left out.
+Encodings with a learned table cannot be requested without it and are left out.
 """
 
 
@@ -95,7 +95,11 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     actions = cache.add_subparsers(metavar="ACTION", required=True)
     for name, what, run in (
         ("ls", "lists tensors, most recently used first", _ls),
-        ("verify", "reads all tensors; removes and lists damaged ones, then exits with 1", _verify),
+        (
+            "verify",
+            "reads all tensors; lists and removes damaged ones, and then exits with 1",
+            _verify,
+        ),
         ("clear", "removes all tensors", _clear),
     ):
         actions.add_parser(name, parents=[of_folder], help=what).set_defaults(run=run)
@@ -213,7 +217,7 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _existing(folder: str) -> Cache:
-    """Returns a cache whose folder exists: a misspelt one must not look empty."""
+    """Returns a cache whose folder exists, so that a misspelt folder does not look empty."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
         raise FileNotFoundError(f"cache: got {folder!r}, want a folder that exists")

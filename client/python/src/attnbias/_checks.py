@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of arguments; errors state the value received and the values accepted."""
+"""Checks arguments; errors state the value received and the values accepted."""
 
 from __future__ import annotations
 

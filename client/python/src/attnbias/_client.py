@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client: one connection to a server, and its calls."""
+"""The client: a connection to a server and its calls."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ CALLS_IN_FLIGHT: Final = 8
 _MAX_STREAMS: Final = 64
 WANTED_REQUESTS: Final = "a list of attnbias.Request(encoding, ...)"
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
-_TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
-_MOST_PAGES: Final = 100  # a server that sends more of them never ends
+_TABLES_PER_PAGE: Final = 1000  # the maximum that the contract allows
+_MOST_PAGES: Final = 100  # a server that sends more pages is assumed never to end
 
 
 class BaseClient:
@@ -153,7 +153,7 @@ class BaseClient:
                 f"{cannot} a token, which anyone with the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
             )
-        return state | {  # whatever the other process has in its environment
+        return state | {  # regardless of the other process's environment
             "target": self._endpoint.target,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
@@ -161,7 +161,7 @@ class BaseClient:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # a copy is opened like the first
+        self.__init__(**state)  # type: ignore[misc]  # a copy opens the same way as the original
 
     def _open(self) -> None:
         """Makes the connection that ``_new_calls`` uses; nothing is sent yet."""
@@ -217,28 +217,28 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[LogitsOptions],
     ) -> npt.NDArray[Any]:
-        """Computes positional logits: the contribution of queries and positions only.
+        """Computes positional logits: the contribution of queries and positions alone.
 
         Rows are streamed in blocks, and no vector is gathered for a pair of query and key.
         Checksums are verified in both directions; an interrupted call resumes.
 
         Args:
             term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
-            rows: queries ``[heads, queries, head_dim]``, for ShawValues attention weights
-                ``[heads, queries, keys]``: an array or torch tensor of f64, f32, f16 or bf16.
-                None omits the queries: Transformer-XL's (d).
+            rows: queries ``[heads, queries, head_dim]``, or for ShawValues attention weights
+                ``[heads, queries, keys]``, as an array or torch tensor of f64, f32, f16 or bf16.
+                None omits the queries: term (d) of Transformer-XL.
             key_length: number of keys; not needed for ShawValues.
             direction: the keys that a query sees.
-            query_length: number of queries, only if rows is None.
-            out: an array to write into, of the answer's shape and dtype.
+            query_length: number of queries; only if rows is None.
+            out: an array to write into, with the answer's shape and dtype.
             timeout: seconds for this call, instead of the client's.
-            **options: alignment ("start", "end") or query_offset, one of which is needed if the
-                numbers of queries and keys differ; output_data_type, by default f32; fill_value
-                of logits of hidden keys, by default -inf, or fill_lowest; scale; query_bias
-                ``[heads, head_dim]``, added to every query (Transformer-XL's v).
+            **options: alignment ("start", "end") or query_offset, one of which is required if the
+                numbers of queries and keys differ; output_data_type, by default f32; fill_value of
+                logits of hidden keys, by default -inf, or fill_lowest; scale; query_bias ``[heads,
+                head_dim]``, added to every query (Transformer-XL's v).
 
         Returns:
-            ``[heads, queries, keys]``, for ShawValues ``[heads, queries, head_dim]``.
+            ``[heads, queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
@@ -259,7 +259,7 @@ class BaseClient:
     ) -> TensorInfo:
         """Fetches a tensor into a file, which appears whole or not at all.
 
-        A ``.npy`` holds the only part of a payload, a ``.safetensors`` all parts under their names
+        A ``.npy`` holds a payload's only part, a ``.safetensors`` all parts under their names
         ("positions", "diagonals", "row", "block", "border", "dense"), with the metadata from which
         ``attnbias.load`` restores the result. NumPy loads bf16 from a ``.npy`` as ``V2``,
         ``attnbias.load`` as bf16. The arguments after the path are those of ``get``.
@@ -285,7 +285,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Returns what ``get`` with the same arguments would send; nothing is computed."""
+        """Describes the payload of ``get`` with the same arguments; computes nothing."""
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
         return await self._describe_request(request, call, Deadline(call.timeout))
@@ -334,7 +334,7 @@ class BaseClient:
         )
 
     async def _health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Returns True if the server, or one service of it, reports SERVING. Asks once.
+        """Returns True if the server, or one of its services, reports SERVING; never retries.
 
         Args:
             service: "" for the server; also "liveness", "readiness".
@@ -354,7 +354,7 @@ class BaseClient:
         """Returns once the server reports SERVING.
 
         Raises:
-            Error: the deadline passed, or the connection ended before.
+            Error: the deadline passed or the connection ended first.
         """
         while True:
             requests = iter([health_pb2.HealthCheckRequest()])
@@ -403,44 +403,46 @@ class Client(BaseClient):
     """A connection to an attnbias server; a context manager that closes it.
 
     Safe to share between threads, and between processes: a pickled or forked client opens its own
-    connection at its first call. Nothing is sent before that.
+    connection on its first call. Nothing is sent before that.
 
     Args:
-        target: "host", "host:port" or any gRPC target; the default port is 50051. None is the
-            environment variable ``ATTNBIAS_SERVER``, else this machine.
+        target: "host", "host:port" or any gRPC target; the default port is 50051. None selects the
+            environment variable ``ATTNBIAS_SERVER``, or else this machine.
         timeout: seconds that a call may take, retries included; None means no limit.
-        connect_timeout: seconds in which a call has to connect if the client was never connected.
-            After them, a closed port, an unknown name, another protocol or a wrong certificate is
-            an UnavailableError with the reason. After the first connection only the timeout bounds
-            a call. None means the timeout.
-        tls: True uses TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
-            key=...)`` TLS with others, False plaintext. None is the environment's choice:
-            ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT``
-            and ``..._KEY`` name, else plaintext.
+        connect_timeout: seconds in which a call must connect if the client was never connected.
+            Then a closed port, an unknown name, another protocol or a wrong certificate raises
+            UnavailableError with the reason. After the first connection only the timeout applies.
+            None means the timeout.
+        tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
+            key=...)`` TLS with others, False plaintext. None means that the environment decides:
+            ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and
+            ``..._KEY`` name, else plaintext.
         token: identifies the caller: the path of a file with a bearer token, such as
             ``pathlib.Path("/run/secrets/attnbias")``, read again when it changes; or the token
-            itself as a str, "" for none. None is ``ATTNBIAS_CLIENT_TOKEN_FILE`` or
-            ``ATTNBIAS_CLIENT_TOKEN`` of the environment. A token leaves this machine only over TLS.
-        credentials: gRPC's, such as ``grpc.ssl_channel_credentials()``, instead of ``tls``.
-        metadata: pairs sent with each call, like ``[("tenant", "a")]``: lower-case keys, ASCII
+            itself as a str, "" for none. None selects the environment variables
+            ``ATTNBIAS_CLIENT_TOKEN_FILE`` or ``ATTNBIAS_CLIENT_TOKEN``. A token leaves this machine
+            only over TLS.
+        credentials: gRPC credentials, such as ``grpc.ssl_channel_credentials()``, instead of
+            ``tls``.
+        metadata: pairs sent with each call, such as ``[("tenant", "a")]``: lower-case keys, ASCII
             values, or bytes under a key that ends in ``-bin``.
-        channel_options: options of gRPC that override this package's, such as
+        channel_options: gRPC options that override this package's, such as
             ``{"grpc.lb_policy_name": "pick_first"}``. By default calls are distributed over all
             addresses of the target, names are looked up again when a connection ends, and a
             connection is closed if its peer is silent for 15 s during a call.
-        max_attempts: maximum attempts of a call before its error is raised. A stream that makes
-            progress restarts the count. By default only the timeout bounds a call.
-        max_tensor_bytes: larger payloads are refused before memory is allocated for them.
-        streams: number of connections, 1 to 64, over which a payload of more than 16 MiB is
-            fetched in ranges. One stream receives at most a window of 16 MiB per round trip:
-            0.2 GB/s at 80 ms. So more streams pay off over long round trips, not on one machine.
+        max_attempts: maximum attempts of a call before its error is raised. Progress on a stream
+            resets the count. By default only the timeout applies.
+        max_tensor_bytes: larger payloads are rejected before memory is allocated for them.
+        streams: number of connections, 1 to 64, over which a payload of more than 16 MiB is fetched
+            in ranges. One stream receives at most a window of 16 MiB per round trip: 0.2 GB/s at 80
+            ms. More streams therefore pay off over long round trips, but not on one machine.
         cache: a folder that caches fetched tensors ("~/.cache/attnbias"). Processes that request
             a cached tensor map it from there, without a call; arrays are then read-only. None means
             the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
         cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors.
             None means no limit.
-        offline: True never calls a server: a tensor that is not cached is a NotFoundError, and a
-            call that needs a server an UnavailableError.
+        offline: True never calls a server: a tensor that is not cached raises NotFoundError, and a
+            call that needs a server raises UnavailableError.
 
     Every call raises ``attnbias.Error`` (see its subclasses) with the server's status, and
     TypeError or ValueError for arguments that cannot be sent.
@@ -498,19 +500,20 @@ class Client(BaseClient):
 
         Args:
             encoding: the encoding to compute, such as ``attnbias.T5(...)``.
-            out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any
-                object with the buffer protocol. An array has the answer's shape (for a Toeplitz
-                that of its diagonals; for several tables of one shape, their number before it) or
-                one axis of all elements; raw bytes have any shape. The result is this object.
-            device_mesh: a mesh of torch, which makes the answer a ``DTensor``. This process
-                fetches only the shard that it holds.
+            out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any object
+                with the buffer protocol. An array must have the answer's shape (for a Toeplitz,
+                that of its diagonals; for several tables of equal shape, their number as a first
+                axis) or one axis with all elements; raw bytes may have any shape. The result is
+                this object.
+            device_mesh: a torch mesh, which makes the answer a ``DTensor``. This process fetches
+                only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
                 of the dense array, or of each table.
-            sharding: a sharding of JAX (``NamedSharding``), which makes the answer a
-                ``jax.Array`` of the dense array, or of each table. Boxes that several devices share
-                are fetched once.
-            progress: True shows a progress bar, False does not; None shows one on a terminal, for
-                a large payload that takes long.
+            sharding: a JAX sharding (``NamedSharding``), which makes the answer a ``jax.Array`` of
+                the dense array, or of each table. Boxes that several devices share are fetched only
+                once.
+            progress: True shows a progress bar, False does not; None shows one on a terminal if a
+                large payload takes long.
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
                 positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
@@ -519,13 +522,14 @@ class Client(BaseClient):
                 fill_value, fill_lowest, scale.
 
         Returns:
-            By form: "table" a NumPy array ``[positions, dim]`` (over a grid a ``GridTable``),
-            "dense" one of ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class token
-            a ``BorderedToeplitz``), "key_row" a ``KeyRow``, "block_toeplitz" a ``BlockToeplitz``.
-            Rotary gives ``RotaryTables``, with a decay ``XposTables``. The default is the
-            encoding's compact form, or "dense" without one: most lists of positions, windows of a
-            grid, masks of a key row. ``out`` is returned if it is given. With ``device_mesh`` or
-            ``sharding`` the result is dense, and form is that of the transfer.
+            Depending on the form: for "table" a NumPy array ``[positions, dim]`` (over a grid a
+            ``GridTable``), for "dense" one of ``[heads, queries, keys]``, for "toeplitz" a
+            ``Toeplitz`` (with a class token a ``BorderedToeplitz``), for "key_row" a ``KeyRow``,
+            for "block_toeplitz" a ``BlockToeplitz``. Rotary returns ``RotaryTables``, or with a
+            decay ``XposTables``. The default is the encoding's compact form, or "dense" if none
+            exists: most lists of positions, windows of a grid, masks of a key row. ``out`` is
+            returned if given. With ``device_mesh`` or ``sharding`` the result is dense, and form
+            applies only to the transfer.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
@@ -540,8 +544,9 @@ class Client(BaseClient):
         """Fetches several tensors, a few at a time over one connection.
 
         Args:
-            requests: such as ``attnbias.Request(attnbias.Sinusoidal(dim=8), positions=4)``.
-            timeout: seconds for each, instead of the client's.
+            requests: requests such as ``attnbias.Request(attnbias.Sinusoidal(dim=8),
+                positions=4)``.
+            timeout: seconds for each call, instead of the client's.
 
         Returns:
             The results of ``get``, in the order of requests.

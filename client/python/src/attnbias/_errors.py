@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of calls, and escaping of texts from other programs."""
+"""Errors of calls, and escaping of text from other programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Error(Exception):
 
     Attributes:
         code: the gRPC status code.
-        message: text of the server (or, for local failures, of this package), with control
+        message: text from the server (or, for local failures, from this package), with control
             characters escaped.
         details: the status's ``google.rpc`` detail messages, decoded, with control characters
             escaped.
@@ -107,7 +107,7 @@ class Error(Exception):
     def retry_delay(self) -> float | None:
         """Seconds after which the server asks for a retry.
 
-        Infinite if it asks for none, None if it does not state a delay.
+        Infinite if it asks for no retry, None if it does not state a delay.
         """
         if self._pushback is not None:
             return self._pushback
@@ -129,7 +129,7 @@ class InvalidArgumentError(Error, ValueError):
 
 
 class DeadlineExceededError(Error, TimeoutError):
-    """The timeout passed first."""
+    """The timeout passed before the call ended."""
 
 
 class NotFoundError(Error):
@@ -145,7 +145,7 @@ class ResourceExhaustedError(Error):
 
 
 class FailedPreconditionError(Error):
-    """The server would no longer send the bytes of the payload that was begun."""
+    """The server can no longer send the rest of a payload that was partly received."""
 
 
 class AbortedError(Error):
@@ -165,7 +165,7 @@ class InternalError(Error):
 
 
 class UnavailableError(Error):
-    """No server could be reached, or it went away; retries did not help."""
+    """No server could be reached, or it became unavailable, and retries failed."""
 
 
 class DataLossError(Error):
@@ -176,15 +176,15 @@ class UnauthenticatedError(Error):
     """The caller's identity is missing or was not accepted."""
 
 
-MOST_CHARACTERS: Final = 8 << 10  # of a message, and of a text in its details
-_MOST_SHOWN: Final = 400  # of other texts
+MOST_CHARACTERS: Final = 8 << 10  # maximum characters of a message, and of a text in its details
+_MOST_SHOWN: Final = 400  # maximum characters of other texts
 
 
 def escaped(text: str, most: int = _MOST_SHOWN) -> str:
-    """Returns the text with characters escaped that a terminal or a log would not print.
+    """Returns the text with unprintable characters escaped, for terminals and logs.
 
     These are control characters, including line ends, and marks that change the direction of
-    text or have no width. A text of more than ``most`` characters is cut.
+    text or have no width. A text of more than ``most`` characters is truncated.
     """
     shown = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii")

@@ -65,8 +65,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
     Returns:
         The result of ``Client.get``: a structure with its positions, fingerprint and
-        ``resolved_spec``, an array, or a named tuple of tables. From a .npy an array, for a
-        structure that of its numbers.
+        ``resolved_spec``, an array, or a named tuple of tables. A .npy file yields an array: for a
+        structure, the array of its numbers.
 
     Raises:
         OSError: the file cannot be read.
@@ -76,18 +76,19 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     try:
         if path.suffix == ".safetensors":
             return _load_safetensors(path)
-        # Mapped first, so that a header that claims too much is refused before memory is allocated.
+        # Mapped first, so that a header that claims too many bytes is rejected before memory is
+        # allocated.
         array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
-        # .npy has no bfloat16: numpy writes its bytes, two per element.
+        # .npy has no bfloat16: numpy writes its raw bytes, two per element.
         return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # three parsers leak errors of their own kinds
+    except Exception as error:  # the three parsers raise errors of their own types
         raise ValueError(f"{path}: {error}") from error
 
 
 def to_path(path: str | os.PathLike[str]) -> Path:
-    """Returns a file's path; refuses a name that states neither of the two formats."""
+    """Returns a file's path; rejects a name without the suffix of either format."""
     want = f"a name that ends in {' or '.join(_SUFFIXES)}"
     require_instance(path, (str, os.PathLike), "path", want)
     path = Path(path)
@@ -104,7 +105,7 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
     with tempfile.TemporaryDirectory(prefix=".attnbias-", dir=path.parent) as folder:
         draft = Path(folder) / f"draft{path.suffix}"
         draft.touch()
-        mode = draft.stat().st_mode  # after the umask; safetensors sets its own
+        mode = draft.stat().st_mode  # honours the umask; safetensors sets its own mode
         draft.unlink()
         if path.suffix == ".npy":
             (array,) = arrays.values()
@@ -152,7 +153,7 @@ def _to_json(message: Message) -> str:
 
 
 def _is_whole_grid(result: Structure) -> bool:
-    """Reports whether a server sent all of this grid: the file then needs no window."""
+    """Reports whether a server sent this whole grid, in which case the file needs no window."""
     return isinstance(result, BlockToeplitz) and bool(result.fingerprint) and result.is_whole()
 
 
@@ -187,7 +188,7 @@ def _load_safetensors(path: Path) -> Loaded:
 
 
 def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Refuses arrays that differ in their ``what``, "dtype" or "shape"."""
+    """Rejects arrays that differ in their ``what``, "dtype" or "shape"."""
     values = {name: getattr(array, what) for name, array in arrays.items()}
     if len(set(values.values())) > 1:
         got = ", ".join(f"{value} of {name}" for name, value in values.items())
@@ -195,7 +196,7 @@ def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
 
 
 def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> Structure | None:
-    """Returns the structure that has these parts; None if no structure has them."""
+    """Returns the structure with these parts; None if no structure has them."""
     names = set(arrays)
     if "border" in names:
         _require_one("dtype", arrays)
@@ -259,7 +260,7 @@ class _Metadata:
         return _to_integer(self.text(name), name)
 
     def integers(self, name: str) -> list[int]:
-        """Parses numbers separated by commas; returns none if the file has none."""
+        """Parses comma-separated numbers; returns none if the file has none."""
         return [_to_integer(text, name) for text in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
@@ -278,7 +279,7 @@ class _Metadata:
         return None if self.text(name) == _NO_INDEX else self.integer(name)
 
     def span(self, first: str, length: str) -> tuple[int, int] | None:
-        """Returns a window's bounds; None if the file has the whole."""
+        """Returns a window's bounds; None if the file has the whole tensor."""
         if first not in self._values:
             return None
         begin = self.integer(first)
@@ -288,7 +289,7 @@ class _Metadata:
         return self._message("resolved_spec", encodings_pb2.TensorSpec())
 
     def mask(self) -> Mask | None:
-        """Returns the mask of the diagonals, which the tool's files have in the spec alone."""
+        """Returns the mask of the diagonals, which files of the tool contain only in the spec."""
         mask = self._message("diagonals.mask", tensor_pb2.Mask())
         if mask is None:
             mask = (self.spec() or encodings_pb2.TensorSpec()).output.mask

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the messages of a generated module with protobuf's API since 4.25."""
+"""Makes the messages of a generated module with the API that protobuf has had since 4.25."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from google.protobuf import (
     any_pb2,
-    descriptor_pb2,  # noqa: F401  # OURS then has it
+    descriptor_pb2,  # noqa: F401  # registers it in OURS
     descriptor_pool,
     duration_pb2,
     message,
@@ -35,7 +35,7 @@ def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:
 
 
 def is_repeated(field: FieldDescriptor) -> bool:
-    """Reports whether a field holds a list, as ``field.is_repeated`` of protobuf 6.31 does."""
+    """Reports whether a field holds a list, like ``field.is_repeated`` of protobuf 6.31."""
     return isinstance(field.default_value, list)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that this process starts, and that ends with it."""
+"""A server that this process starts and that ends with this process."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from attnbias._transport.retry import Deadline
 _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
 _FLAGS: Final = ("--metrics-listen=127.0.0.1:0", "--log-level=warning", "--access-log=errors")
-_LONGEST_PATH: Final = 107  # of a socket, by Linux
-_LINES: Final = 10  # of the log, in an error
+_LONGEST_PATH: Final = 107  # maximum length of a socket path on Linux
+_LINES: Final = 10  # maximum bytes of the log quoted in an error
 _PAGE: Final = 4096
-_TURN: Final = 60.0  # seconds; epoll takes 24 days at most
-_PATIENCE: Final = 5.0  # seconds in which a process that closes its pipes and sockets has ended
+_TURN: Final = 60.0  # seconds; epoll accepts at most 24 days
+_PATIENCE: Final = 5.0  # seconds within which a process ends after closing its pipes and sockets
 
-# The shell becomes the server. First it starts a process that waits for the end of a pipe, whose
-# other end only this process holds, so that the server dies with this process, however it dies. A
-# parent-death signal would not do: it is sent when the thread that started the server
-# ends. $$ is the server or no process: by process_group=0 it is also the group of the waiting
-# process, and the kernel does not reuse the number of a living group.
+# The shell becomes the server. Before that it starts a process that waits for the end of a pipe
+# whose other end only this process holds, so that the server dies with this process in any case. A
+# parent-death signal would not work: it is sent when the thread that started the server ends. $$ is
+# either the server or no process: with process_group=0 it is also the group of the waiting process,
+# and the kernel does not reuse the ID of a live group.
 _SCRIPT: Final = """
 exec 3<&0 </dev/null
 { read -r _ <&3 || { kill -KILL $$; rm -rf -- "$0"; }; } >/dev/null 2>&1 &
@@ -58,11 +58,12 @@ class LocalServer(forks.Forkable):
         bias = client.get(attnbias.ALiBi(num_heads=32), query_length=4096, key_length=4096)
 
     The server ends with the block, with ``close()``, or with the process, even if that is killed.
-    Until then other processes may use the client too, inherited or pickled, and a file keeps the
+    Until then other processes may also use the client, inherited or pickled, and a file holds the
     server's log; ``--access-log=all`` logs each call.
 
-    The program is ``ATTNBIAS_SERVER_BINARY`` of the environment, else that of the package
-    attnbias_server (``attnbias[server]``, from wheels), else ``attnbias-server`` on the PATH.
+    The program is the environment variable ``ATTNBIAS_SERVER_BINARY`` if set, otherwise that of the
+    package attnbias_server (``attnbias[server]``, from wheels), otherwise ``attnbias-server`` on
+    the PATH.
 
     Args:
         *flags: the server's flags, such as ``"--threads=2"`` or ``"--tables=FOLDER"``.
@@ -74,13 +75,13 @@ class LocalServer(forks.Forkable):
             require_instance(flag, str, "flags", "str, such as '--threads=2'")
         for name in ("credentials", "tls", "token"):
             if options.get(name):
-                raise TypeError(f"{name}: got some, want none: the socket is in plaintext")
-        options |= {"tls": False, "token": ""}  # independent of the environment
+                raise TypeError(f"{name}: got a value, want none: the socket is in plaintext")
+        options |= {"tls": False, "token": ""}  # regardless of the environment
         if options.get("offline"):
             raise ValueError(
-                "offline: got True, want False: the server is asked whether it is ready"
+                "offline: got True, want False: the start waits for the server to be ready"
             )
-        Client("localhost", **options)  # refuses unknown arguments
+        Client("localhost", **options)  # rejects unknown arguments
         self._flags = flags
         self._options = options
         self._running: _Running | None = None
@@ -100,7 +101,7 @@ class LocalServer(forks.Forkable):
     def target(self) -> str:
         """Target for other clients, such as ``attnbias.aio.Client(server.target, tls=False)``.
 
-        ``tls`` is needed only if the environment sets it.
+        ``tls`` is needed only if the environment enables TLS.
         """
         if self._running is None:
             raise RuntimeError("the server is not running: start() it")
@@ -112,12 +113,13 @@ class LocalServer(forks.Forkable):
         Raises:
             FileNotFoundError: the program is not installed.
             RuntimeError: the server ended before it was ready; the end of its log is included.
-            Error: the server was not ready within the client's timeout; with the end of its log.
+            Error: the server was not ready within the client's timeout; the end of its log is
+            included.
         """
         if self._running is not None:
             raise RuntimeError("the server is running already")
         program = _program()
-        with forks.lock:  # a child forked before it is assigned would keep the server alive
+        with forks.lock:  # a child forked before the assignment would keep the server alive
             self._running = running = self._launch(program)
         atexit.register(self.close)
         try:
@@ -134,12 +136,12 @@ class LocalServer(forks.Forkable):
         if running is None:
             return
         running.client.close()
-        running.process.kill()  # it keeps no state
+        running.process.kill()  # the server keeps no state
         _close_output(running.process)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel still holds it
             running.process.wait(_PATIENCE)
         with contextlib.suppress(BrokenPipeError):
-            os.write(running.lifeline, b"\n")  # the waiting process then kills nothing
+            os.write(running.lifeline, b"\n")  # the waiting process then has nothing to kill
         os.close(running.lifeline)
         shutil.rmtree(running.folder, ignore_errors=True)
 
@@ -167,13 +169,13 @@ class LocalServer(forks.Forkable):
         return _Running(process, lifeline, folder, client)
 
     def leave(self) -> bool:
-        """See Forkable. Forgets the server, which the parent owns."""
+        """Implements Forkable. Forgets the server, which the parent owns."""
         running, self._running = self._running, None
         if running is not None:
             atexit.unregister(self.close)
             os.close(running.lifeline)
             _close_output(running.process)
-            running.process.returncode = 0  # another process's child cannot be waited for
+            running.process.returncode = 0  # a process can wait only for its own children
         return False
 
 
@@ -192,7 +194,7 @@ def _program() -> str:
 
 
 def _private_folder() -> Path:
-    """Makes a folder whose socket has a path without comma that is short enough."""
+    """Creates a folder in which a socket's path is short enough and contains no comma."""
     folder = Path(tempfile.mkdtemp(prefix="attnbias-"))
     path = str(folder / "socket")
     if len(os.fsencode(path)) <= _LONGEST_PATH and "," not in path:

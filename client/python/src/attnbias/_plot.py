@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of tensors. matplotlib is imported only when something is drawn.
 
-A picture has some hundred pixels a side, and only their numbers are read: the dense tensor of a
-structure never exists, however long it is. A structure determines how it is drawn: see
-``Structure._heat_maps`` and ``Structure._curve``.
+A picture has a few hundred pixels per side, and only their numbers are read: the dense tensor of a
+structure is never made. A structure determines how it is drawn; see ``Structure._heat_maps`` and
+``Structure._curve``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _Read: TypeAlias = Callable[[int, Array, Array], Array]
 Curve: TypeAlias = tuple[Array, int, str]
 """Numbers ``[heads, n]`` or ``[n]``, the first one's position, and the meaning of positions."""
 
-_MOST_PIXELS = 400  # of a side
-_MOST_POINTS = 4000  # of a curve
-_MOST_HEADS = 16  # drawn by default
-_LONG = 8  # times the shorter side: pixels of a longer picture are not square
-_LONG_NUMBERS = 10_000  # positions whose numbers take much of an axis
+_MOST_PIXELS = 400  # maximum pixels of a side
+_MOST_POINTS = 4000  # points of a curve
+_MOST_HEADS = 16  # heads drawn by default
+_LONG = 8  # times the shorter side; a longer picture does not have square pixels
+_LONG_NUMBERS = 10_000  # positions whose labels take up much of an axis
 _HATCHED: dict[str, Any] = {
     "hatch": "////",
     "facecolor": "0.95",
@@ -60,19 +60,19 @@ def plot(
 
     Heat maps share one colour scale. Masked elements are hatched and do not affect the scale:
     numbers that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
-    position is drawn. Key positions and a table's positions count from the first one; query
+    position is drawn. Key positions and a table's positions are relative to the first one; query
     positions are chosen so that differences are relative positions. Tokens of a grid keep their
     numbers in a window.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
             ``[positions, columns]``, or a named tuple of these.
-        kind: ``"heads"``: a heat map for each head. ``"curves"``: a curve for each head, over the
-            relative position, or for a ``KeyRow`` over the key position. A class token is left
-            out of curves.
-        heads: the first n, or (begin, end); None is at most the first 16.
-        fill_value: another value of masked elements.
-        ax: axes to draw on: one for each heat map, or one for curves. None is a new figure.
+        kind: ``"heads"`` draws a heat map for each head. ``"curves"`` draws a curve for each head
+            over the relative position, or for a ``KeyRow`` over the key position, without the class
+            token.
+        heads: the first n, or (begin, end); None means at most the first 16.
+        fill_value: an additional value of masked elements.
+        ax: axes to draw on: one for each heat map, or one for curves. None creates a figure.
 
     Returns:
         The axes; ``axes[0].figure`` is their figure.
@@ -80,7 +80,7 @@ def plot(
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: the tensor has no such picture, its numbers are not real, or the number of axes
-            is not that of the pictures.
+            differs from that of the pictures.
         IndexError: heads are outside the tensor.
     """
     if kind == "heads":
@@ -103,14 +103,14 @@ class HeatMap:
 
     @property
     def proportion(self) -> float | None:
-        """Height by width of a picture with square pixels; None if pixels need not be square."""
+        """Height over width of a picture with square pixels; None if pixels need not be square."""
         rows, columns = self.shape
         long = max(rows, columns) > _LONG * min(rows, columns)
-        # Diagonals are meaningful if rows and columns count the same things.
+        # Diagonals are meaningful if rows and columns have the same units.
         return None if long or self.labels not in (POSITIONS, TOKENS) else rows / columns
 
     def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
-        """Returns numbers at even steps, at most ``most`` along a side."""
+        """Returns evenly spaced indices, at most ``most`` along a side."""
         rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
         return _visible(self.read(head, rows, columns), fill_value)
 
@@ -118,7 +118,7 @@ class HeatMap:
         """Returns the heads to draw; [0] for a tensor without heads."""
         if self.num_heads is None:
             if wanted is not None:
-                raise ValueError("heads: got some, want none: the tensor has no head axis")
+                raise ValueError("heads: got a value, want none: the tensor has no head axis")
             return [0]
         begin, end = 0, min(self.num_heads, _MOST_HEADS)
         if wanted is not None:
@@ -187,7 +187,7 @@ def heat_map_of(
 
 
 def of_head(array: Array, head: int, axes: int) -> Array:
-    """Returns a head's part of an array that has ``axes`` axes besides that of heads."""
+    """Returns a head's part of an array that has ``axes`` axes in addition to the head axis."""
     chosen: Array = array[head] if array.ndim > axes else array
     return chosen
 
@@ -243,13 +243,13 @@ def _plot_heat_maps(
         if ax is not None or index + columns >= len(panels):
             axis.set_xlabel(each.labels[1])
     hatched = any(np.ma.is_masked(picture) for picture in pictures)
-    image = axes[0].images[-1]  # all have its scale
+    image = axes[0].images[-1]  # all share its scale
     axes[0].figure.colorbar(image, ax=axes, label="hatched: masked" if hatched else "")
     return axes
 
 
 def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
-    """Returns the least and the greatest visible number; 0 and 1 if none is visible."""
+    """Returns the smallest and largest visible numbers; 0 and 1 if none is visible."""
     numbers = np.concatenate([picture.compressed() for picture in pictures])
     return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
 
@@ -257,7 +257,7 @@ def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
 def _draw_heat_map(axis: Axes, what: HeatMap, picture: _Picture, norm: Any) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    # A pixel is as wide as its positions; the last may extend beyond the end.
+    # A pixel is as wide as the positions it represents; the last one may extend beyond the end.
     top, left = (first - 0.5 for first in what.first)
     height, width = (
         count * _step(length, _MOST_PIXELS)

@@ -23,8 +23,8 @@ __all__ = ["Client"]
 class Client(AsyncGet):
     """``attnbias.Client`` for asyncio: the same arguments, answers and errors.
 
-    Calls of many tasks go over one connection. A task that is cancelled ends its call. In another
-    event loop the client opens another connection.
+    Calls of many tasks share one connection. Cancelling a task ends its call. In another event loop
+    the client opens another connection.
     """
 
     async def __aenter__(self) -> Self:

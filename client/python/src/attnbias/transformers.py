@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Hugging Face transformers that take their positions from a server.
+"""Hugging Face transformers models that get their positions from a server.
 
-Imports torch and transformers only when it is used.
+Imports torch and transformers only when used.
 """
 
 from attnbias._models.attach import Attached, Replacement, attach

@@ -123,7 +123,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   settings:
     tls-cert: /etc/attnbias/tls/tls.crt
     tls-key: /etc/attnbias/tls/tls.key
-    # Kubernetes' gRPC probes speak no TLS.
+    # Kubernetes' gRPC probes do not support TLS.
     probe-listen: "[::]:50052"
 {{- end }}
 {{- with .Values.tls.clientCaSecret }}

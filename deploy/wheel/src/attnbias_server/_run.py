@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The console scripts: each becomes the program of its name.
 
-The Python client has commands of the tool that the program does not have; with it they are here.
+If the Python client is installed, its additional commands of the tool are available too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OF_THE_CLIENT = ("export", "cache")
 
 
 def _made_for() -> str:
-    """The platform that this package was installed for, as its wheel names it."""
+    """Platform for which this package was installed, as named by its wheel."""
     wheel = importlib.metadata.distribution("attnbias-server").read_text("WHEEL") or ""
     tags = [line.split("-")[-1] for line in wheel.splitlines() if line.startswith("Tag: ")]
     return ", ".join(tags)
@@ -27,7 +27,7 @@ def _made_for() -> str:
 
 def _become(name: str) -> NoReturn:
     program = PROGRAMS / name
-    # Python ignores these two signals, and the program inherits that.
+    # Python ignores these two signals, and the program would inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:
@@ -41,12 +41,12 @@ def _become(name: str) -> NoReturn:
 
 
 def attnbias_server() -> NoReturn:
-    """The server."""
+    """Runs the server."""
     _become("attnbias-server")
 
 
 def attnbias() -> int:
-    """The command-line tool."""
+    """Runs the command-line tool."""
     if sys.argv[1:2] and sys.argv[1] in _OF_THE_CLIENT and importlib.util.find_spec("attnbias"):
         code: int = importlib.import_module("attnbias.__main__").main(prog="attnbias")
         return code

@@ -31,19 +31,19 @@ def shard_indices(
     """Returns the tokens that a rank holds, in its order, as ``position_ids`` or indices.
 
     Args:
-        length: number of tokens of the whole.
+        length: number of tokens in total.
         rank: rank in the group, in [0, world_size).
         world_size: number of ranks in the group.
         layout: "contiguous" is the rank's chunk of ``torch.chunk``, as in DTensor: the last chunks
-            may be shorter, or empty. "zigzag" cuts 2 world_size chunks, of which a rank holds those
-            numbered rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
-            and of Megatron's context parallelism. "striped" is every world_size-th token, from
-            rank on: the layout of striped attention.
+            may be shorter, or empty. "zigzag" makes 2 world_size chunks, of which a rank holds
+            chunks rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
+            and of Megatron's context parallelism. "striped" is every world_size-th token, from rank
+            on: the layout of striped attention.
 
     Raises:
         TypeError: a number is not an integer.
-        ValueError: rank is not in the group, the layout is unknown, or the length is not a
-            multiple: "zigzag" needs one of 2 world_size, "striped" of world_size.
+        ValueError: rank is not in the group, the layout is unknown, or the length is not a multiple
+            of 2 world_size ("zigzag") or of world_size ("striped").
     """
     length = _integer(length, "length")
     if length < 0:
@@ -54,7 +54,7 @@ def shard_indices(
 def indices_of(
     length: int, rank: SupportsIndex, world_size: SupportsIndex, layout: Any, names: tuple[str, str]
 ) -> npt.NDArray[np.int64]:
-    """Does the work of ``shard_indices``; errors name length and layout by ``names``."""
+    """Implements ``shard_indices``; errors call length and layout by ``names``."""
     rank, world_size = group_of(rank, world_size)
     if layout == "contiguous":
         return np.arange(*chunk(length, rank, world_size), dtype=np.int64)
@@ -74,13 +74,13 @@ def indices_of(
 
 
 def chunk(length: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Returns the bounds of a rank's chunk, as ``torch.chunk`` cuts them; it may be empty."""
+    """Returns the bounds of a rank's chunkas ``torch.chunk`` makes it; the chunk may be empty."""
     size = -(-length // world_size)
     return min(rank * size, length), min((rank + 1) * size, length)
 
 
 def group_of(rank: SupportsIndex, world_size: SupportsIndex) -> tuple[int, int]:
-    """Returns rank and size of a group as ints; refuses a rank outside the group."""
+    """Returns the rank and size of a group as ints; rejects a rank outside the group."""
     rank, world_size = _integer(rank, "rank"), _integer(world_size, "world_size")
     if world_size < 1:
         raise ValueError(f"world_size: got {world_size}, want at least 1")
@@ -97,19 +97,19 @@ def _integer(value: SupportsIndex, name: str) -> int:
 
 
 class DeviceCopies:
-    """An array, and its tensors on the devices that received it."""
+    """An array and the tensors that hold it on devices."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
         self._tensors: dict[str, torch.Tensor] = {}
 
     def heads(self, heads: Span | None, has_heads: bool) -> DeviceCopies:
-        """Returns the numbers of some heads; the same object if these are all."""
+        """Returns the numbers of some heads; the same object if all heads are selected."""
         part = heads_of(self._array, heads, has_heads)
         return self if part.shape == self._array.shape else DeviceCopies(part)
 
     def on(self, device: str | torch.device | None) -> torch.Tensor:
-        """Returns the tensor on a device, to which it is sent at the first call."""
+        """Returns the tensor on a device, to which the first call copies it."""
         name = str(device)
         if name not in self._tensors:
             self._tensors[name] = to_torch(self._array, device)
@@ -146,12 +146,12 @@ def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
 
 
 def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
-    """Returns an index as a scalar tensor: torch.compile makes a program for each int it meets."""
+    """Returns an index as a scalar tensor, since torch.compile compiles a program for each int."""
     return to_torch(np.array(index), device)
 
 
 def block_sizes(block_size: BlockSize) -> tuple[int, int]:
-    """Returns the block sizes of queries and keys; refuses anything but positive integers."""
+    """Returns the block sizes of queries and keys; rejects anything but positive integers."""
     pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
     try:
         queries, keys = map(operator.index, pair)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays to torch and back, bfloat16 included; structures as pytrees of JAX.
+"""Converts arrays to torch and back, including bfloat16, and registers structures as JAX pytrees.
 
 Imports torch only when it is used, and JAX never.
 """
@@ -38,7 +38,7 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     import torch  # noqa: PLC0415
 
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # numpy() refuses it, but accepts 16-bit integers
+    if tensor.dtype == torch.bfloat16:  # numpy() rejects it, but accepts 16-bit integers
         bits: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
         return bits.view(BFLOAT16)
     array: npt.NDArray[Any] = tensor.numpy()
@@ -50,15 +50,15 @@ def to_torch(
 ) -> torch.Tensor:
     """Converts what ``Client.get`` returned to a tensor, bfloat16 included.
 
-    Copies an array only to change device, or where it is read-only or has strides that torch
-    lacks. A structure becomes its dense tensor, expanded on the device.
+    Copies an array only if the device changes, or if the array is read-only or has strides that
+    torch does not support. A structure becomes its dense tensor, expanded on the device.
 
     Args:
         array: an array, or a structure such as ``attnbias.Toeplitz``.
-        device: the tensor's device; None is the CPU.
+        device: the tensor's device; None means the CPU.
 
     Raises:
-        TypeError: array is neither, or of an element type that torch lacks.
+        TypeError: array is neither, or has an element type that torch lacks.
     """
     import torch  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def to_torch(
 
 
 def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
-    # torch warns of read-only memory, and would let the caller write to it. It has no negative
+    # torch warns about read-only memory and would let the caller write to it. torch has no negative
     # strides.
     fits = array.flags.writeable and min(array.strides, default=0) >= 0
     owned = array if fits else array.copy()
@@ -86,13 +86,13 @@ def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
 _registered: Final[set[type]] = set()
 OF_DEVICES: Final = {"_whole", "_begin"}
 """Attributes with copies on torch's devices."""
-# Attributes that transformations of a pytree drop: copies on devices, names of the bytes.
+# Attributes that transformations of a pytree drop: copies on devices, and names of the bytes.
 _FORGOTTEN: Final = {"fingerprint", "resolved_spec", *OF_DEVICES}
 
 
 def register_with_jax(kind: type[Any]) -> None:
     """Registers a class as a pytree, once, and only if JAX is imported."""
-    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None while it is imported
+    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None during JAX's import
     if tree_util is None or kind in _registered:
         return
     _registered.add(kind)
@@ -108,7 +108,7 @@ def register_with_jax(kind: type[Any]) -> None:
         return list(zip(keys, leaves, strict=True)), rest
 
     def unflatten(rest: tuple[tuple[str, Any], ...], leaves: tuple[Any, ...]) -> Any:
-        # Checks nothing: leaves of JAX's trees need not be arrays.
+        # Checks nothing, since leaves of JAX's trees need not be arrays.
         structure = object.__new__(kind)
         vars(structure).update(rest, **dict(zip(kind._leaves, leaves, strict=True)))
         return structure

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structures over tokens of a grid, and structures with a class token.
 
-No strides make a dense array of these: each pair's number is looked up.
+No strides can turn these into a dense array, so each pair's number is looked up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnbias._checks import Span
 
 
 class BlockToeplitz(Structure):
-    """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
+    """A tensor over tokens of a grid, row-major, that depends only on their displacement.
 
     With token i in row ``r[i]`` and column ``c[i]``:
     ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one
@@ -31,11 +31,11 @@ class BlockToeplitz(Structure):
 
     Attributes:
         block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
-        border: None, or ``[H, 3]``: what the class token gives every other
-            token, what it gets from every other, and what it gives itself.
+        border: None, or ``[H, 3]``: the numbers from the class token to every other token, from
+            every other token to it, and from it to itself.
         grid: sides of the grid, as (height, width).
         query_stride: stride of the queries on each axis: with n, every n-th token is a query.
-        queries: the queries (begin, end) that are its rows; all, except in a window.
+        queries: the queries (begin, end) that are its rows; all unless this is a window.
         keys: the tokens (begin, end) that are its columns.
     """
 
@@ -51,12 +51,12 @@ class BlockToeplitz(Structure):
         queries: Span | None = None,
         keys: Span | None = None,
     ) -> None:
-        """Wraps a block of as many axes as strides; copies nothing.
+        """Wraps a block with as many axes as strides, without a copy.
 
         Raises:
-            IndexError: queries or keys are not tokens of the grid.
-            ValueError: the block's axes are not odd, the border does not fit it, or a stride is not
-                positive.
+            IndexError: queries or keys are outside the grid.
+            ValueError: the block's axes have even lengths, the border does not fit it, or a stride
+                is not positive.
         """
         axes = len(query_stride)
         if min(query_stride, default=0) < 1:
@@ -88,7 +88,8 @@ class BlockToeplitz(Structure):
     def grid_view(self) -> npt.NDArray[Any]:
         """Returns the grid's tokens as ``[H, height, width, height, width]``, a read-only view.
 
-        Queries by row and column, then keys; of the whole grid, without the class token.
+        The axes are queries by row and column, then keys, of the whole grid without the class
+        token.
         """
         middle: tuple[Any, ...] = (..., *(slice(side - 1, None) for side in self.grid))
         base = np.asarray(self.block)[middle]
@@ -161,14 +162,14 @@ class BlockToeplitz(Structure):
 
 
 class BorderedToeplitz(Structure):
-    """A Toeplitz over positions of which 0 is a class token with numbers of its own.
+    """A Toeplitz over positions, of which 0 is a class token with its own numbers.
 
     See ``Structure`` for common members.
 
     Attributes:
         toeplitz: the tensor as if it had no class token.
-        border: ``[H, 3]``: what the class token gives every other key, what every
-            other query gives it, and what it gives itself.
+        border: ``[H, 3]``: the numbers from the class token to every other key, from every other
+            query to it, and from it to itself.
         class_query: the query that is the class token; None if it is outside.
         class_key: the key that is the class token; None if it is outside.
     """
@@ -184,11 +185,11 @@ class BorderedToeplitz(Structure):
         class_query: int | None = 0,
         class_key: int | None = 0,
     ) -> None:
-        """Wraps a Toeplitz and its border; copies nothing.
+        """Wraps a Toeplitz and its border without a copy.
 
         Raises:
             ValueError: the border does not fit the diagonals, the class token is neither a query
-                nor a key of them, or they are of vectors.
+                nor a key of them, or they hold vectors.
         """
         if toeplitz.vectors:
             raise ValueError("toeplitz: got one of vectors, want one of numbers")
@@ -209,7 +210,7 @@ class BorderedToeplitz(Structure):
         return self.toeplitz.shape
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the diagonals and the border, under these names."""
+        """Returns the diagonals and the border, under their names."""
         return {**self.toeplitz.parts(), "border": self.border}
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -260,7 +261,7 @@ def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> No
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
-    """Returns the index of a pair's number if the border's three follow ``first`` others."""
+    """Returns the index of a pair's number, with the border's three after ``first`` others."""
     return where(is_query | is_key, first + _border_place(is_query, is_key), place)
 
 

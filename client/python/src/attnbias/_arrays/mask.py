@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mask of a Toeplitz."""
+"""Masks of Toeplitz structures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Mask:
         return self.meets(relative_position, relative_position)
 
     def meets(self, least: Any, greatest: Any) -> Any:
-        """Reports whether some relative position from least to greatest is visible."""
+        """Reports whether some relative position in [least, greatest] is visible."""
         last = 0 if self.causal else self.window_right
         if self.window_left is None:
             return least <= last

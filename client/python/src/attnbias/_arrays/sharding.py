@@ -41,8 +41,8 @@ def to_sharding(
     """Returns the sharding for arguments of ``Client.get``; None if all are None.
 
     Raises:
-        TypeError: one is of the wrong type.
-        ValueError: they contradict each other, or are not of a kind that can be fetched.
+        TypeError: an argument has the wrong type.
+        ValueError: they contradict each other, or cannot be fetched.
     """
     names = {"device_mesh": device_mesh, "sharding": sharding, "out": out}
     named = [name for name, value in names.items() if value is not None]
@@ -58,7 +58,7 @@ def to_sharding(
 
 
 class OnMesh:
-    """A ``DTensor``: one box, as this process's coordinates in the mesh have it."""
+    """A ``DTensor``: one box, which this process's coordinates in the mesh determine."""
 
     def __init__(self, device_mesh: Any, placements: Any) -> None:
         module = sys.modules.get("torch.distributed.device_mesh")
@@ -74,7 +74,8 @@ class OnMesh:
                 f"{device_mesh.ndim} axes: Shard(dim) or Replicate()"
             )
         for index, placement in enumerate(placements):
-            # Exactly these: torch's strided shards, which are subclasses, have no bounds.
+            # Checks the exact types, since torch's strided shards, which are subclasses, have no
+            # bounds.
             if type(placement) not in (Shard, Replicate):
                 raise ValueError(
                     f"placements[{index}]: got {placement!r}, want Shard(dim) or Replicate(): "
@@ -84,9 +85,9 @@ class OnMesh:
         self._placements = tuple(placements)
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """Returns what this process holds of a tensor of this shape, each box once.
+        """Returns the distinct boxes of a tensor of this shape that this process holds.
 
-        Raises ValueError if such a tensor cannot lie so.
+        Raises ValueError if such a tensor cannot be sharded this way.
         """
         coordinate = self._mesh.get_coordinate()
         box = [(0, length) for length in shape]
@@ -103,7 +104,7 @@ class OnMesh:
                 ranks = self._mesh.size(axis)
                 first, last = chunk(end - begin, coordinate[axis], ranks)
                 box[placement.dim] = (begin + first, begin + last)
-        return [] if coordinate is None else [tuple(box)]  # a process outside the mesh has none
+        return [] if coordinate is None else [tuple(box)]  # None outside the mesh
 
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
@@ -136,13 +137,13 @@ class OnJax:
         self._sharding = sharding
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """See OnMesh."""
+        """Implements OnMesh's method."""
         return list(dict.fromkeys(self._by_device(shape).values()))
 
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]
     ) -> jax.Array:
-        """See OnMesh."""
+        """Implements OnMesh's method."""
         import jax  # noqa: PLC0415
 
         arrays = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of the compact forms, which stand for a dense array and behave like it.
+"""Base of the compact forms, which represent a dense array and behave like it.
 
 A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
 far fewer numbers. Bucket indices, and vectors that all heads share, have no head axis; for them
-read ``[...]`` without the H. Vectors have a last axis more, of their columns.
+read ``[...]`` without the H. Vectors have an additional last axis, their columns.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ MAX_IMPLICIT_BYTES: Final = 1 << 30
 
 _CPU: Final = (1, 0)  # DLPack's device type, and the device's index
 _PAIR_AXES: Final = 2  # queries and keys
-_SDPA_ALIGNMENT: Final = 8  # elements between rows, without which torch copies a mask on a GPU
+_SDPA_ALIGNMENT: Final = 8  # elements; torch copies masks with other alignments on a GPU
 _WHOLE: Final = slice(None, None, 1)
 
 
@@ -77,18 +77,18 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """A tensor that is stored compactly, and that NumPy treats as an array.
 
     Indexing by a head or by contiguous slices, ``bias[3]`` or ``bias[..., :100]``, returns a
-    structure, and so does a ufunc of one structure and scalars, as ``2 * bias``. Any other
+    structure, as does a ufunc of one structure and scalars, such as ``2 * bias``. Any other
     operation returns a NumPy array. Indexing with integers, slices or None returns a read-only
     view. Instead of the methods of arrays, use functions: ``np.sum(bias)``.
 
     A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly.
     ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
 
-    ``==`` compares elementwise, as in NumPy; so a structure has no hash.
+    ``==`` compares elementwise, as in NumPy, so a structure has no hash.
 
     Attributes:
         fingerprint: 64 hex digits that name the server's bytes; "" for a structure made locally.
-        resolved_spec: the request as the server understood it, with positions and mask; None for a
+        resolved_spec: the request as the server resolved it, with positions and mask; None for a
             structure made locally.
         mask: the mask of a Toeplitz, its windows and its shards; None if the request had none.
     """
@@ -124,7 +124,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return {name: array for name, array in held.items() if array is not None}
 
     def view(self) -> npt.NDArray[Any]:
-        """Returns the dense tensor ``[H, queries, keys]``, read-only; a copy, except by strides."""
+        """Returns ``[H, queries, keys]``, read-only; a copy unless strides suffice."""
         dense = self.dense()
         dense.flags.writeable = False
         return dense
@@ -139,7 +139,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
-        """Returns all numbers along one axis: the last, or with vectors the last but one."""
+        """Returns all numbers along one axis: the last, or the second to last with vectors."""
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
@@ -170,9 +170,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
         queries: Layout | None = None,
         keys: Layout | None = None,
     ) -> Any:
-        """Returns what a rank of a group holds under tensor or context parallelism.
+        """Returns the part that a rank of a group holds under tensor or context parallelism.
 
-        One call cuts one axis, since a rank belongs to one group. Chain calls for more::
+        One call shards one axis, since a rank belongs to one group. Chain calls for more::
 
             bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries="zigzag")
 
@@ -190,14 +190,14 @@ class Structure(NDArrayOperatorsMixin, ABC):
             keys: a layout of the keys.
 
         Returns:
-            For heads and "contiguous", a window of the same kind. For "zigzag" and "striped" a
-            ``RingShard``. Both are over the same memory.
+            A window of the same kind for heads and "contiguous", a ``RingShard`` for "zigzag" and
+            "striped". Both share this tensor's memory.
 
         Raises:
             TypeError: a number is not an integer.
             IndexError: the rank's shard is empty.
-            ValueError: rank is not in the group, not one axis is named, or its length does not
-                divide as the layout needs.
+            ValueError: rank is not in the group, not exactly one axis is named, or the layout does
+            not divide its length.
         """
         axis, layout = _one_axis(heads, queries, keys)
         if axis == "heads":
@@ -249,10 +249,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
-        """Returns the dense tensor in torch: ships the numbers held, expands them on the device.
+        """Returns the dense tensor in torch, expanded on the device from the compact numbers.
 
         Args:
-            device: the tensor's device; None is the CPU.
+            device: the tensor's device; None means the CPU.
             align: all strides except the last are multiples of this many elements. Rows are
                 padded; the result is a view without the padding.
 
@@ -264,12 +264,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
-        """Returns the dense tensor in JAX: ships the numbers held, expands them on the device.
+        """Returns the dense tensor in JAX, expanded on the device from the compact numbers.
 
         JAX has no f64 unless ``jax_enable_x64`` is set.
 
         Args:
-            device: a ``jax.Device``; None is JAX's default.
+            device: a ``jax.Device``; None means JAX's default.
 
         Raises:
             ImportError: jax is not installed.
@@ -292,17 +292,19 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
 
-        The mask is ``[1, heads, queries, keys]`` for every batch, with rows aligned for torch's
+        The mask is ``[1, heads, queries, keys]``, for any batch, with rows aligned for torch's
         kernels. Hidden pairs are -inf, not the fill value. The mask has heads x queries x keys
-        numbers, except for a KeyRow, whose queries share a row; ``score_mod`` makes none of them.
+        numbers, except for a KeyRow, whose queries share a row; ``score_mod`` materializes none of
+        them.
 
         Args:
-            device: device of the attention; None is the CPU.
-            dtype: dtype of the queries; None is this tensor's. A different dtype rounds again.
+            device: device of the attention; None means the CPU.
+            dtype: dtype of the queries; None is this tensor's. A different dtype causes a second
+            rounding.
 
         Raises:
             TypeError: dtype is not one of torch's.
-            ValueError: the tensor holds vectors or integers, or dtype is of integers.
+            ValueError: the tensor holds vectors or integers, or dtype is an integer type.
         """
         import torch  # noqa: PLC0415
 
@@ -324,16 +326,17 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
         """Returns a ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
 
-        Query and key 0 of the attention are query and key 0 of this tensor: cut a window first, or
+        Query and key 0 of the attention are query and key 0 of this tensor: take a window first, or
         pass ``query_offset``. ``torch.compile`` compiles once for all windows of a tensor: they
-        share the whole's numbers, which are sent to a device once and stay there as long as the
-        tensor. Hidden pairs have the mask's fill value.
+        share the whole tensor's numbers, which are copied to a device once and stay there as long
+        as the tensor exists. Hidden pairs have the mask's fill value.
 
         Args:
-            device: device of the attention; None is the CPU.
-            query_offset: index in this tensor of the attention's query 0. A tensor may change
-                between calls, so that one function decodes token after token. A tensor is not
-                checked: queries beyond this tensor's read wrong numbers, or fail on the device.
+            device: device of the attention; None means the CPU.
+            query_offset: index in this tensor of the attention's query 0. If it is a torch tensor,
+                its value may change between calls, so that one function decodes token after token;
+                the value is not checked, and queries out of range read wrong numbers or fail on the
+                device.
 
         Raises:
             IndexError: query_offset is an int outside this tensor.
@@ -369,12 +372,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
         """Returns the ``block_mask`` of flex_attention, which skips blocks that the mask hides.
 
-        Equals torch's ``create_block_mask`` of ``mask_mod`` for this tensor's queries and keys, any
-        batch and all heads. A Toeplitz computes it without looking at each pair.
+        Equals the result of torch's ``create_block_mask`` with ``mask_mod``, for this tensor's
+        queries and keys, any batch and all heads. A Toeplitz computes it without looking at each
+        pair.
 
         Args:
-            device: device of the attention; None is the CPU.
-            block_size: of queries and keys, or (of queries, of keys).
+            device: device of the attention; None means the CPU.
+            block_size: block size of queries and keys, or the pair of both.
 
         Raises:
             ValueError: the tensor has no mask: see ``mask``; or block_size is not positive.
@@ -419,7 +423,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return numbers
 
     def _moved_by(self, query_offset: QueryOffset, device: Device) -> Callable[[Any], Any]:
-        """Returns a function from an index of the attention's queries to one of this tensor's."""
+        """Returns a function from a query index of the attention to one of this tensor."""
         if query_offset is None:
             return lambda query: query
         offset = self._offset_on(device, query_offset)
@@ -543,13 +547,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return _CPU
 
     @overload
-    def __getitem__(self, index: tuple[SupportsIndex, ...]) -> Any: ...  # an array, or a number
+    def __getitem__(self, index: tuple[SupportsIndex, ...]) -> Any: ...  # an array or a number
     @overload
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Self | npt.NDArray[Any]: ...
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         entries = index if isinstance(index, tuple) else (index,)
         _require_basic(entries)
-        # NumPy decides what is out of bounds, and the shape of an empty answer.
+        # NumPy decides which indices are out of bounds and the shape of an empty result.
         like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[entries]
         if like.size == 0:
             return like
@@ -567,19 +571,19 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return part._mapped(lambda held: held[0]) if heads == [0] else part
 
     def _arguments(self) -> dict[str, Any]:
-        """Returns the constructor's arguments that make this structure again."""
+        """Returns the constructor's arguments that rebuild this structure."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
-        """Sets the names of the server's answer, and returns itself."""
+        """Copies the names from the server's answer and returns itself."""
         self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
         return self
 
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
-        """Returns the same structure with a function applied to its arrays."""
+        """Returns the same structure after applying a function to its arrays."""
 
         def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
@@ -609,7 +613,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return np.arange(queries), np.arange(keys)
 
     def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
-        """Returns the structure of these queries, or keys, in their order."""
+        """Returns the structure of these queries or keys, in their order."""
         return RingShard(self)._of_indices(axis, indices)
 
     def _touched(
@@ -641,7 +645,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return spans, steps
 
     def _part(self, spans: dict[str, tuple[int, int]]) -> Self:
-        """Returns a window; itself if the window is everything."""
+        """Returns a window; itself if the window covers everything."""
         cut = {axis: span for axis, span in spans.items() if axis != "columns"}
         if list(cut.values()) == [(0, length) for length in self.shape[: len(cut)]]:
             return self
@@ -708,16 +712,16 @@ Indices = npt.NDArray[np.integer[Any]]
 
 
 class RingShard(Structure):
-    """Some queries and keys of a structure, in the order of a rank of ring attention.
+    """Some queries and keys of a structure, in the order used by a rank of ring attention.
 
-    ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it
-    for the layouts "zigzag" and "striped". It shares the memory of the whole.
-    See ``Structure`` for common members.
+    ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` returns it
+    for the layouts "zigzag" and "striped". It shares the memory of the whole. See ``Structure`` for
+    common members.
 
     Attributes:
         whole: the structure that was sharded.
-        query_indices: which query of the whole each row is.
-        key_indices: which key of the whole each column is.
+        query_indices: for each row, its query of the whole.
+        key_indices: for each column, its key of the whole.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("whole", "query_indices", "key_indices")
@@ -729,12 +733,12 @@ class RingShard(Structure):
         query_indices: npt.ArrayLike | None = None,
         key_indices: npt.ArrayLike | None = None,
     ) -> None:
-        """Wraps a structure; copies nothing. Indices None are all.
+        """Wraps a structure without a copy. Indices None select all.
 
         For a RingShard, uses its whole and composes the indices.
 
         Raises:
-            IndexError: there are no indices, or some are not inside the structure.
+            IndexError: there are no indices, or some are outside the structure.
             TypeError: whole is not a structure, or indices are not integers.
         """
         require_instance(whole, Structure, "whole", "a Toeplitz or another structure")

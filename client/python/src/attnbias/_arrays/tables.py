@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of positions: over a grid, held as rows of each axis, and named tuples of tables."""
+"""Tables of positions: those over a grid, held as rows per axis, and named tuples of tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class GridTable(Structure):
     ``Structure`` for common members; tokens are the queries there, and columns the keys.
 
     Attributes:
-        numbers: one axis of all numbers: the tables of the grid's axes, one after the other, each
+        numbers: all numbers in one axis: the tables of the grid's axes one after another, each
             ``[length, its columns]`` in row-major order.
         lengths: lengths of the grid.
         column_axes: the axis of each column of the whole table.
-        queries: the tokens (begin, end) that are its rows; all, except in a window.
-        keys: the columns (begin, end) of the whole that it has; all, except in a window.
+        queries: the tokens (begin, end) that are its rows; all unless this is a window.
+        keys: the columns (begin, end) of the whole table that it has; all unless this is a window.
         fingerprint: 64 hex digits that name these bytes; "" for one of several tables.
         resolved_spec: the resolved request; None for one of several tables.
     """
@@ -45,12 +45,12 @@ class GridTable(Structure):
         queries: Span | None = None,
         keys: Span | None = None,
     ) -> None:
-        """Wraps the numbers; copies nothing.
+        """Wraps the numbers without a copy.
 
         Raises:
-            IndexError: queries are not tokens of the grid, or keys not columns.
-            ValueError: an axis has no length or no columns, or the numbers do not
-                match the tables of the axes.
+            IndexError: queries are not tokens of the grid, or keys are not columns.
+            ValueError: an axis is empty or has no columns, or the numbers do not match the tables
+                of the axes.
         """
         self.lengths = tuple(map(operator.index, lengths))
         self.column_axes = tuple(map(operator.index, column_axes))
@@ -59,8 +59,8 @@ class GridTable(Structure):
         is_whole = min((*self.lengths, *counts), default=0) > 0
         if not is_whole or sum(counts) != len(column_axes) or numbers.shape != (wanted,):
             raise ValueError(
-                f"numbers: got shape {numbers.shape}, want ({wanted},): for each axis of lengths "
-                f"{self.lengths} the rows of its columns, {counts} of {len(column_axes)}"
+                f"numbers: got shape {numbers.shape}, want ({wanted},): for axes of lengths "
+                f"{self.lengths}, the rows of {counts} of the {len(column_axes)} columns"
             )
         self.numbers = numbers
         self.queries = inside(queries, math.prod(self.lengths), "queries")
@@ -130,7 +130,7 @@ class GridTable(Structure):
         return self.numbers
 
     def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Returns tokens; and for each column its first number's place plus axis times size."""
+        """Returns the tokens, and for each column the offset of its numbers."""
         columns = np.asarray(self.column_axes)
         firsts, begin = np.empty_like(columns), 0
         for axis, (length, count) in enumerate(zip(self.lengths, self._counts(), strict=True)):
@@ -178,7 +178,7 @@ class XposTables(NamedTuple):
 
 
 def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
-    """Returns the named tuple of tables by their names; None if no encoding has them."""
+    """Returns the named tuple for tables of these names; None if no encoding has them."""
     for kind in (RotaryTables, XposTables):
         if kind._fields == tuple(arrays):
             return kind(**arrays)

@@ -33,9 +33,8 @@ class Toeplitz(Structure):
         query_length: rows of the dense tensor.
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
-        vectors: whether the diagonals' last axis is the columns of vectors.
-        mask: the mask, whose numbers are among the diagonals; None if nothing was
-            requested.
+        vectors: whether the last axis of the diagonals holds the columns of vectors.
+        mask: the mask, already applied to the diagonals; None if none was requested.
     """
 
     _is_strided: ClassVar[bool] = True
@@ -58,19 +57,19 @@ class Toeplitz(Structure):
         vectors: bool = False,
         mask: Mask | None = None,
     ) -> None:
-        """Wraps diagonals; copies nothing.
+        """Wraps diagonals without a copy.
 
         Raises:
-            ValueError: the axis of diagonals, which is the last, or with vectors the
-                last but one, does not have query_length + key_length - 1 elements.
+            ValueError: the axis of diagonals, which is the last, or with vectors the second to
+                last, does not have query_length + key_length - 1 elements.
         """
         wanted = query_length + key_length - 1
         axis = diagonals.ndim - 1 - vectors
         fits = axis in (0, 1) and diagonals.shape[axis] == wanted
         if query_length < 1 or key_length < 1 or not fits:
             raise ValueError(
-                f"diagonals: got shape {diagonals.shape}, want {wanted} as the last axis"
-                f"{' but one' if vectors else ''}, and at most heads before it, for "
+                f"diagonals: got shape {diagonals.shape}, want {wanted} as the "
+                f"{'second to ' if vectors else ''}last axis, and at most heads before it, for "
                 f"{query_length} queries and {key_length} keys, at least one of each"
             )
         self.diagonals = diagonals
@@ -128,7 +127,8 @@ class Toeplitz(Structure):
 
         lengths = (self.query_length, self.key_length)
         (first_query, last_query), (first_key, last_key) = map(edges, lengths, sizes)
-        # Visible relative positions have no gap, so a block's corners decide for the block.
+        # Visible relative positions have no gap, so the corners of a block determine the whole
+        # block.
         first = self.first_relative_position + self.query_length - 1
         least = first_key - last_query.clamp(max=lengths[0] - 1)[:, None] + first
         greatest = last_key.clamp(max=lengths[1] - 1) - first_query[:, None] + first
@@ -165,7 +165,8 @@ class Toeplitz(Structure):
         length = self.shape[-1]
         more = padding(length, align)
         numbers = torch.nn.functional.pad(numbers, (0, more))
-        # Indexed, since flip() would give column-major memory if there are more keys than queries.
+        # Uses an index, since flip() would produce column-major memory if there are more keys than
+        # queries.
         upwards = torch.arange(self.query_length - 1, -1, -1, device=numbers.device)
         if self.vectors:
             rows = numbers.unfold(-2, self.key_length, 1).movedim(-1, -2)[..., upwards, :, :]
@@ -228,7 +229,7 @@ class KeyRow(Structure):
     _others: ClassVar[tuple[str, ...]] = ("query_length",)
 
     def __init__(self, row: npt.NDArray[Any], *, query_length: int) -> None:
-        """Wraps a row; copies nothing.
+        """Wraps a row without a copy.
 
         Raises:
             ValueError: there are no queries or no keys, or the row has other axes.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder that caches payloads for all processes of a machine. docs/cache.md describes it.
 
-A file is complete before it gets its name, and is never written again: it is replaced or removed,
+A file is complete before it gets its name, and is never modified: it is only replaced or removed,
 and processes that have mapped it keep the old content.
 """
 
@@ -44,9 +44,9 @@ _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _TENSOR: Final = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
 _OTHER: Final = re.compile(r"[0-9a-f]{64}(\..*)?", re.DOTALL)
-_ALIGNMENT: Final = 64  # bytes, of a payload in its file
-_LENGTH_BYTES: Final = 8  # the prefix of a .safetensors
-_MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
+_ALIGNMENT: Final = 64  # alignment in bytes of a payload in its file
+_LENGTH_BYTES: Final = 8  # length prefix of a .safetensors
+_MOST_HEAD_BYTES: Final = 64 << 20  # maximum bytes of the JSON; a list of positions needs a few MiB
 _MOST_LINE_BYTES: Final = 256
 _STALE: Final = 60.0  # seconds after which an unlocked draft is abandoned
 
@@ -58,7 +58,7 @@ class CacheEntry:
     """A tensor in a cache.
 
     Attributes:
-        path: its file, which ``attnbias.load`` reads.
+        path: its file, which ``attnbias.load`` can read.
         nbytes: the size of the file.
         last_used: time of the last request for it.
         info: its description, with ``fingerprint`` and ``resolved_spec``.
@@ -76,7 +76,7 @@ class Cache:
     Only files that no other user can have written are used.
 
     Args:
-        folder: path, which need not exist; "~" is the home.
+        folder: path, which need not exist; "~" is the home folder.
         max_bytes: maximum bytes of its tensors; None means no limit.
 
     Raises:
@@ -113,10 +113,10 @@ class Cache:
         return sorted(found, key=lambda entry: entry.last_used, reverse=True)
 
     def verify(self) -> list[Path]:
-        """Reads every file, removes those that are damaged, and returns their names.
+        """Reads every file, removes damaged ones, and returns their names.
 
         A removed tensor is fetched again at the next request. A folder in the place of a file is
-        returned too, and stays.
+        also returned, but not removed.
 
         Raises:
             OSError: the folder cannot be read, or other users can write it.
@@ -144,16 +144,16 @@ class Cache:
         self._sweep(older_than=-math.inf)
         with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
             for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
-                with contextlib.suppress(OSError):  # in use, or it has files of other programs
+                with contextlib.suppress(OSError):  # in use, or not empty
                     root.remove_folder(kind)
 
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
-        """Returns the payload of a request, mapped and read-only; None if it has to be fetched.
+        """Returns the payload of a request, mapped read-only; None if it has to be fetched.
 
-        ``fingerprint`` None selects that of the request's last payload. ``accept`` receives its
-        description before it is read, and may raise.
+        If ``fingerprint`` is None, the request's last payload is used. ``accept`` receives the
+        description before the payload is read, and may raise.
         """
         try:
             known = None
@@ -193,7 +193,7 @@ class Cache:
             return None
 
     def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
-        """Returns what a request's payload is; None if a server has to be asked."""
+        """Returns the description of a request's payload; None if a server has to be called."""
         payload = self.find(key)
         if payload is not None:
             return payload.info
@@ -204,12 +204,12 @@ class Cache:
             return None
 
     def store_description(self, key: str, answer: bytes) -> None:
-        """Stores a server's description of a request's payload, as it was received."""
+        """Stores a server's description of a request's payload as received."""
         with contextlib.suppress(OSError):  # of a folder that is only read
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """Returns the lock on fetching a request's answer; None while another process holds it.
+        """Returns the lock on fetching a request's answer; None if another process holds it.
 
         Raises OSError if the folder cannot be written.
         """
@@ -233,7 +233,8 @@ class Cache:
             self._sweep()
             self._make_room(size)
             stamp = draft.write(head, payload.memory)
-            # Before the tensor has its name, so that processes waiting for the draft find both.
+            # Written before the tensor gets its name, so that processes waiting for the draft find
+            # both.
             self._note(draft.key, _Known(fingerprint, stamp), None)
             with self._inside(_TENSORS, create=True) as tensors:
                 draft.move(tensors, name)
@@ -246,7 +247,7 @@ class Cache:
         """Warns once that the cache is unusable."""
         if not self._has_warned:
             self._has_warned = True
-            _log.warning("the cache %s %s; calls go on without it", self.folder, escaped(why))
+            _log.warning("the cache %s %s; calls continue without it", self.folder, escaped(why))
 
     @contextlib.contextmanager
     def _inside(self, kind: str, *, create: bool = False) -> Iterator[Folder]:
@@ -257,7 +258,7 @@ class Cache:
             yield folder
 
     def _files(self, kind: str) -> Iterator[tuple[Folder, str]]:
-        """Yields this package's files in a folder, which need not exist."""
+        """Yields this package's files in a folder; the folder need not exist."""
         of_kind = _TENSOR if kind == _TENSORS else _OTHER
         with contextlib.suppress(FileNotFoundError), self._inside(kind) as folder:
             for name in filter(of_kind.fullmatch, folder.names()):
@@ -356,7 +357,7 @@ class Cache:
 def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
     """Returns a cache's path; raises ValueError naming ``name`` if it cannot be a cache.
 
-    A file, the home of an unknown user, and a folder that other users can write are refused.
+    A file, the home of an unknown user, and a folder that other users can write are rejected.
     """
     try:
         path = Path(folder).expanduser().absolute()
@@ -364,28 +365,28 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
         raise ValueError(
             f"{name}: got {str(folder)!r}, where ~ names no user; want a path"
         ) from error
-    if os.path.isfile(path):  # Path's own raises where it may not look
+    if os.path.isfile(path):  # Path's own method raises on missing permissions
         raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")
     try:
         with Folder.opened(path):
             pass
     except UnsafeError as error:
         raise ValueError(f"{name}: {error}") from None
-    except OSError:  # missing or unreadable: calls continue without it
+    except OSError:  # missing or unreadable: calls continue without the cache
         pass
     return path
 
 
 def require_bytes(value: int | None, name: str) -> None:
-    """Refuses an invalid bound of a cache; errors name ``name``."""
+    """Rejects an invalid bound of a cache; errors name ``name``."""
     if value is not None:
         require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
 
 class Draft(forks.Forkable):
-    """An unfinished file, and the lock on making it; closes both.
+    """An unfinished file and the lock on writing it; closes both.
 
-    The kernel frees the lock when the process dies. The lock's file is never written.
+    The kernel releases the lock when the process dies. The lock's file is never written.
     """
 
     def __init__(self, key: str, drafts: Folder, lock: int) -> None:
@@ -415,7 +416,7 @@ class Draft(forks.Forkable):
         self._drafts.move(self._name, folder, name)
 
     def close(self) -> None:
-        """Releases the lock; removes a draft that did not become a tensor."""
+        """Releases the lock and removes a draft that did not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
         if self._lock is None:  # in a child of the process that holds the lock
@@ -424,12 +425,12 @@ class Draft(forks.Forkable):
             if _is_at(self._lock, self._drafts, self.key):
                 self._drafts.remove(self._name)
                 self._drafts.remove(self.key)
-            # A child forked just now may still have the file open.
+            # A recently forked child may still have the file open.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
         self.leave()
 
     def leave(self) -> bool:
-        """See Forkable. A lock lasts while any process has the file open."""
+        """Implements Forkable. A lock lasts as long as any process has the file open."""
         if self._lock is not None:
             os.close(self._lock)
             self._drafts.close()
@@ -466,7 +467,7 @@ def _is_at(lock: int, drafts: Folder, key: str) -> bool:
 
 
 class _Stamp(NamedTuple):
-    """Values that change whenever a file is changed by ordinary means."""
+    """Values that change whenever a file is modified by ordinary means."""
 
     size: int
     mtime_ns: int
@@ -488,7 +489,7 @@ class _Known(NamedTuple):
 
 
 class _DamagedError(Exception):
-    """A file differs from what was written; the message states the file and the difference."""
+    """A file differs from the data written; the message states the file and the difference."""
 
 
 @dataclass(frozen=True)
@@ -509,7 +510,7 @@ def _require(name: str, what: str, got: object, want: object) -> None:
 
 
 def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
-    """Maps a tensor without reading its payload; _DamagedError if the file is damaged or unsafe."""
+    """Maps a tensor without reading its payload; rejects a damaged or unsafe file."""
     try:
         with tensors.open(name) as file:
             stamp = _Stamp.of(os.fstat(file.fileno()))
@@ -550,9 +551,9 @@ def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
 
 
 def _head_of(payload: Payload, metadata: dict[str, str]) -> bytes:
-    """Returns the bytes before the payload in its file.
+    """Returns the bytes that precede the payload in its file.
 
-    safetensors' own writer would sort the tensors; so the payload is kept as received.
+    safetensors' own writer would sort the tensors, but the payload must stay as received.
     """
     header = payload.header.SerializeToString()
     kind = tensor_pb2.DataType.DESCRIPTOR
@@ -603,6 +604,6 @@ def _known_in(requests: Folder, name: str) -> _Known | None:
 
 
 def _remove_file(folder: Folder, name: str) -> None:
-    """Removes a file; a folder of that name stays."""
+    """Removes a file, but not a folder of that name."""
     with contextlib.suppress(IsADirectoryError):
         folder.remove(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads through the cache: a cached one is mapped, a missing one is fetched by one process."""
+"""Fetches payloads through the cache: maps a cached payload; one process fetches a missing one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from attnbias._transport.retry import CallOptions, Deadline
 
 _FIRST_PAUSE: Final = 0.002  # seconds between checks of a lock that another process holds
 _LARGEST_PAUSE: Final = 0.05
-_MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
+_MOST_WAIT: Final = 5.0  # seconds to wait for a lock, whose process may be stuck
 
 
 @dataclass(eq=False)
 class CachedFetch:
-    """Gets or describes one payload. Use an object once."""
+    """Gets or describes one payload. Each object is used only once."""
 
     request: Request
     options: CallOptions
@@ -38,11 +38,12 @@ class CachedFetch:
         self.offline = self.options.calls.endpoint.offline
         self._spec = self.request.to_spec()
         self._key = key_of(self._spec)
-        # A server may change the table of a name; only an offline client uses the earlier one.
+        # A server may change the table behind a name; only an offline client uses the earlier
+        # table.
         self._may_differ = not self.offline and names_a_table(self._spec)
 
     async def describe(self) -> TensorInfo:
-        """Returns the cached description, else the server's, which is then cached."""
+        """Returns the cached description, or else the server's, which is then cached."""
         if not self._may_differ:
             find = partial(self.cache.find_description, self._key, self._spec)
             if (found := await self.options.calls.do(find)) is not None:
@@ -55,7 +56,7 @@ class CachedFetch:
         return info
 
     async def get(self) -> Payload:
-        """Returns the payload, in ``out`` or read-only."""
+        """Returns the payload, either in ``out`` or read-only."""
         payload = await self._find() or await self._fetch()
         if self.options.out is None:
             payload.memory.flags.writeable = False
@@ -106,12 +107,12 @@ class CachedFetch:
     async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
         """Returns the lock on fetching the payload, held until ``held`` ends.
 
-        None if the folder cannot be written, or another process holds the lock for long.
+        None if the folder cannot be written, or another process holds the lock for too long.
         """
 
         def try_lock() -> Draft | None:
             draft = self.cache.try_lock(self._key)
-            # Entered here: a task that is cancelled meanwhile would not receive the draft.
+            # Entered here, since a task cancelled in the meantime would not receive the draft.
             return draft if draft is None else held.enter_context(draft)
 
         pause, stuck = _FIRST_PAUSE, self.cache.stuck

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files below a folder that other programs can write to.
 
-Names are looked up in folders that are held open, and no link is followed. Folders and files are
-used only if they belong to the user (or to root) and no other user can write them. Opening never
-blocks, so that a FIFO is refused, too.
+Names are looked up in open folders, and links are not followed. Folders and files are used only if
+they belong to the user (or to root) and no other user can write them. Opening never blocks, so that
+a FIFO is also rejected.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import BinaryIO, Final, Self
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_FOLDER_MODE: Final = 0o755  # minus the umask; a umask of 002 must not let a group write
+_FOLDER_MODE: Final = 0o755  # minus the umask; even with a umask of 002 the group must not write
 _FILE_MODE: Final = 0o644
 _KINDS: Final = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
 
-# A system that lacks one of these cannot open files of an open folder either.
+# A system that lacks any of these cannot open files relative to an open folder.
 _SAFE: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _UNBLOCKED: Final = _SAFE | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _FOLDER: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
 
 
 class UnsafeError(OSError):
-    """A file or folder that another user could have written; the message names it and why."""
+    """A file or folder that another user could have written; the message states the reason."""
 
 
 class Folder:
-    """An open folder; a context manager that closes it. Made by ``opened``.
+    """An open folder; a context manager that closes it. ``opened`` creates it.
 
-    Its methods raise OSError, UnsafeError among them.
+    Its methods raise OSError, including UnsafeError.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
@@ -77,7 +77,7 @@ class Folder:
         return os.listdir(self._descriptor)
 
     def status(self, name: str) -> os.stat_result:
-        """Returns the status of a name; of a link itself, not its target."""
+        """Returns the status of a name; for a link, that of the link itself."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def open(self, name: str) -> BinaryIO:
@@ -91,8 +91,8 @@ class Folder:
             return file.read(most)
 
     def lock_file(self, name: str) -> int:
-        """Opens a file to lock; creates it if it is missing, and never writes it."""
-        return self._opened(name, os.O_RDWR | os.O_CREAT)  # NFS locks what may be written
+        """Opens a file to lock; creates it if it is missing, but never writes it."""
+        return self._opened(name, os.O_RDWR | os.O_CREAT)  # NFS locks only files open for writing
 
     def create(self, name: str) -> BinaryIO:
         """Creates a file for writing; FileExistsError if the name exists, even as a link."""
@@ -100,7 +100,7 @@ class Folder:
         return open(os.open(name, flags, _FILE_MODE, dir_fd=self._descriptor), "wb")
 
     def move(self, name: str, to: Folder, new_name: str) -> None:
-        """Renames a file into a folder, replacing the name there."""
+        """Renames a file into a folder, replacing any file of that name."""
         os.replace(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=to._descriptor)
 
     def remove(self, name: str) -> None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Hugging Face transformers: their encodings, and replacing their positions."""
+"""Models of Hugging Face transformers: their encodings, and the replacement of their positions."""

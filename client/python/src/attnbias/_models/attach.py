@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the positions that a model computes by a server's."""
+"""Replaces the positions that a model computes with those of a server."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 _MARK: Final = "_attnbias_attached"
-_FLEX: Final = "attnbias"  # the name of our attention function among transformers'
+_FLEX: Final = "attnbias"  # the name under which transformers registers our attention function
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A computation that was replaced, or a learned table that was not.
+    """A computation that was replaced, or a learned table that was kept.
 
     Before anything was replaced, the model's numbers were compared with the server's.
 
     Attributes:
-        path: of the module in ``model.named_modules()``, and of the method or parameter.
+        path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
         fetched_bytes: bytes of the answer; 0 if another replacement fetched it.
-        spared_bytes: bytes of tensors no longer computed, at max_length and a batch of one.
+        spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one.
         left: whether it is unchanged.
         reason: why it was not replaced, or why its numbers could not be compared with the server's;
             empty if they were.
@@ -56,7 +56,7 @@ class Replacement:
 
 
 class Attached:
-    """A model that takes its positions from a server; ``with`` detaches it at the end."""
+    """A model that gets its positions from a server; leaving ``with`` detaches it."""
 
     def __init__(self, changes: Changes, replacements: tuple[Replacement, ...]) -> None:
         self._changes = changes
@@ -84,37 +84,37 @@ class Attached:
 def attach(
     model: PreTrainedModel, client: Client, *, max_length: int, attention: Attention | None = None
 ) -> Attached:
-    """Makes a model of transformers take its positions from a server.
+    """Makes a transformers model get its positions from a server.
 
     with attnbias.attach(model, client, max_length=16384, attention="flex") as attached:
         print(attached.report())
         model(tokens)
 
-    The numbers that the model needs are fetched once, here, and compared with its own, within the
-    bounds in docs/models.md. Learned tables of biases stay the model's own: the server provides
-    the index of the row at each place. Learned tables of positions are the server's, if it has the
-    very same numbers. The model can be trained, moved, cast and saved.
+    The numbers that the model needs are fetched once, during this call, and compared with its own
+    within the bounds in docs/models.md. Learned tables of biases stay the model's own: the server
+    provides the index of the row at each place. Learned tables of positions are replaced by the
+    server's if it has identical numbers. The model can be trained, moved, cast and saved.
 
     Args:
-        model: of a family in docs/models.md, which lists what is replaced: T5, BLOOM, Llama, Swin
-            and others.
-        client: called here, and not needed afterwards, except for a rope_type "dynamic".
-        max_length: maximum tokens that the model will process, those of a cache included.
-        attention: implementation from now on: "eager", "sdpa" or "flex"; None keeps the
-            model's. "flex" is torch's FlexAttention, which reads a bias in its compact form:
-            it needs no memory that grows with the square of the length. It has neither dropout
-            nor attention weights, and on a CPU no gradients. Not every family can have it.
+        model: a model of a family in docs/models.md, which lists the replacements: T5, BLOOM,
+            Llama, Swin and others.
+        client: used during this call; not needed afterwards, except for a rope_type "dynamic".
+        max_length: maximum tokens that the model will process, including cached ones.
+        attention: implementation to use from now on: "eager", "sdpa" or "flex"; None keeps the
+            model's. "flex" is torch's FlexAttention, which reads a bias in its compact form: it
+            needs no memory that grows with the square of the length. It supports neither dropout
+            nor attention weights, nor gradients on a CPU. Not every family supports it.
 
     Returns:
         The replacements and comparisons, and the means to detach the model.
 
     Raises:
-        ImportError: transformers or torch is not installed, or in a version that
+        ImportError: transformers or torch is not installed, or has a version that
             ``attnbias[transformers]`` excludes. The model is unchanged.
-        ValueError: a model that is not known or is attached already, an attention that it cannot
-            run with, a table of positions that the server does not have, or a module whose numbers
-            are not the server's. The model is unchanged.
-        Error: the server's.
+        ValueError: the model is unknown or already attached, cannot run with this attention, has a
+            table of positions that the server does not have, or has a module whose numbers differ
+            from the server's. The model is unchanged.
+        Error: a call to the server failed.
     """
     try:
         import torch  # noqa: PLC0415
@@ -124,13 +124,13 @@ def attach(
         raise ImportError(message) from error
 
     if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
-        model = model.get_base_model()  # the model into which a PeftModel put its adapters
+        model = model.get_base_model()  # the model to which a PeftModel added its adapters
     want = "a model of transformers, such as transformers.T5Model"
     require_instance(model, transformers.PreTrainedModel, "model", want)
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"max_length: got {max_length!r}, want a positive integer")
-    # Tensors made in inference mode cannot be trained with. Comparisons run on the CPU.
+    # Tensors created in inference mode cannot be used in training. Comparisons run on the CPU.
     with torch.inference_mode(mode=False), torch.device("cpu"):
         return _attached(model, client, max_length, attention)
 
@@ -207,7 +207,7 @@ def _compared(site: Site, answer: Any) -> str:
 
 @contextlib.contextmanager
 def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
-    """Raises ValueError for errors of a model's own code that was changed."""
+    """Raises ValueError for errors raised by modified code of a model."""
     from attnbias._models.compare import IncomparableError  # noqa: PLC0415  # imports torch
 
     try:
@@ -224,7 +224,7 @@ def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
 def _attention_of(
     model: PreTrainedModel, attention: str | None, family: Family
 ) -> Attention | None:
-    """Returns the attention to run with; None if the model keeps one that is not listed."""
+    """Returns the attention to run with; None if the model keeps an unlisted implementation."""
     name = model.config._attn_implementation if attention is None else attention
     known: list[Attention] = ["eager"]
     if model._supports_sdpa:
@@ -253,7 +253,7 @@ def _attention_of(
 
 
 def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
-    """Sets the attention in each configuration: those of an encoder and a decoder are copies."""
+    """Sets the attention in each configuration, since encoder and decoder have copies."""
     if attention == "flex":
         from attnbias._models.families import flex  # noqa: PLC0415  # imports torch
 

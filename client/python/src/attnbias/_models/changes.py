@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a model, and their undoing."""
+"""Changes to a model, and their reversal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BELOW_HOOK: Final = "_old_forward"  # accelerate's name for the forward that it
 
 
 class Changes:
-    """Changes of one model, undone in reverse order."""
+    """Changes to one model, undone in reverse order."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Sets an attribute of an instance, which may have it from its class."""
+        """Sets an attribute of an instance; the class may define the attribute."""
         before = vars(owner).get(name, _ABSENT)
         setattr(owner, name, value)
         if before is _ABSENT:
@@ -31,24 +31,24 @@ class Changes:
             self._undo.append(lambda: setattr(owner, name, before))
 
     def set_method(self, module: nn.Module, name: str, function: Callable[..., Any]) -> None:
-        """Sets a method of an instance; a copy of the module has its own.
+        """Sets a method of an instance; a copy of the module gets its own method.
 
         The method is not a MethodType, which pickle would look up by the function's name in the
-        module. A forward goes below that of accelerate, which moves weights and inputs.
+        module. A forward is installed below accelerate's wrapper, which moves weights and inputs.
         """
         is_hooked = name == "forward" and _BELOW_HOOK in vars(module)
         self.set(module, _BELOW_HOOK if is_hooked else name, functools.partial(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Replaces functions that a module's forward calls by their names in its file."""
+        """Replaces functions that a module's forward calls, by their names in its file."""
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
         """Adds a tensor that moves with the module and is not in its checkpoints.
 
         It is put on the device of ``near``, a tensor of the module. If that is on the meta device,
-        as with weights that are loaded later, the tensor keeps its numbers and stays where it is:
-        its reader moves it.
+        as with weights that are loaded later, the tensor keeps its numbers and its device, and its
+        reader moves it.
         """
         if near.is_meta:
             self.set(module, name, tensor)
@@ -57,10 +57,9 @@ class Changes:
         self._undo.append(lambda: delattr(module, name))
 
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
-        """Makes a parameter hold its numbers in other memory.
+        """Moves a parameter's numbers to other memory and frees its former memory.
 
-        Its former memory is freed. At the end the parameter gets new memory, with its trained
-        values.
+        On undo, the parameter gets new memory with its trained values.
         """
 
         def release() -> None:
@@ -79,7 +78,7 @@ class Changes:
 
 
 def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]) -> FunctionType:
-    """Copies a function, below its decorators, with other globals by these names."""
+    """Copies a function without its decorators, replacing globals of these names."""
     inner = getattr(function, "__wrapped__", None)
     names, cells = function.__globals__, function.__closure__
     if inner is None:

@@ -14,7 +14,7 @@ from torch import nn
 
 ULP: Final = 2.0**-23  # of float32, relative to a power of two
 _HALF_ULP: Final = ULP / 2
-_ANGLE_ROUNDINGS: Final = 16  # of a frequency, its scaling, and its product with a position
+_ANGLE_ROUNDINGS: Final = 16  # of a frequency, its scaling, and its product
 
 
 class IncomparableError(Exception):
@@ -23,14 +23,14 @@ class IncomparableError(Exception):
 
 @dataclass(frozen=True)
 class Pair:
-    """Numbers of a module, and the server's for the same places.
+    """Numbers of a module, and the server's for the same indices.
 
     Attributes:
         quantity: name of the numbers.
-        own: the module's, on any device.
-        served: the server's, of the same shape.
-        axes: meaning of the indices of each axis, by its name.
-        bound: greatest difference, which broadcasts to the shape; 0 for equal numbers.
+        own: the module's numbers, on any device.
+        served: the server's numbers, of the same shape.
+        axes: name of each axis, which states the meaning of its indices.
+        bound: maximum difference, which broadcasts to the shape; 0 for equal numbers.
         cause: probable cause of a difference, for the error.
     """
 
@@ -43,7 +43,7 @@ class Pair:
 
 
 def require_same(path: str, pair: Pair) -> None:
-    """Refuses a module whose numbers differ from the server's; states the largest difference."""
+    """Rejects a module whose numbers differ from the server's; states the largest difference."""
     own, served = (each.detach().cpu().double() for each in (pair.own, pair.served))
     if own.shape != served.shape:
         _refuse(
@@ -54,7 +54,7 @@ def require_same(path: str, pair: Pair) -> None:
     off = (own - served).abs()
     off = torch.where((own == served) | (own.isnan() & served.isnan()), 0.0, off)
     bound = torch.as_tensor(pair.bound, dtype=torch.float64).expand(off.shape)
-    beyond = ~(off <= bound)  # a NaN too
+    beyond = ~(off <= bound)  # true for a NaN too
     if not beyond.any():
         return
     worst = torch.where(beyond, off.nan_to_num(math.inf, math.inf), -1.0).argmax()
@@ -68,7 +68,7 @@ def require_same(path: str, pair: Pair) -> None:
     )
     _refuse(
         f"{path} with {pair.quantity} {got:.9g} at {at}, want the server's {want:.9g}; the "
-        f"largest difference is {difference:.3g}, where the bound is {most:.3g}",
+        f"largest difference is {difference:.3g}, above the bound of {most:.3g}",
         pair.cause,
     )
 
@@ -87,7 +87,7 @@ def unreadable(*tensors: torch.Tensor) -> str:
     for tensor in tensors:
         if tensor.is_meta:
             return "its numbers are on the meta device"
-        if hasattr(tensor, "full_tensor"):  # reading a DTensor takes all processes
+        if hasattr(tensor, "full_tensor"):  # reading a DTensor involves all processes
             return f"its numbers are sharded ({type(tensor).__name__})"
     return ""
 
@@ -101,7 +101,7 @@ def require_readable(*tensors: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def probing(module: nn.Module, **attributes: Any) -> Iterator[None]:
-    """Sets attributes of a module; at the end undoes these and all other changes of it."""
+    """Sets attributes of a module; on exit undoes these and all its other changes."""
     before = dict(vars(module))
     inner = {name: dict(value) for name, value in before.items() if type(value) is dict}
     contents = [
@@ -136,16 +136,15 @@ def angle_bound(
 ) -> torch.Tensor:
     """Returns a bound on the error of float32 angles, ``[positions, pairs]``.
 
-    A frequency is a power of rope_theta, whose exponent is rounded; then come roundings of what
-    scales it, and of its product with the position. ``frequencies`` are those before anything makes
-    them smaller.
+    A frequency is a power of rope_theta with a rounded exponent. Its scaling and its product with
+    the position are rounded too. ``frequencies`` are those before any reduction.
     """
     relative = (_ANGLE_ROUNDINGS + math.log(max(rope_theta, 1.0))) * _HALF_ULP
     return torch.tensor(positions).double()[:, None] * frequencies.double() * relative
 
 
 def held_in(numbers: torch.Tensor) -> torch.dtype:
-    """Returns the narrowest type that holds all numbers: a checkpoint's, if the model was cast."""
+    """Returns the narrowest type that holds all numbers: the checkpoint's, after a cast."""
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
             return dtype
@@ -153,9 +152,9 @@ def held_in(numbers: torch.Tensor) -> torch.dtype:
 
 
 def require_class_method(path: str, module: nn.Module, name: str) -> None:
-    """Refuses a module with its own method, which attach would override."""
+    """Rejects a module with its own method, which attach would override."""
     if name in vars(module):
         raise ValueError(
             f"model: got {path} with its own {name}, want that of {type(module).__name__}, "
-            "which is to be replaced"
+            "which attach replaces"
         )

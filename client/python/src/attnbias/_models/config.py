@@ -33,36 +33,37 @@ ConfigSource: TypeAlias = "Mapping[str, Any] | Configuration | str | os.PathLike
 
 
 def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[str, Encoding]:
-    """Returns the encodings of a model of transformers, by their places in it.
+    """Returns the encodings of a transformers model, keyed by their places in it.
 
     for place, encoding in attnbias.from_config("Llama-3.1-8B").items():
         print(place, encoding)
 
     Places are those under which a server mounts the tables of a checkpoint (docs/encodings/
-    checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``.
-    Other places are ``rotary``, or ``rotary.full_attention`` if layers differ; ``decoder``
-    of ALiBi; and ``text.`` or ``vision.`` in front in a model of both.
+    checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``. Other
+    places are ``rotary``, or ``rotary.full_attention`` if layers differ, and ``decoder`` for ALiBi.
+    A model with both text and vision adds the prefix ``text.`` or ``vision.``.
 
-    Encodings have all that a configuration states. Complete them by ``dataclasses.replace`` with
-    what it does not state, or make a new ``DetrSinusoidal``:
+    Encodings contain everything that a configuration states. Set missing fields with
+    ``dataclasses.replace``, or create a new ``DetrSinusoidal``:
 
     - ``table``, or the ``layers`` of SwinV2, which are in the checkpoint;
-    - ``sequence_length`` of the ``dynamic`` or the ``longrope`` of a Rotary, until then None;
+    - ``sequence_length`` of the ``dynamic`` or the ``longrope`` of a Rotary, which is None until
+      set;
     - ``height`` and ``width`` of DETR's sinusoids, the rows and columns of its feature map.
 
-    The table of model types in docs/models.md lists those known, and where positions are
-    counted otherwise than from 0. Fields that the model's code ignores are ignored with a warning.
+    The table of model types in docs/models.md lists the known ones, and those whose positions do
+    not start at 0. Fields that the model's code ignores are ignored with a warning.
 
     Args:
-        config: a dict, an object with ``to_dict()``, or a path: of config.json or of the folder
-            that has it. What it leaves out is what transformers' class takes.
+        config: a dict, an object with ``to_dict()``, or the path of config.json or of its folder.
+            Missing fields have the defaults of transformers' class.
         checkpoint: the NAME under which a server has mounted the model (``--checkpoint``
             NAME=FOLDER): tables are then named.
 
     Raises:
         TypeError: config is none of these.
-        ValueError: a field bears on positions and is not understood, a model_type is not known,
-            servers mount no checkpoints of it, or the file is not a regular one.
+        ValueError: a field affects positions and is not understood, a model_type is not known,
+            servers mount no checkpoints of it, or the file is not a regular file.
         OSError: the file does not exist; the error lists what is in the folder.
     """
     require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
@@ -111,7 +112,7 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Reads JSON as transformers and a server do: NaN and Infinity are numbers."""
+    """Reads JSON as transformers and the server do: NaN and Infinity are numbers."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a FIFO may wait forever
@@ -123,7 +124,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(_no_config(path)) from None
     try:
         values = json.loads(text)
-        json.dumps(values, ensure_ascii=False).encode()  # rejects halves of surrogate pairs
+        json.dumps(values, ensure_ascii=False).encode()  # rejects unpaired surrogates
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict):
@@ -141,7 +142,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_config(path: Path) -> str:
-    """Returns the error for a missing config.json, by the folder's content."""
+    """Returns the error for a missing config.json, which depends on the folder's content."""
     folder = path.parent
     got = repr(str(path))
     if path.name == "config.json" and folder.is_dir():

@@ -18,8 +18,8 @@ _OF_POSITIONS: Final = re.compile(
     r"((m|long|xd)?rope|rotary|ntk|yarn|logn(_|$)|alibi|sinusoid"
     r"|position|x?pos(_|$)|posemb|relative|rel_(att|bias|pos))"
 )
-_MOST: Final = 2**31 - 1  # maximum of any integer: no tensor is as large
-_MOST_COUNT: Final = 65536  # as many heads as a server takes
+_MOST: Final = 2**31 - 1  # maximum of any integer; no tensor is that large
+_MOST_COUNT: Final = 65536  # the maximum number of heads that a server accepts
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ConfigFields:
         self._defaults = defaults
         self._path = path
         self._read: set[str] = set()
-        # Fields that the model's code ignores, of the whole configuration.
+        # Fields of the whole configuration that the model's code ignores.
         self.ignored: list[str] = [] if ignored is None else ignored
 
     def refuse(self, name: str, want: str) -> NoReturn:
@@ -51,7 +51,7 @@ class ConfigFields:
         name = self._name_given(name)
         if name in self._values:
             raise ValueError(f"{self._path}{name}: got {self._values[name]!r}, want {want}")
-        # One of the set fields may be this one, misspelt.
+        # One of the set fields may be a misspelling of this one.
         beside = f"; got {', '.join(map(str, self._values))}" if self._path and self._values else ""
         raise ValueError(f"{self._path}{name}: not set, want {want}{beside}")
 
@@ -62,7 +62,7 @@ class ConfigFields:
         return value if name in self._values else self._defaults.get(name)
 
     def has(self, name: str) -> bool:
-        """Reports whether the configuration itself has a nonempty value."""
+        """Reports whether the configuration itself has a nonempty value of this name."""
         return bool(self._values.get(self._name_given(name)))
 
     def is_set(self, name: str) -> bool:
@@ -133,7 +133,7 @@ class ConfigFields:
         return ConfigFields(value or {}, defaults, f"{self._path}{name}.", self.ignored)
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> ConfigFields:
-        """Returns the same fields, none of them read, with more defaults."""
+        """Returns the same fields with more defaults, none marked as read."""
         merged = {**defaults, **self._defaults}
         return ConfigFields(self._values, merged, self._path, self.ignored)
 
@@ -144,15 +144,14 @@ class ConfigFields:
         return ConfigFields(values, {}, self._path, self.ignored)
 
     def require(self, name: str, only: Any) -> None:
-        """Refuses any value except the one that the model's code uses."""
+        """Rejects any value except the one that the model's code uses."""
         if self.is_set(name) and self.get(name) != only:
             self.refuse(name, f"{only!r}, the only value that the model's code uses")
 
     def ignore(self, name: str, instead: Any = None) -> None:
         """Accepts a field that the model's code does not read.
 
-        The field is ``ignored`` if it is set to another value than ``instead``, with which the
-        code computes.
+        The field is ``ignored`` if it differs from ``instead``, the value that the code uses.
         """
         value = self.get(name)
         if name in self._values and value is not None and value != instead:
@@ -164,22 +163,22 @@ class ConfigFields:
             self.ignore(name)
 
     def refuse_unread_of_positions(self) -> None:
-        """Refuses a field that affects positions by its name, is not off, and was not read."""
+        """Rejects a field whose name suggests positions, that is not off, and that was not read."""
         for name in self._values.keys() - self._read:
             if _OF_POSITIONS.match(name) and self._values[name]:
                 self.refuse(name, "no such field: its effect on positions is unknown")
 
     def refuse_unread(self, want: str) -> None:
-        """Refuses any field that has a value and was not read."""
+        """Rejects any field that has a value and was not read."""
         for name, value in self._values.items():
             if name not in self._read and value is not None:
                 self.refuse(name, want)
 
     def _name_given(self, name: str) -> str:
-        """Returns the name under which the value stands."""
+        """Returns the name under which the value is set."""
         self._read.add(name)
         default = self._defaults.get(name)
-        # Null counts as absent if the default is null or another field.
+        # Null means absent if the default is null or another field.
         absent = name not in self._values or self._values[name] is None
         return self._name_given(default.name) if absent and isinstance(default, As) else name
 

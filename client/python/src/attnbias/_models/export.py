@@ -30,7 +30,7 @@ _ATTACH_NEEDS: Final = ("torch", "transformers")
 
 
 class ExportItem(NamedTuple):
-    """A request at a place of the model, or the reason why none can be made."""
+    """A request at a place of the model, or the reason why it cannot be made."""
 
     place: str
     request: Request | None
@@ -44,7 +44,7 @@ def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iter
 
 
 def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportItem]:
-    """Yields what ``attach`` requests, for a model without weights. Does not call the client."""
+    """Yields what ``attach`` requests, for a model without weights. Does not use the client."""
     import torch  # noqa: PLC0415
 
     from attnbias._models.family import AttachContext, family_of  # noqa: PLC0415
@@ -56,7 +56,7 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[ExportI
         with torch.device("meta"):
             # Positions do not depend on the attention implementation.
             model = transformers.AutoModel.from_config(read, attn_implementation="eager")
-    except Exception as error:  # transformers and its validators raise many kinds
+    except Exception as error:  # transformers and its validators raise many types of error
         raise ValueError(f"{config}: transformers does not accept it: {error}") from error
     try:
         family = family_of(model)
@@ -79,7 +79,7 @@ def can_attach() -> bool:
 
 
 def merged(items: Iterable[ExportItem]) -> list[ExportItem]:
-    """Merges items for the same request, under the places of all."""
+    """Merges items for the same request and combines their places."""
     groups: dict[str, list[ExportItem]] = {}
     for item in items:
         key = item.why if item.request is None else key_of(item.request.to_spec())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Description of a family of models, which ``attach`` executes.
 
-A family is a module of ``families`` with a ``FAMILY``, whose name its model types' rows in the
-register have: attnbias/_models/models.json.
+A family is a module of ``families`` with a ``FAMILY``. The register, attnbias/_models/models.json,
+names the module in the rows of its model types.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class AttachContext:
 
     model: PreTrainedModel
     max_length: int
-    attention: Attention | None  # None is another one, chosen by the model
+    attention: Attention | None  # None means another implementation, chosen by the model
     client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-        """Yields modules of a class with their paths. Refuses subclasses, which may differ."""
+        """Yields modules of a class with their paths. Rejects subclasses, which may differ."""
         classes = known if isinstance(known, tuple) else (known,)
         for path, module in self.model.named_modules():
             if class_of(module) in classes:
@@ -53,11 +53,12 @@ class Site:
     """A computation to replace.
 
     Attributes:
-        path: of the module.
+        path: path of the module.
         method: the method that is replaced, or the parameter.
         module: that module.
-        request: the numbers it needs; sites with the same Request share them. None needs none.
-        replace: installs the fetched numbers, by ``Changes`` of the module. None leaves the
+        request: the numbers that it needs, shared by sites with the same Request; None if it needs
+            none.
+        replace: installs the fetched numbers through ``Changes`` to the module; None leaves the
             module unchanged.
         spared_bytes: see ``Replacement``.
         compare: the module's numbers and those fetched; None if it has no numbers.
@@ -88,13 +89,12 @@ def class_of(module: nn.Module) -> type:
 
 @dataclass(frozen=True)
 class Family:
-    """The way in which models of some types take positions from a server.
+    """How models of some types get positions from a server.
 
     Attributes:
-        sites: what there is to replace. Refuses a model that it does not know with a ValueError.
-        takes_any: whether its positions do not meet its attention, so that whatever the model has
-            will do.
-        flex: the model types that can be set to run with "flex".
+        sites: returns the computations to replace; raises ValueError for an unknown model.
+        takes_any: whether positions are independent of attention, so that any implementation works.
+        flex: the model types that can run with "flex".
     """
 
     sites: Callable[[AttachContext], Iterator[Site]]
@@ -117,8 +117,9 @@ def family_of(model: PreTrainedModel) -> Family:
         parts = [path for path, part in model.named_modules() if path and _module_of(part)]
         attached = " or ".join(f"attach(model.{path}, ...)" for path in parts)
         raise ValueError(
-            f"model: got model_type {model_type!r}, want one that attach takes, see docs/models.md"
-            f"{why and f': {why}'}. " + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
+            f"model: got model_type {model_type!r}, want one that attach supports, see "
+            f"docs/models.md{why and f': {why}'}. "
+            + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
         )
     _require_versions()
     family: Family = importlib.import_module(f"attnbias._models.families.{module}").FAMILY
@@ -129,15 +130,15 @@ _BY_HAND: Final = "Leave it unattached, or use what Client.get returns: docs/enc
 
 
 def _module_of(module: nn.Module) -> str | None:
-    """Returns the family's module of a model, or of a part that is one; None for others."""
+    """Returns the family's module of a model, or of a part that is a model; None for others."""
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None
 
 
 def _require_versions() -> None:
-    """Refuses other versions than were tested: families replace what transformers keeps private."""
-    from packaging.requirements import Requirement  # noqa: PLC0415  # transformers has it
+    """Rejects untested versions, since families replace private parts of transformers."""
+    from packaging.requirements import Requirement  # noqa: PLC0415  # a dependency of transformers
 
     for requirement in map(Requirement, importlib.metadata.requires("attnbias") or ()):
         if requirement.marker is None or not requirement.marker.evaluate({"extra": "transformers"}):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodings of transformers' models and their places, by family.
 
-Facts are those of transformers 5.23's code. Places have the names under which servers mount the
+Facts follow the code of transformers 5.23. Places have the names under which servers mount the
 tables of a checkpoint.
 """
 
@@ -49,7 +49,7 @@ def _t5_of(config: ConfigFields, table: str | None, *, bidirectional: bool) -> T
         num_buckets=config.integer("relative_attention_num_buckets"),
         max_distance=config.integer("relative_attention_max_distance"),
         table=table,
-        bucket_rule="float32_log",  # torch's logarithm chose the buckets in training
+        bucket_rule="float32_log",  # torch's logarithm determined the buckets in training
     )
 
 
@@ -61,7 +61,7 @@ def t5(config: ConfigFields, table: TableOf) -> Places:
 
 
 def umt5(config: ConfigFields, table: TableOf) -> Places:
-    """Has a table for each layer."""
+    """Each layer has its own table."""
     layers = {"encoder": config.count("num_hidden_layers")}
     layers["decoder"] = config.count("num_decoder_layers")
     return {
@@ -88,7 +88,7 @@ def mpnet(config: ConfigFields, table: TableOf) -> Places:
         table=table("encoder"),
         bucket_rule="float32_log",
     )
-    # Its padding is 1 in every configuration.
+    # Its padding index is 1 in every configuration.
     return {"encoder": bias, "positions": LearnedAbsolute(table=table("positions"), offset=2)}
 
 
@@ -142,7 +142,7 @@ def deberta_v2(config: ConfigFields, table: TableOf) -> Places:
         distance = config.integer("max_relative_positions", least=-1)
         if distance < 1:
             distance = config.integer("max_position_embeddings")
-        # Gives the rows that pairs use, for both terms; the rows themselves depend on content.
+        # Returns the rows that pairs use, for both terms; the rows themselves depend on content.
         places["encoder"] = (
             Deberta(
                 bucket_size=buckets, max_position=distance, edge="hf", bucket_rule="float32_log"
@@ -180,7 +180,7 @@ def sinusoidal(
 
 
 def whisper(config: ConfigFields, table: TableOf) -> Places:
-    """Its encoder's sinusoids are in the checkpoint too, frozen."""
+    """The frozen sinusoids of its encoder are in the checkpoint too."""
     place = "decoder.positions"
     return {
         "encoder.positions": Tensor2Tensor(config.integer("hidden_size")),
@@ -214,7 +214,7 @@ def _layers(count: int) -> list[str]:
 
 
 def _grid(config: ConfigFields) -> tuple[int, int]:
-    """Returns the patches of a column and of a row."""
+    """Returns the number of patches per column and per row."""
     image, patch = config.sides("image_size"), config.sides("patch_size")
     return image[0] // patch[0], image[1] // patch[1]
 
@@ -229,7 +229,7 @@ def _blocks(config: ConfigFields) -> dict[str, int]:
 
 
 def _of_stages(config: ConfigFields, name: str, least: int = 1) -> tuple[int, ...]:
-    """Returns a list that has a value for each stage."""
+    """Returns a list with one value per stage."""
     values, stages = config.integers(name, least), len(config.integers("depths"))
     if len(values) < stages:
         config.refuse(name, f"one for each of {stages} stages, as many as depths has")
@@ -257,7 +257,7 @@ def swin_v2(config: ConfigFields, table: TableOf) -> Places:
     for place, stage in _blocks(config).items():
         side = min(window, height >> stage)
         if side == 0:
-            config.refuse("image_size", f"one from which stage {stage} still has pixels")
+            config.refuse("image_size", f"one that leaves pixels for stage {stage}")
         weight, bias = (table(f"{place}.mlp.0.{name}") for name in ("weight", "bias"))
         places[place] = SwinV2(
             [MlpLayer(weight, bias=bias), MlpLayer(table(f"{place}.mlp.2.weight"))],
@@ -304,7 +304,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
-    """Positions are fractions of an image, whose size the caller adds: 0 is refused."""
+    """Positions are fractions of an image, whose size the caller adds; 0 is rejected."""
     places: Places = {"queries": LearnedAbsolute(table=table("queries"), offset=0)}
     if config.choice("position_embedding_type", ["sine", "learned"]) == "learned":
         axes = ("rows", "columns")
@@ -321,7 +321,7 @@ def rotary(config: ConfigFields, _: TableOf, **arguments: Any) -> Places:
 
 
 def granitemoehybrid(config: ConfigFields, _: TableOf) -> Places:
-    """Has positions only if the configuration asks for them."""
+    """Has positions only if the configuration enables them."""
     places = rotary_places(config, RotaryModel())
     kinds = ["rope", "nope"]
     is_set = config.is_set("position_embedding_type")

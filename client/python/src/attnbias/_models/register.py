@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The register of transformers' model types, models.json.
 
-``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in, for
-``--checkpoint``; the table in docs/models.md is generated from it. Facts are those of transformers
-5.23; tests compare them with its classes.
+``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in for
+``--checkpoint``; the table in docs/models.md is generated from it. Facts follow transformers 5.23;
+tests compare them with its classes.
 
-- ``models`` has a row for each model type that is known: the arguments of ``Model``. The default
+- ``models`` has a row for each known model type, with the arguments of ``Model``. The default
   "=NAME" of a field is the value of the field NAME.
-- ``tables`` are the tensors of checkpoints that hold positions, by the name that a row's ``tables``
-  gives: see core/mount/checkpoint_rules.h.
+- ``tables`` lists the tensors of checkpoints that hold positions, under the name in a row's
+  ``tables``; see core/mount/checkpoint_rules.h.
 - ``shapes`` are the lengths of these tensors' axes, from the configuration's fields. Terms are
-  computed from left to right; those that are not fields are in core/mount/checkpoint_rules.cc.
+  evaluated from left to right; terms that are not fields are defined in
+  core/mount/checkpoint_rules.cc.
 - ``unserved`` lists the model types without a served encoding, by reason.
 """
 
@@ -36,15 +37,17 @@ class Model:
         rule: names the function of places.py that makes its encodings.
         arguments: those of that function after the configuration.
         defaults: values of fields that the code reads and a configuration omits.
-        only: fields that its code does not read, with the value that it computes with; another
-            value is refused, since the weights depend on it.
-        ignored: the same, if no weights depend on the value: another is accepted with a warning.
-        unused: fields with names about positions that change nothing.
+        only: fields that its code does not read, with the value that it uses; any other value is
+            rejected, since the weights depend on it.
+        ignored: the same, but no weights depend on the value, so another value is accepted with a
+            warning.
+        unused: fields whose names suggest positions but that have no effect.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
-        flat: the part whose fields are next to the parts, if it has no configuration: as
-            in older files.
+        flat: the part whose fields are next to the parts if it has no configuration, as in older
+            files.
         note: for readers of docs/models.md.
-        tables: names the tensors that servers mount; None if they mount no checkpoints of it.
+        tables: names the tensors that servers mount; None if they mount no checkpoints of this
+            type.
         attach: the module of ``families`` that replaces its positions; None if ``attach`` does
             not support it.
         unattached: why ``attach`` does not support it.
@@ -108,7 +111,7 @@ def _part(fields: ConfigFields, model: Model, name: str) -> ConfigFields:
     if name == model.flat and not fields.has(field_name):
         return fields.all_as(model_type)
     part = fields.part(field_name, {"model_type": model_type})
-    # Older files give a part the model_type of the whole.
+    # In older files, a part has the model_type of the whole model.
     return part.all_as(model_type) if part.get("model_type") == fields.get("model_type") else part
 
 

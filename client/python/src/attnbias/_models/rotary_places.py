@@ -38,24 +38,23 @@ def Mrope(  # noqa: N802
     rope_theta: float | None = None,
     **words: Any,
 ) -> Rotary:
-    """Returns rotary positions of one or several axes, by the names in rope_parameters.
+    """Returns a Rotary with ``axes`` and ``pair_axis``, from rope_parameters.
 
-    A Rotary with ``axes`` and ``pair_axis``. Requests take a list of ``position_ids`` per axis.
+    Requests take a list of ``position_ids`` per axis.
 
     Args:
         head_dim: Dimension of a head.
-        mrope_section: Pairs of each axis, n in all. Default: one axis; with ``rope_type`` "axial",
-            two axes, each with half of the pairs.
-        mrope_interleaved: Assigns pairs to the axes in turn while an axis has pairs left, the rest
-            to axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
+        mrope_section: Pairs of each axis, n in total. Default: one axis, or with ``rope_type``
+            "axial" two axes, each with half of the pairs.
+        mrope_interleaved: Assigns pairs to the axes in turn while an axis has pairs left, and the
+            rest to axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
         rope_type: Name of a length extension of Rotary, or "default" for none; or "axial": every
             axis has the whole progression, over its own pairs (vision transformers).
         rope_theta: Base of the progression. Default: 10000.
-        words: Those of the length extension, and other fields of Rotary.
+        words: Parameters of the length extension, and other fields of Rotary.
 
     Raises:
-        ValueError: pairs cannot be assigned in turn to these sections, or there is no such
-            rope_type.
+        ValueError: pairs cannot be assigned in turn to these sections, or the rope_type is unknown.
     """
     axis, count, renamed = Axis(), 0, {}
     if rope_type is not None and rope_type.lower() == "axial":
@@ -76,7 +75,7 @@ def Mrope(  # noqa: N802
 
 
 def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
-    """Returns the words as arguments of Rotary: a length extension's are in its message, or None.
+    """Returns the words as arguments of Rotary: those of a length extension in its message.
 
     Raises ValueError for an unknown rope_type.
     """
@@ -121,16 +120,16 @@ class RotaryModel:
         head_dim: the field with the number of columns of a head for positions.
         hidden_size: the field with the columns of all heads, if it has no head_dim.
         rope_theta: the field that holds it if the rope parameters do not.
-        partial_rotary_factor: the same.
+        partial_rotary_factor: the same for that parameter.
         is_partial: whether its default rope_type has a partial_rotary_factor.
-        layout: of its columns.
+        layout: layout of its columns.
         default_type: its rope_type instead of "default".
         renamed_types: rope_types that its code calls by other names.
-        layer_types: where layers differ by type, the field that each type's rope_theta once was,
-            or its rope_theta if no field changes it.
-        scales_all_types: whether the rope_scaling of old applies to all of these types, and not
-            only to the first.
-        reads: additional words, which no encoding has.
+        layer_types: if layers differ by type, the former field of each type's rope_theta, or the
+            rope_theta if no field changes it.
+        scales_all_types: whether the former rope_scaling applies to all of these types instead of
+            only the first.
+        reads: additional words that no encoding has.
         mrope_interleaved: whether pairs are assigned to the axes in turn, if there are several.
         mrope_section: pairs of each axis if the rope parameters lack them.
     """
@@ -151,10 +150,10 @@ class RotaryModel:
 
 
 _ROPE_TYPES: Final = ("default", *(name for name in EXTENSIONS if name != "ntk"), "axial")
-# Fields of length extensions that have other sources than a word, or more.
+# Fields of length extensions that do not come from exactly one word.
 _LENGTHS: Final = ("original_max_position_embeddings", "max_position_embeddings", "sequence_length")
-# Words that transformers reads only for some rope_types and models, and those that none of its code
-# reads: published configurations have them.
+# Words in published configurations that transformers reads only for some rope_types and models, or
+# not at all.
 _IGNORED_ELSEWHERE: Final = {
     *(own.name for kind in EXTENSIONS.values() for own in fields(kind)),
     "mrope_section",
@@ -184,7 +183,7 @@ def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encodin
         config.refuse("rope_scaling", "none in addition to rope_parameters")
     rope = config.part("rope_scaling" if old else "rope_parameters")
     if not model.layer_types:
-        config.get("original_max_position_embeddings")  # which not every rope_type has
+        config.get("original_max_position_embeddings")  # not every rope_type has it
         return {"rotary": _rotary(config, model, rope, model.rope_theta)}
     places: dict[str, Encoding] = {}
     for layer_type, theta in model.layer_types.items():
@@ -211,7 +210,7 @@ def _rotary(
         "layout": model.layout,
     }
     if model.layer_types and "truncate" in takes:
-        takes.remove("truncate")  # its code looks for it next to the layers' fields and finds none
+        takes.remove("truncate")  # read elsewhere, where it is missing
     for word in (*needs, *filter(rope.is_set, takes)):
         words[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
     if any(each.name == "original_max_position_embeddings" for each in own):
@@ -290,7 +289,7 @@ def _check_columns(
 
 
 def _without_zeros(words: dict[str, Any]) -> dict[str, Any]:
-    """Drops what transformers treats as unset: a zero, one mscale without the other."""
+    """Drops values that transformers treats as unset: a zero, or one mscale without the other."""
     unset = {name for name in ("beta_fast", "beta_slow") if not words.get(name)}
     if not (words.get("mscale") and words.get("mscale_all_dim")):
         unset |= {"mscale", "mscale_all_dim"}

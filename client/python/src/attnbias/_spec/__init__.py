@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract in Python: requests and answers."""
+"""The contract in Python: requests and responses."""

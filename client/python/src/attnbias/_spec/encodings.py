@@ -153,8 +153,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
         dim: Columns of the table. In [1, 65536].
         ladder: Frequencies of the column pairs of all axes without their own ladder.
         axes: Axes of position. Unset: one axis, with x equal to the position. At most 4.
-        axis_dims: Columns of each axis, ``dim`` in all. Unset: an equal number for each; with
-            ``odd`` "zero", the largest even one. Each in [2, 65536]. Only with ``axes``.
+        axis_dims: Columns of each axis, ``dim`` in total. Unset: an equal number for each; with
+            ``odd`` "zero", the largest even number. Each in [2, 65536]. Only with ``axes``.
         columns: Order of sines and cosines in the columns of an axis.
             - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
               keras-hub, DETR).
@@ -389,9 +389,9 @@ class Dynamic(Fields):
 
     Attributes:
         factor: Stretch. In [1, 1e6].
-        max_position_embeddings: Length that the model was trained for. In [1, 2^40].
-        sequence_length: Length that the table is for. A window of positions does not change it. In
-            [1, 2^40].
+        max_position_embeddings: Length for which the model was trained. In [1, 2^40].
+        sequence_length: Length for which the table is computed. A window of positions does not
+            change it. In [1, 2^40].
     """
 
     factor: float
@@ -425,10 +425,10 @@ class Yarn(Fields):
     Attributes:
         factor: Stretch. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
-        beta_fast: Rotations from which a pair is unchanged; at least ``beta_slow``. In [1e-6, 1e6].
-            Default: 32.
-        beta_slow: Rotations up to which a pair is stretched by the full factor. In [1e-6, 1e6].
-            Default: 1.
+        beta_fast: Number of rotations from which on a pair is unchanged; at least ``beta_slow``. In
+            [1e-6, 1e6]. Default: 32.
+        beta_slow: Number of rotations up to which a pair is stretched by the full factor. In [1e-6,
+            1e6]. Default: 1.
         mscale: Coefficient in the numerator of the attention factor. Set with ``mscale_all_dim``.
             In [1e-6, 1e6].
         mscale_all_dim: Coefficient in the denominator of the attention factor. Set with ``mscale``.
@@ -461,8 +461,8 @@ class Longrope(Fields):
         short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
         long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
         original_max_position_embeddings: Length before extension. In [2, 2^40].
-        sequence_length: Length that the table is for, which selects the divisors. A window of
-            positions does not change it. In [1, 2^40].
+        sequence_length: Length for which the table is computed, which selects the divisors. A
+            window of positions does not change it. In [1, 2^40].
         factor: Stretch. In [1, 1e6]. Not with ``max_position_embeddings``, ``attention_factor``.
         max_position_embeddings: Length after extension. Its ratio to the original length is the
             stretch. In [1, 2^40]. Not with ``factor``, ``attention_factor``.
@@ -491,8 +491,9 @@ class Llama3(Fields):
     Attributes:
         factor: Stretch. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
-        low_freq_factor: Rotations over that length below which a pair is stretched. In [1e-6, 1e6].
-        high_freq_factor: Rotations above which a pair is unchanged. Larger than
+        low_freq_factor: Number of rotations over that length below which a pair is stretched. In
+            [1e-6, 1e6].
+        high_freq_factor: Number of rotations above which a pair is unchanged. Larger than
             ``low_freq_factor``. In [1e-6, 1e6].
     """
 
@@ -551,12 +552,12 @@ class Rotary(Encoding[Compact]):
     Cosines and sines are multiplied by the attention factor. Correctly rounded, so not
     bit-identical to the framework.
 
-    With ``axes``, p is the x of the pair's axis: its own position, shifted and scaled. In
-    position_ids it may be a fraction, if ``angle`` is "exact" and there is no ``decay``.
+    With ``axes``, p is the coordinate x of the pair's axis: the position on that axis, shifted and
+    scaled. In position_ids it may be a fraction if ``angle`` is "exact" and ``decay`` is unset.
 
     The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
-    ``attention_factor`` and, if it is used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen,
-    Gemma, Phi-3 and torchscale.
+    ``attention_factor`` and, if used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma,
+    Phi-3 and torchscale.
 
     RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
     ``position_ids``. XposTables with ``decay``. Ask with ``grid`` for a GridTable over several
@@ -729,7 +730,7 @@ class LearnedRelative(Encoding[Toeplitz]):
         left: Farthest relative position to the left with its own row. Required unless symmetric. In
             [0, 2^30 - 1]. Not with ``symmetric``.
         symmetric: Ignores the sign of j - i (Huang et al. 2020).
-        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+        sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
             -right. Not with ``symmetric``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
@@ -889,9 +890,9 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
               ``log_distance``).
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).
-        pretrained_window: Sides of the window that the model was trained with. A side is 1 only if
-            the window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. At most
-            3, each in [1, 256].
+        pretrained_window: Sides of the window used in training. A side is 1 only if the window's
+            is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. At most 3, each in
+            [1, 256].
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
@@ -973,7 +974,7 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
         odd: Last column of an odd ``dim``.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
-        sign: Sign of the position whose row is a pair's vector. Not with ``symmetric``.
+        sign: Sign of the position whose row is the vector of a pair. Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
@@ -1132,7 +1133,7 @@ class ShawKeys(LogitsTerm):
             1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
-        sign: Direction in which the table counts. With "query_minus_key" the vector is
+        sign: Direction in which the table is indexed. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
@@ -1163,7 +1164,7 @@ class ShawValues(LogitsTerm):
             1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
-        sign: Direction in which the table counts. With "query_minus_key" the vector is
+        sign: Direction in which the table is indexed. With "query_minus_key" the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).

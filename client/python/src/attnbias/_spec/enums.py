@@ -60,7 +60,7 @@ _NAMES: Final = {
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
     """Returns the contract's number of ``"bf16"``, a torch dtype, or NumPy's equivalents."""
     given = dtype
-    if str(dtype).startswith("torch."):  # torch.bfloat16; its own type knows no numpy
+    if str(dtype).startswith("torch."):  # torch.bfloat16, whose own type does not support numpy
         dtype = str(dtype).removeprefix("torch.")
     number = _NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
     if number is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the contract as dataclasses: the bases of the generated classes.
+"""Messages of the contract as dataclasses: base classes of the generated classes.
 
-A field that is None is not sent, and then has the contract's default. An attribute sets the field
-of its name; a learned table, given as an array or by the name under which it is mounted, becomes a
+A field that is None is not sent and has the contract's default. An attribute sets the field of its
+name; a learned table, given as an array or by the name under which it is mounted, becomes a
 TableRef.
 """
 
@@ -42,7 +42,7 @@ class _Brief(reprlib.Repr):
 
 _BRIEF: Final = _Brief()
 _BRIEF.maxstring = 100
-_BRIEF.maxother = 400  # of one that is shown inside another
+_BRIEF.maxother = 400  # repr width of an instance nested in another
 
 
 class ReprMixin:
@@ -57,7 +57,7 @@ class ReprMixin:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
-_MOST_BYTES: Final = 2 << 20  # of a table in a request, by the contract
+_MOST_BYTES: Final = 2 << 20  # maximum bytes of a table in a request, by the contract
 _DIGEST_PREFIX: Final = "sha256:"
 _DIGEST: Final = re.compile(f"{_DIGEST_PREFIX}([0-9a-f]{{64}})")
 
@@ -67,11 +67,12 @@ class TableInfo:
     """A learned table that a server has mounted.
 
     Attributes:
-        name: a value for an encoding's ``table``; the TableInfo itself is one too, by its digest.
-        sha256: the same numbers on any server: ``table="sha256:" + sha256``.
+        name: a value for an encoding's ``table``; the TableInfo itself is also accepted, and
+            selects the table by its digest.
+        sha256: selects the same numbers on any server: ``table="sha256:" + sha256``.
         source: the file and tensor that the numbers came from.
-        encoding: for a table out of a checkpoint, where its use is known: the encoding that uses
-            it, by name, as the checkpoint was trained.
+        encoding: for a table from a checkpoint whose use is known, the encoding that uses it, by
+            name, as the checkpoint was trained.
     """
 
     name: str
@@ -83,7 +84,7 @@ class TableInfo:
 
 
 def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableRef:
-    """Makes a TableRef of an array, or of a mounted table: its name, ``"sha256:..."``, or itself.
+    """Makes a TableRef from an array, or a mounted table: its name, digest or TableInfo.
 
     Errors name the field ``name``.
     """
@@ -132,11 +133,11 @@ def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def set_fields(message: Any, arguments: object, path: str = "") -> None:
-    """Sets the fields that ``arguments`` has as attributes and that are not None.
+    """Sets the fields that are attributes of ``arguments`` and not None.
 
-    A table's order of axes is the attribute ``NAME_layout``. False is not set where it is the
-    default. Errors name a field with ``path`` before it: TypeError for a value of the wrong type,
-    ValueError for one that does not fit, or for two fields of which there can be one.
+    A table's order of axes is the attribute ``NAME_layout``. False is not set if it is the default.
+    Errors prefix the field with ``path``: TypeError for a value of the wrong type, ValueError for
+    an invalid one, or for two mutually exclusive fields.
     """
     fields = message.DESCRIPTOR.fields_by_name
     given = vars(arguments)
@@ -147,7 +148,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
         if isinstance(value, np.bool_):
             value = bool(value)  # noqa: PLW2901  # protobuf's versions accept different types
         oneof = field.containing_oneof
-        # proto3 makes a oneof for each optional field.
+        # proto3 creates a oneof for each optional field.
         is_choice = oneof is not None and len(oneof.fields) > 1
         if value is False and (is_choice or not field.has_presence):
             continue
@@ -169,7 +170,7 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
         into.CopyFrom(_to_range(value, name))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR and is_repeated(field):
         is_nested = False
-        with suppress(LookupError, TypeError):  # not a sequence; _to_list refuses it
+        with suppress(LookupError, TypeError):  # not a sequence; _to_list rejects it
             is_nested = np.ndim(value[0]) > 0
         into.extend(_to_list(ids, name) for ids in (value if is_nested else [value]))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR:
@@ -247,7 +248,7 @@ def _class_of(message: Descriptor) -> type[Fields]:
 class LogitsTerm(Fields):
     """A term of positional logits: a vector for each query and each position of a key.
 
-    Learned tables are those of an Encoding.
+    Learned tables are given as in an Encoding.
     """
 
     field: ClassVar[str]
@@ -260,9 +261,9 @@ class Encoding(Fields, Generic[Compact]):
     A field that is None has its default. To type checkers, ``Encoding[Toeplitz]`` is an encoding
     whose compact form is a Toeplitz.
 
-    A learned table is an array or torch tensor of f64, f32, f16 or bf16, of at most 2 MiB; or one
-    that the server has mounted: its name, its TableInfo (``Client.list_tables``), or "sha256:" and
-    the 64 hex digits that name it in a TableInfo or a resolved spec.
+    A learned table is an array or torch tensor of f64, f32, f16 or bf16, of at most 2 MiB; or a
+    mounted table: its name, its TableInfo (``Client.list_tables``), or "sha256:" followed by the 64
+    hex digits of a TableInfo or a resolved spec.
     """
 
     field: ClassVar[str]
@@ -273,7 +274,7 @@ class Encoding(Fields, Generic[Compact]):
     _restructuring: ClassVar[tuple[str, ...]]
     # Fields that determine the columns of an answer.
     _columns: ClassVar[tuple[str, ...]]
-    # Name of the preset that made this, and its arguments by field path.
+    # Name of the preset that made this, and its arguments, keyed by field path.
     _preset: tuple[str, Mapping[str, str]] = "", {}
 
     def __init_subclass__(cls) -> None:
@@ -299,7 +300,7 @@ class Encoding(Fields, Generic[Compact]):
         return self.extent == "pair" and any(given)
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """Returns this encoding as a spec without extent; a value that does not fit is an error."""
+        """Returns this encoding as a spec without extent; raises an error for an invalid value."""
         spec = encodings_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()
@@ -308,7 +309,7 @@ class Encoding(Fields, Generic[Compact]):
         return spec
 
     def _with_names(self, preset: str, renamed: Mapping[str, str]) -> Self:
-        """Makes errors name a preset and its arguments; returns itself."""
+        """Makes errors name a preset and its arguments, and returns itself."""
         object.__setattr__(self, "_preset", (preset, renamed))
         return self
 
@@ -353,7 +354,7 @@ def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
 
 
 def _values(message: Message, kind: type[Fields]) -> dict[str, Any]:
-    """Returns the fields that a message has, as arguments of its class."""
+    """Returns the fields set in a message, as arguments of its class."""
     values: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:

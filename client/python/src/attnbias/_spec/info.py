@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptions of payloads and servers as plain values, and the memory of payloads.
 
-Refuses a header that contradicts itself, and an ``out`` that does not fit.
+Rejects a header that contradicts itself, and an ``out`` that does not fit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnbias._spec.enums import enum_name, from_data_type
 from attnbias._spec.fields import TableInfo, from_spec
 from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
-_MOST_AXES: Final = 64  # of an array
+_MOST_AXES: Final = 64  # maximum axes of an array
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _NAME: Final = re.compile("[a-z0-9._]{1,64}")
 
@@ -36,7 +36,7 @@ class TensorPart:
             "positions.axis0" and so on.
         form: "table", "toeplitz", "key_row", "block_toeplitz" or "dense".
         offset: its first byte inside the payload.
-        first_relative_position: only for a Toeplitz: key position minus query position of diagonal
+        first_relative_position: for a Toeplitz only: key position minus query position of diagonal
             0.
     """
 
@@ -56,12 +56,11 @@ class TensorInfo:
     Attributes:
         nbytes: bytes of all parts together.
         fingerprint: 64 hex digits; equal fingerprints mean equal bytes, on any replica at any time.
-        encoding_fingerprint: the same without extent, dtype, form and mask: two requests of one
-            encoding agree.
-        resolved_spec: the request as the server understood it: defaults filled in, tables as
-            digests.
-        fully_masked_rows: half-open ranges of queries, counted inside the window, whose every key
-            is masked.
+        encoding_fingerprint: the same, but ignoring extent, dtype, form and mask: equal for all
+            requests for one encoding.
+        resolved_spec: the request as the server resolved it: defaults filled in, tables as digests.
+        fully_masked_rows: half-open ranges of queries, counted inside the window, with every key
+            masked.
         derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
         column_axes: the axis of each column of a table over a grid whose axes are parts.
     """
@@ -78,7 +77,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Bounds beyond which a server refuses requests."""
+    """Bounds beyond which a server rejects requests."""
 
     max_unary_bytes: int
     max_tensor_bytes: int
@@ -93,8 +92,8 @@ class ServerInfo:
     """Description of a server.
 
     Attributes:
-        backends: the one in use first.
-        instruction_sets: the one in use first.
+        backends: the backend in use comes first.
+        instruction_sets: the set in use comes first.
     """
 
     version: str
@@ -106,7 +105,7 @@ class ServerInfo:
 
 
 def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
-    """Converts an entry of ListTables; refuses an invalid one."""
+    """Converts an entry of ListTables; rejects an invalid one."""
     name, shape = escaped(table.name), list(table.shape)
     dtype = from_data_type(table.data_type)
     if dtype is None:
@@ -132,7 +131,7 @@ def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
 
 
 def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
-    """Checks and converts a header; refuses one that contradicts itself."""
+    """Checks and converts a header; rejects one that contradicts itself."""
     for field in ("fingerprint", "encoding_fingerprint"):
         if not _DIGEST.fullmatch(value := getattr(header, field)):
             raise DataLossError(
@@ -181,13 +180,13 @@ def axes_of(spec: encodings_pb2.TensorSpec) -> tuple[Sequence[int], Sequence[int
 
 
 def query_stride_of(spec: encodings_pb2.TensorSpec, block: npt.NDArray[Any]) -> tuple[int, ...]:
-    """Returns the stride of a resolved grid's queries on each axis of its block; else nothing."""
+    """Returns the query stride of a resolved grid on each axis of its block, if any."""
     axes = block.ndim - spec.grid.HasField("heads") if spec.HasField("grid") else 0
     return tuple(spec.grid.query_stride) or (1,) * axes
 
 
 def _check_window(header: service_pb2.TensorHeader) -> None:
-    """Refuses masked rows that are not ascending ranges of queries in the window."""
+    """Rejects masked rows that are not ascending ranges of queries in the window."""
     try:
         queries, _ = map(len, axes_of(header.resolved_spec))
     except OverflowError:
@@ -203,7 +202,7 @@ def _check_window(header: service_pb2.TensorHeader) -> None:
 
 
 def _check_columns(header: service_pb2.TensorHeader) -> None:
-    """Refuses axes of columns that do not fit the parts of a grid's axes."""
+    """Rejects axes of columns that do not fit the parts of a grid's axes."""
     if not header.column_axes:
         return
     columns, axes = Counter(header.column_axes), len(header.resolved_spec.table.grid)
@@ -276,7 +275,7 @@ _RAW_FORMATS = frozenset("bBc")
 
 
 class Payload(NamedTuple):
-    """Answer to a request."""
+    """Response to a request."""
 
     info: TensorInfo
     memory: npt.NDArray[np.uint8]
@@ -285,7 +284,7 @@ class Payload(NamedTuple):
 
 
 def require_within(nbytes: int, limit: int) -> None:
-    """Refuses a payload that is larger than the caller's limit."""
+    """Rejects a payload that is larger than the caller's limit."""
     if nbytes > limit:
         raise ResourceExhaustedError(
             f"max_tensor_bytes: the tensor has {nbytes} bytes, this client accepts at most {limit}"
@@ -299,8 +298,8 @@ def allocate(info: TensorInfo) -> npt.NDArray[np.uint8]:
 def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
     """Returns the caller's memory as bytes; copies nothing.
 
-    ``out`` is an array, a torch CPU tensor, or anything with the buffer protocol. Raw bytes take
-    any payload of their size, elements only their own type, in the payload's shape or flat.
+    ``out`` is an array, a torch CPU tensor, or anything with the buffer protocol. Raw bytes accept
+    any payload of their size; elements accept only their own type, in the payload's shape or flat.
     """
     array = _as_array(out)
     if not array.flags.c_contiguous:

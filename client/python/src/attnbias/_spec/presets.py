@@ -224,7 +224,7 @@ def XLNet(  # noqa: N802
         clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
             2^40].
         causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
-        sign: Sign of the position whose row is a pair's vector.
+        sign: Sign of the position whose row is the vector of a pair.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
@@ -309,7 +309,7 @@ def Shaw(  # noqa: N802
         left: Farthest relative position to the left with its own row. Required. In [0, 2^30 - 1].
         table: Learned vectors, with a first axis of at most 65536 heads if heads differ. Required
             with values "bias". Shape ``[left + right + 1, dim]``.
-        sign: Direction in which the table counts: its first row is j - i = -left, or i - j =
+        sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
             -right.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).

@@ -38,14 +38,14 @@ CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz
 
 
 class AnyCall(RequestOptions, total=False):
-    """All keyword arguments of ``Client.get`` except those that place its answer."""
+    """All keyword arguments of ``Client.get`` except those for where to store the result."""
 
     progress: bool | None
     timeout: float | None
 
 
 class NewCall(TypedDict, total=False):
-    """Arguments that do not describe the tensor, of a call that returns new memory."""
+    """Arguments that do not describe the tensor, for a call that returns new memory."""
 
     out: None
     progress: bool | None
@@ -53,7 +53,7 @@ class NewCall(TypedDict, total=False):
 
 
 class CompactCall(CompactOptions, NewCall, total=False):
-    """Arguments that give an encoding's compact form."""
+    """Arguments that select an encoding's compact form."""
 
     form: CompactForm | None
 
@@ -63,20 +63,20 @@ class GridCall(GridOptions, NewCall):
 
 
 class DenseCall(ListOptions, NewCall, total=False):
-    """Arguments that give an array."""
+    """Arguments that select an array."""
 
     form: Required[Literal["dense"]]
 
 
 class MeshCall(AnyCall):
-    """Arguments that give a DTensor."""
+    """Arguments that select a DTensor."""
 
     device_mesh: DeviceMesh
     placements: Sequence[Placement]
 
 
 class JaxCall(AnyCall):
-    """Arguments that give a jax.Array."""
+    """Arguments that select a jax.Array."""
 
     sharding: jax.sharding.Sharding
 
@@ -90,35 +90,35 @@ class Request(RequestFields):
     Attributes:
         encoding: the encoding to compute, such as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, for an encoding of absolute positions.
-        position_ids: explicit positions instead; for an encoding of several axes, one sequence for
-            each. For sinusoidal and rotary tables they may be fractions.
-        grid: lengths of a grid instead, for an encoding of several axes one for each: all its
-            tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
-        grid_offset: position of the grid's first token on each axis; None is 0.
-        query_length: number of queries of the whole.
-        key_length: number of keys, the first at position 0.
-        alignment: "start" aligns the first query with the first key, "end" the last with the last.
-            Not needed if there are as many queries as keys.
+        position_ids: explicit positions instead; one sequence per axis for an encoding of several
+            axes. For sinusoidal and rotary tables they may be fractions.
+        grid: lengths of a grid instead, one per axis for an encoding of several axes; selects all
+            its tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+        grid_offset: position of the grid's first token on each axis; None means 0.
+        query_length: total number of queries.
+        key_length: total number of keys, the first at position 0.
+        alignment: "start" aligns the first query with the first key, "end" the last query with the
+            last key. Not needed if the numbers of queries and keys are equal.
         query_offset: position of query 0, instead of alignment.
-        queries: a window of the queries, or of a grid's tokens; None is all.
+        queries: a window of the queries, or of a grid's tokens; None means all.
         keys: a window of the keys.
         heads: a window of the heads.
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
         query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
-            query; None is 1.
-        data_type: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
-            buckets).
-        form: None is the encoding's compact form; or "dense".
-        values: "bias" (None too), or "buckets", the indices into its learned table.
+            query; None means 1.
+        data_type: "f64", "f32", "f16", "bf16", or a dtype of numpy or torch. None means f32 (i32
+            for buckets).
+        form: "dense"; None means the encoding's compact form.
+        values: "bias" (also None), or "buckets", the indices into its learned table.
         scale: factor applied before the single rounding.
         causal: masks keys after the query.
         window_left: masks keys more than this many positions before the query.
         window_right: masks keys more than this many positions after the query.
-        fill_value: value of masked elements; None is -inf. Only with a mask: causal, window_left or
-            window_right.
-        fill_lowest: masked elements are the data type's lowest number instead.
+        fill_value: value of masked elements; None means -inf. Only with a mask: causal, window_left
+            or window_right.
+        fill_lowest: fills masked elements with the data type's lowest number instead.
     """
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class Request(RequestFields):
         return ", ".join(said)
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """Returns the contract's message; a value that does not fit is an error."""
+        """Returns the contract's message; raises an error for an invalid value."""
         spec = self.encoding.to_spec()
         extent = getattr(spec, self.encoding.extent)
         extent.SetInParent()
@@ -161,7 +161,7 @@ class Request(RequestFields):
 
 
 _WANTED_ENCODING = (
-    "an encoding, such as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
+    "an encoding, such as attnbias.ALiBi(num_heads=8) (pass terms of logits to Client.logits)"
 )
 _EXTENTS = {
     "table": list(tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name),
@@ -171,7 +171,7 @@ _EXTENTS = {
 """The fields of each extent."""
 
 
-_AXES = 3  # heads, queries and a row
+_AXES = 3  # axes: heads, queries and a row
 _WANTED_TERM = "attnbias.ShawKeys(...) or another LogitsTerm (Client.get takes encodings)"
 
 
@@ -189,7 +189,7 @@ class LogitsOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class LogitsRequest:
-    """A term and the rows to compute it of, as ``Client.logits`` describes them."""
+    """A term and its input rows, as ``Client.logits`` describes them."""
 
     term: LogitsTerm
     rows: Any
@@ -208,7 +208,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for a bias alone."""
+        """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for bias alone."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
                 raise TypeError("rows: got None, want query_bias and query_length with it")
@@ -245,7 +245,7 @@ class LogitsRequest:
 
 
 def _length(table: Any, axis: int, name: str) -> int:
-    """Returns one length of a table whose shape is known here; a name's is not."""
+    """Returns one length of a table; rejects a name, whose shape is unknown here."""
     shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
     if not shape:
         raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads as results: an array, a structure, or several by name.
+"""Converts payloads to results: an array, a structure, or several by name.
 
 For a sharded tensor, a process requests only the pieces that it holds.
 """
@@ -26,7 +26,7 @@ from attnbias.v1 import encodings_pb2
 
 
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request) -> Any:
-    """Returns the payload in its form; several parts become a named tuple."""
+    """Returns the payload in its form; returns a named tuple for several parts."""
     arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
     return _to_result(info, arrays, request)
 
@@ -71,7 +71,7 @@ def _to_part(
             key_length=len(keys),
             first_relative_position=part.first_relative_position,
             vectors=holds_vectors(part, request),
-            # Not the answer's spec, which omits a mask that hides none of these pairs.
+            # Not taken from the answer's spec, which omits a mask that hides none of these pairs.
             mask=Mask.of(request.to_mask()),
         )
         if border is None:
@@ -95,9 +95,9 @@ _LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "key
 
 
 class Piece(Request):
-    """A part of a request that is fetched by itself.
+    """A part of a request that is fetched separately.
 
-    ``spans`` are by axis the bounds in the whole of what is left of it; other axes are whole.
+    ``spans`` holds its bounds in the whole, keyed by axis; axes without an entry are complete.
     """
 
     spans: Mapping[str, tuple[int, int]]
@@ -106,14 +106,14 @@ class Piece(Request):
         vars(self).update(vars(request), spans=spans)
 
     def brief(self) -> str:
-        """Returns the whole request in one line, and the bounds of this part."""
+        """Returns the whole request on one line, and the bounds of this part."""
         spans = (f"[{begin}, {end}) of its {axis}" for axis, (begin, end) in self.spans.items())
         return ", ".join([super().brief(), *spans])
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
         """Returns the request's spec with the windows and lists of this part.
 
-        The whole keeps its lengths: alignment and masks, and some encodings, depend on them.
+        The lengths of the whole stay, since alignment, masks and some encodings depend on them.
         """
         spec = super().to_spec()
         extent = getattr(spec, self.encoding.extent)
@@ -129,11 +129,11 @@ class Piece(Request):
 
 
 class ShardedRequest:
-    """The pieces that a process fetches of a sharded tensor, and their assembly.
+    """The pieces of a sharded tensor that a process fetches, and their assembly.
 
     Attributes:
-        pieces: the pieces to request, each once. A server cuts heads, queries, keys and positions;
-            the columns of a table, or of vectors, are cut here.
+        pieces: the pieces to request, without duplicates. The server slices heads, queries, keys
+            and positions; the columns of a table or of vectors are sliced here.
     """
 
     def __init__(self, request: Request, info: TensorInfo, sharding: Sharding) -> None:
@@ -179,7 +179,7 @@ class ShardedRequest:
         return to_tables(tensors) or next(iter(tensors.values()))
 
     def _axes(self, num_axes: int) -> list[str]:
-        """Returns the names of the axes that a server can cut; columns follow them."""
+        """Returns the names of the axes that a server can slice; columns follow them."""
         if self._request.encoding.extent == "table":
             return ["positions"]
         return ["heads", "queries", "keys"][3 - (num_axes - self._vectors) :]
@@ -195,7 +195,7 @@ class ShardedRequest:
 
 
 def _lists(extent: Any, axis: str) -> Iterator[Any]:
-    """Yields the lists of positions along an axis; none if a range has them."""
+    """Yields the lists of positions along an axis; none if a range describes them."""
     for field, value in extent.ListFields():
         if field.name == _LISTS.get(axis):
             yield from value if is_repeated(field) else [value]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses headers and chunks by hand, checks them, and copies data to its place.
 
-All messages have these fields under the same numbers, as StreamTensorResponse, so one reader serves
-them. A generated parser would copy ``data`` into a new bytes object. Here it stays a view of the
-received message until its only copy, to its place. Checksums need the bytes as received,
-which a parsed header no longer has. Nothing is written that was not checked first.
+All messages have these fields with the numbers of StreamTensorResponse, so one reader serves them
+all. A generated parser would copy ``data`` into a new bytes object. Here it stays a view of the
+received message until it is copied, once, to its place. Checksums need the bytes as received, which
+a parsed header no longer has. All data is checked before it is written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _REQUEST_CRC32C, _DATA = 1, 2, 3, 5, 6, 16
 _MAX_VARINT_BYTES = 10
-_MORE = 0x80  # the bit of a varint's byte if another follows
+_MORE = 0x80  # the bit of a varint's byte that means another byte follows
 
 
 class Chunk(NamedTuple):
-    """One part of a payload, or the header before the first."""
+    """One part of a payload, or the header that precedes the first part."""
 
     offset: int
     crc32c: int
@@ -55,7 +55,7 @@ def parse_chunk(message: bytes) -> Chunk:
         if wire_type == _LENGTH_DELIMITED:
             size, at = _read_varint(message, at)
         else:
-            size = _FIXED_SIZES.get(wire_type, end)  # longer than the rest of the message
+            size = _FIXED_SIZES.get(wire_type, end)  # longer than the remaining message
         if size > end - at:
             raise _malformed()
         value_bytes = memoryview(message)[at : at + size]
@@ -63,7 +63,7 @@ def parse_chunk(message: bytes) -> Chunk:
             if field == _DATA:
                 data = value_bytes
             elif field == _HEADER:
-                # protobuf merges a header that is sent in two pieces.
+                # protobuf merges repeated occurrences of a header.
                 header = value_bytes if header is None else memoryview(bytes(header) + value_bytes)
         elif wire_type == _FIXED32:
             checksums[field] = int.from_bytes(value_bytes, "little")
@@ -98,14 +98,14 @@ def beyond(size: int, missing: int) -> DataLossError:
 
 
 def parse_first(message: bytes | None) -> Chunk:
-    """Parses the first message of a stream; None is a stream that ended before it."""
+    """Parses the first message of a stream; None means that the stream ended before it."""
     if message is None:
         raise DataLossError("stream: ended without a header")
     return parse_chunk(message)
 
 
 def read_header(message: bytes | None, kind: type[_Header], request: bytes) -> _Header:
-    """Returns the header that is alone in a message; None is a stream that ended before it."""
+    """Returns the header that a message consists of; None if the stream ended before it."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
@@ -115,7 +115,7 @@ def read_header(message: bytes | None, kind: type[_Header], request: bytes) -> _
 def header_of(chunk: Chunk, kind: type[_Header], request: bytes) -> _Header:
     """Returns the header of a message that may hold data too.
 
-    Refuses a missing or damaged header, and the answer to another request than these bytes.
+    Rejects a missing or damaged header, and an answer to a request other than these bytes.
     """
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
@@ -138,7 +138,7 @@ def _written(checksum: int | None) -> str:
 
 
 class Assembler:
-    """A range [at, limit) of a payload that is being received; limit None is the payload's end."""
+    """A range [at, limit) of a payload being received; limit None means the payload's end."""
 
     def __init__(self, at: int = 0, limit: int | None = None) -> None:
         self.at = at
@@ -157,14 +157,14 @@ class Assembler:
         return self.at == self.end
 
     def add(self, message: bytes) -> int:
-        """Copies a message's chunk to its place and returns its size; refuses any but the next."""
+        """Copies a message's chunk to its place and returns its size; rejects all but the next."""
         chunk = parse_chunk(message)
         if chunk.header is not None:
             raise DataLossError("stream: a second header")
         return self.put(chunk)
 
     def put(self, chunk: Chunk) -> int:
-        """Copies a parsed chunk to its place, with any header; see ``add``."""
+        """Copies a parsed chunk, and any header, to its place; see ``add``."""
         size, missing = len(chunk.data), self.end - self.at
         if size > missing:
             raise beyond(size, missing)

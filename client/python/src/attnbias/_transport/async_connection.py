@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels of an event loop, opened at the first call, and the calls made over them."""
+"""Channels of an event loop, opened by the first call, and the calls made over them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # mis
 
 
 class AsyncConnection(forks.Forkable):
-    """Channels of the event loop that uses them: the first, and spare ones for parts of a payload.
+    """Channels of one event loop: the first, and spare ones for parts of a payload.
 
-    Another loop gets others.
+    Another loop gets its own channels.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -55,7 +55,7 @@ class AsyncConnection(forks.Forkable):
                 await channel.close()
 
     def of(self, method: Method, index: int) -> Any:
-        """Returns the callable of a method in the running loop, over the channel of an index."""
+        """Returns the callable of a method in the running loop, over the channel at an index."""
         with forks.lock:
             forks.require_usable()
             self._enter()
@@ -80,7 +80,7 @@ class AsyncConnection(forks.Forkable):
         self.require_open()
 
     def _enter(self) -> None:
-        """Switches to the running loop, and drops what belongs to another loop."""
+        """Switches to the running loop and drops all state of other loops."""
         self.require_open()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -91,7 +91,8 @@ class AsyncConnection(forks.Forkable):
     def leave(self) -> bool:
         inherited, self._channels = self._channels, {}
         if inherited:
-            # Freeing it would wait for threads that do not exist here, so it is never freed.
+            # Freeing it would wait for threads that do not exist in this process, so it is never
+            # freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
         self._loop, self._methods = None, {}
         return bool(inherited)
@@ -134,7 +135,7 @@ class AsyncCalls:
             call.cancel()  # does nothing to a call that has finished
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """See CallGroup. Each part is a task."""
+        """See CallGroup. Each part runs in a task."""
         tasks = [
             asyncio.ensure_future(part(AsyncCalls(self._connection, index)))
             for index, part in enumerate(parts)
@@ -147,7 +148,7 @@ class AsyncCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See CallGroup. A thread does it while the event loop runs."""
+        """See CallGroup. Runs in a thread, so that the event loop continues."""
         self._connection.require_open()
         working = asyncio.ensure_future(asyncio.to_thread(work))
         try:
@@ -161,7 +162,7 @@ class AsyncCalls:
     async def pause(self, seconds: float) -> None:
         await self._connection.pause(seconds)
 
-    wait = pause  # a thread of gRPC's own reads its sockets, and so looks for the server
+    wait = pause  # a thread of gRPC reads its sockets and therefore finds the server
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
         begin = self._connection.of(method, self._index)
@@ -179,6 +180,6 @@ class AsyncCalls:
             raise CallFailed(failure) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or not task.cancelling():  # so it is gRPC's
+            if task is None or not task.cancelling():  # therefore raised by gRPC
                 self._connection.require_open()
             raise

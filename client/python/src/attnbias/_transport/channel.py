@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels of gRPC to a client's server, with options that suit this service."""
+"""gRPC channels to a client's server, with options for this service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PORT: Final = 50051
 _VARIABLE: Final = "ATTNBIAS_SERVER"
 _WANTED: Final = "host, host:port, [IPv6]:port, unix:/path or another target of gRPC"
 
-# Schemes of gRPC followed by a host, or by addresses separated by commas.
+# gRPC schemes that precede a host or comma-separated addresses.
 _OF_HOSTS: Final = re.compile(r"(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)", re.DOTALL)
 _OF_OTHERS: Final = re.compile(r"(unix|unix-abstract|vsock):.|(?!https?:)[a-z][a-z0-9.+-]*://.")
 _HOST: Final = re.compile(
@@ -35,7 +35,7 @@ _MOST_PORT: Final = 65535
 
 
 def target_from(target: str | None) -> str:
-    """Returns the target to open; None is ``ATTNBIAS_SERVER``'s, else this machine."""
+    """Returns the target to open; None selects ``ATTNBIAS_SERVER``, or else this machine."""
     name = "target"
     if target is None:
         target, name = os.environ.get(_VARIABLE) or "localhost", _VARIABLE
@@ -50,7 +50,7 @@ def target_from(target: str | None) -> str:
 
 
 def is_on_this_machine(target: str) -> bool:
-    """Reports whether a target of ``target_from`` is reached without a network."""
+    """Reports whether a target from ``target_from`` is reached without a network."""
     if target.startswith(("unix:", "unix-abstract:")):
         return True
     try:
@@ -63,7 +63,7 @@ def is_on_this_machine(target: str) -> bool:
 
 
 def addresses_of(target: str) -> list[str]:
-    """Returns the addresses of a target of ``target_from`` as gRPC targets; none if unknown."""
+    """Returns the addresses of a target from ``target_from`` as gRPC targets; none if unknown."""
     if target.startswith(("ipv4:", "ipv6:")):
         scheme, rest = target[:5], target[5:].removeprefix("///")
         return [f"{scheme}{address}" for address in rest.split(",")]
@@ -72,7 +72,7 @@ def addresses_of(target: str) -> list[str]:
         return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # a target of another kind, too
+    except (OSError, UnicodeError):  # also a target of another kind
         return []
     addresses = [
         f"ipv6:[{address[0]}]:{port}" if family is socket.AF_INET6 else f"ipv4:{address[0]}:{port}"
@@ -105,7 +105,7 @@ WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 
 _OPTIONS: Final[Mapping[str, Any]] = {
-    # Every replica behind the name gets its share of calls, and a stopped one gets none.
+    # Spreads calls over all replicas behind the name, except stopped ones.
     "grpc.lb_policy_name": "round_robin",
     # gRPC's default is one lookup per 30 s; replicas are replaced within 5 s.
     "grpc.dns_min_time_between_resolutions_ms": 500,
@@ -116,29 +116,29 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "grpc.keepalive_timeout_ms": 5_000,
     "grpc.http2.ping_timeout_ms": 5_000,  # the option that later versions of gRPC read
     "grpc.http2.max_pings_without_data": 0,
-    # A server that restarts is found again within a tenth of a second.
+    # Reconnects to a restarted server within a tenth of a second.
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 2_000,
     # This package retries within the timeout; gRPC's own retries end after 5 attempts.
     "grpc.enable_retries": 0,
-    # Windows and frames of whole chunks from the first byte on, instead of 64 KiB that grow, need
-    # fewer and larger reads.
+    # Windows and frames that hold whole chunks from the start, instead of growing from 64 KiB,
+    # allow fewer and larger reads.
     "grpc.http2.lookahead_bytes": WINDOW_BYTES,
     "grpc.http2.max_frame_size": _MAX_FRAME_BYTES,
     "grpc.http2.bdp_probe": 0,
 }
 
-# Connections besides the first serve one large payload, and are closed when they are idle.
+# Connections other than the first serve one large payload and are closed when idle.
 _SPARE_OPTIONS: Final[Mapping[str, Any]] = {"grpc.client_idle_timeout_ms": 10_000}
 
-# How long gRPC waits for a connection attempt, and for a name lookup.
+# Time that gRPC allows for a connection attempt, and for a name lookup.
 _PATIENCE_OPTIONS: Final = ("grpc.min_reconnect_backoff_ms", "grpc.dns_ares_query_timeout")
 _MOST_MILLISECONDS: Final = (1 << 31) - 1
 
 _METADATA_KEY: Final = re.compile("[0-9a-z_.-]+")
 
 _SYNC_OPTIONS: Final[Mapping[str, Any]] = {
-    # Chunks arrive in the caller's thread, without a thread switch for each.
+    # Chunks arrive on the caller's thread, without a thread switch per chunk.
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
 }
 
@@ -171,7 +171,7 @@ class Endpoint:
         return self._open(grpc, {**_SYNC_OPTIONS, **(names if host else {})}, address)
 
     def renew(self) -> bool:
-        """Rereads certificates; returns True if channels opened before are outdated."""
+        """Rereads certificates; returns True if channels opened earlier are outdated."""
         return isinstance(self.security, Certificates) and self.security.renew()
 
     def call_metadata(self) -> Metadata:
@@ -184,7 +184,7 @@ class Endpoint:
         if self.connect_timeout is not None:
             milliseconds = math.ceil(min(self.connect_timeout * 1000, _MOST_MILLISECONDS))
             options |= dict.fromkeys(_PATIENCE_OPTIONS, milliseconds)
-        if is_on_this_machine(self.target):  # a proxy named in the environment cannot reach it
+        if is_on_this_machine(self.target):  # no proxy can reach this machine
             options["grpc.enable_http_proxy"] = 0
         security = self.security
         if isinstance(security, Certificates):
@@ -239,7 +239,7 @@ def _pairs(metadata: Metadata) -> Metadata:
 
 
 def _require_legal(metadata: Metadata) -> None:
-    """Refuses metadata that gRPC would refuse at each call without naming it."""
+    """Rejects metadata that gRPC would reject on each call without naming it."""
     for key, value in metadata:
         if not isinstance(key, str) or not _METADATA_KEY.fullmatch(key):
             raise ValueError(

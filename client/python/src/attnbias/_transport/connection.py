@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels whose calls block, opened at the first of them, and the calls made over them."""
+"""Channels whose calls block, opened by the first call, and the calls made over them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _Result = TypeVar("_Result")
 
 
 class Connection(forks.Forkable):
-    """Channels that open when they are needed: the first, and spare ones for parts of a payload.
+    """Channels opened on demand: the first, and spare ones for parts of a payload.
 
-    Threads share it.
+    Shared by threads.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -65,7 +65,7 @@ class Connection(forks.Forkable):
                 channel.close()
 
     def of(self, method: Method, index: int) -> tuple[Any, grpc.Channel]:
-        """Returns the callable of a method over the channel of an index, and that channel."""
+        """Returns the callable of a method over the channel at an index, and that channel."""
         with forks.lock:
             forks.require_usable()
             if self._closed:
@@ -80,7 +80,7 @@ class Connection(forks.Forkable):
             return self._methods[index, method], channel
 
     def was_interrupted(self, channel: grpc.Channel) -> bool:
-        """Reports whether a fork, and not the user, closed a channel. Returns after the fork."""
+        """Reports, after any fork, whether a fork rather than the user closed a channel."""
         with forks.lock:
             return channel not in self._channels.values() and not self._closed
 
@@ -97,7 +97,7 @@ class Connection(forks.Forkable):
 
 
 class CallGroup:
-    """The calls of one request to this package, in any thread, which one cancel() ends.
+    """The calls of one request to this package, in any thread; one cancel() ends them all.
 
     All methods raise CancelledError once the calls are cancelled or the client is closed.
     """
@@ -106,7 +106,7 @@ class CallGroup:
         self.endpoint = connection.endpoint
         self._connection = connection
         self._index = index
-        self._lock = threading.RLock()  # a signal's handler may cancel
+        self._lock = threading.RLock()  # a signal handler may cancel
         self._members: set[grpc.Call | CallGroup] = set()
         self._cancelled = threading.Event()
         self._reason = ""
@@ -119,7 +119,7 @@ class CallGroup:
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """Makes a call with one answer; raises CallFailed for a status other than OK.
 
-        Also raises CallInterrupted: see there.
+        Also raises CallInterrupted, which documents when.
         """
         with self._beginning(method) as (begin, _):
             answer = begin(message, timeout=timeout, metadata=self.endpoint.call_metadata())
@@ -130,7 +130,7 @@ class CallGroup:
     async def stream(
         self, method: Method, messages: Any, timeout: float | None
     ) -> AsyncIterator[Read]:
-        """Makes a call whose answer is a stream. Leaving the block ends the call."""
+        """Makes a call with a streamed answer. Leaving the block ends the call."""
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
 
@@ -149,26 +149,26 @@ class CallGroup:
     async def wait(self, seconds: float) -> None:
         """Sleeps as ``pause`` does, while gRPC tries to connect to the server.
 
-        It reads its sockets only during a call: here a health check.
+        gRPC reads its sockets only during a call; here that is a health check.
         """
         with contextlib.ExitStack() as stack:
             with (
-                contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
+                contextlib.suppress(CallInterrupted),  # the next attempt opens a new channel
                 self._beginning(CHECK_HEALTH) as (check, _),
             ):
                 waiting = check.future(
                     health_pb2.HealthCheckRequest(),
                     metadata=self.endpoint.call_metadata(),
-                    wait_for_ready=True,  # sent as soon as there is a connection
+                    wait_for_ready=True,  # sent as soon as a connection exists
                 )
                 stack.callback(_cancel, waiting)
             await self.pause(seconds)
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """Does several parts of the work at once, each over a connection of its own.
+        """Runs several parts of the work concurrently, each over its own connection.
 
         This thread does the first part, other threads the rest. Raises the first of their
-        exceptions, when the others have ended, too.
+        exceptions once all have ended.
         """
         groups = [CallGroup(self._connection, index) for index in range(len(parts))]
         failures: list[BaseException] = []
@@ -197,7 +197,7 @@ class CallGroup:
             raise failure
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """Runs work that takes the disk's time, unless the calls were cancelled before."""
+        """Runs work that may wait for the disk, unless the calls are already cancelled."""
         self._require_wanted()
         return work()
 
@@ -207,7 +207,7 @@ class CallGroup:
         self._require_wanted()
 
     def cancel(self, reason: str) -> None:
-        """Ends all calls, and those that would still begin."""
+        """Ends all calls, including calls that have not started."""
         self._reason = reason
         self._cancelled.set()
         with self._lock:
@@ -220,7 +220,7 @@ class CallGroup:
 
     @contextlib.contextmanager
     def _beginning(self, method: Method) -> Iterator[tuple[Any, grpc.Channel]]:
-        """See Connection.of. The block is gRPC's code; no fork comes between."""
+        """See Connection.of. The block runs gRPC's code and no fork can happen during it."""
         self._require_wanted()
         with contextlib.ExitStack() as stack:
             with forks.lock:

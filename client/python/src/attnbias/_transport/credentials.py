@@ -28,8 +28,8 @@ _log: Final = logging.getLogger("attnbias")
 class FileWatcher(Generic[_Value]):
     """The content of files, read again when one of them changes.
 
-    A ValueError of ``read`` describes the fault. The first reading raises it; later
-    ones log it and keep the earlier value.
+    A ValueError from ``read`` describes the fault. The first read raises it; later reads log it and
+    keep the previous value.
     """
 
     def __init__(self, files: Sequence[Path], read: Callable[[], _Value]) -> None:
@@ -54,7 +54,7 @@ class FileWatcher(Generic[_Value]):
         return changed
 
     def _states(self) -> list[object]:
-        """Returns a value that changes with the files; computed before they are read."""
+        """Returns a value that changes with the files, computed before they are read."""
 
         def state(file: Path) -> object:
             try:
@@ -86,16 +86,16 @@ _ROOTS_OF_GRPC: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 class Tls:
     """TLS with a server: ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
 
-    Files are PEM. A changed file is read again: its new content is used from the next call on,
+    Files are PEM. A changed file is read again, and its new content is used from the next call on
     if it is complete and the certificate matches the key.
 
     Args:
-        ca: certificates of the authorities that may sign the server's. None selects those that
-            the system trusts.
-        cert: the client's own certificate, for a server that asks for one, followed by its
+        ca: certificates of the authorities trusted to sign the server's certificate. None selects
+            those that the system trusts.
+        cert: the client's own certificate, for a server that requests one, followed by its
             intermediate certificates.
         key: the private key of ``cert``, not encrypted.
-        server_name: a name that the server's certificate has to have. None is the target's.
+        server_name: a name that the server's certificate must have. None means the target's.
     """
 
     ca: str | os.PathLike[str] | None = None
@@ -107,8 +107,8 @@ class Tls:
 class Certificates:
     """The content of the files of a ``Tls``; errors call its fields by ``names``.
 
-    Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or
-    does not hold what it should.
+    Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or has
+    the wrong content.
     """
 
     def __init__(self, tls: Tls, names: Mapping[str, str]) -> None:
@@ -129,7 +129,7 @@ class Certificates:
         self._held = FileWatcher(list(self._files.values()), self._read)
 
     def renew(self) -> bool:
-        """Rereads changed files; returns True if credentials made before are outdated."""
+        """Rereads changed files; returns True if credentials made earlier are outdated."""
         return self._held.renew()
 
     def credentials(self) -> grpc.ChannelCredentials:
@@ -148,7 +148,7 @@ class Certificates:
             cert, key = self._files["cert"], self._files["key"]
             want = f"the unencrypted PEM file of the key of {str(cert)!r}"
             with self._refusing("key", want):
-                # Without a password OpenSSL would ask for one on the terminal.
+                # Without this password OpenSSL would prompt for one on the terminal.
                 context.load_cert_chain(cert, key, password="")
         return held
 
@@ -165,7 +165,7 @@ class Certificates:
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
     """Returns the certificates of a client's ``tls``; None for plaintext.
 
-    None reads the environment.
+    ``tls`` None reads the environment.
     """
     names = _ARGUMENTS
     if tls is None:
@@ -177,7 +177,7 @@ def certificates_from(tls: bool | Tls | None) -> Certificates | None:
 
 
 def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls:
-    """Returns the ``tls`` that the environment's variables describe.
+    """Returns the ``tls`` that the environment variables describe.
 
     ``on`` enables TLS in any case; the fields ``given`` replace those of the environment.
     """
@@ -209,7 +209,7 @@ _TOKEN: Final = re.compile(r"[!-~]+")  # visible ASCII
 
 
 class Token:
-    """A token, given as text or as the path of a file; errors call it ``name``.
+    """A token, given as text or as the path of a file; errors refer to it as ``name``.
 
     Raises ValueError for a file that cannot be read, or for an invalid token.
     """
@@ -242,9 +242,10 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """Returns the token of a client's ``token``; None for no token.
+    """Returns the token for a client's ``token``; None for no token.
 
-    None reads the environment, unless the metadata identify the caller; "" means no token.
+    ``token`` None reads the environment, unless the metadata identifies the caller; "" means no
+    token.
     """
     want = "the token as a str, or its file as a pathlib.Path"
     require_instance(token, (str, os.PathLike, type(None)), "token", want)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Downloads one payload by StreamTensor: over one stream, or in ranges over several.
+"""Downloads one payload by StreamTensor, over one stream or in ranges over several.
 
-A stream that breaks is resumed where it broke. Also describes a request's payload, as the server
-does.
+A broken stream resumes at the byte where it broke. Also fetches the description of a request's
+payload.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from attnbias._transport.statuses import CallFailed, CallInterrupted
 from attnbias.v1 import encodings_pb2, service_pb2
 
 _WORTHWHILE_BYTES = 16 << 20
-_PATIENCE = 0.5  # seconds before a bar appears unasked
+_PATIENCE = 0.5  # seconds before a bar appears by default
 
 
 class Progress:
-    """A bar on stderr; None shows it on a terminal, for a large payload that takes long."""
+    """A progress bar on stderr; None shows it only on a terminal, if a large payload takes long."""
 
     def __init__(self, wanted: bool | None) -> None:
         self._wanted = wanted
@@ -68,7 +68,7 @@ class Progress:
             )
 
     def advance(self, count: int) -> None:
-        """Reports that ``count`` more bytes were received; ranges call it from threads."""
+        """Reports that ``count`` more bytes were received; ranges call it from their threads."""
         with self._lock:
             if self._bar is not None:
                 self._bar.update(count)
@@ -100,19 +100,19 @@ class Download:
         self._has_restarted = False
 
     async def run(self) -> Payload:
-        """Fetches everything, retrying and resuming within the timeout; see ``borrow`` for out."""
+        """Fetches everything, with retries, within the timeout; ``borrow`` describes ``out``."""
         with self._progress:
             with contextlib.suppress(_PayloadChangedError):
                 await self._fetch_all()
                 return self._begun()
             # A table has changed or is gone, perhaps only on some replicas. The whole payload is
-            # fetched again, once, over one stream.
+            # fetched again, but only once and over one stream.
             self._has_restarted = True
             await self._fetch(self._options.calls)
             return self._begun()
 
     async def _fetch_all(self) -> None:
-        """Fetches everything, over several streams if it is large and the caller asks for them."""
+        """Fetches everything, over several streams if it is large and the caller requests them."""
         streams, calls = self._options.streams, self._options.calls
         if streams == 1:
             await self._fetch(calls)
@@ -130,9 +130,9 @@ class Download:
         )
 
     async def _fetch(self, calls: Calls, at: int = 0, limit: int | None = None) -> None:
-        """Fetches the bytes from ``at`` to ``limit``, or to the last, over one connection.
+        """Fetches the bytes from ``at`` to ``limit``, or to the end, over one connection.
 
-        Raises _PayloadChangedError if a resumed stream, or one of a later range, shows that.
+        Raises _PayloadChangedError if a resumed stream or that of a later range reveals a change.
         """
         retry = Retry(replace(self._options, calls=calls), self._deadline)
         assembler = Assembler(at, limit)
@@ -166,7 +166,7 @@ class Download:
             first = parse_first(await read())
             header = header_of(first, service_pb2.TensorHeader, sent)
             assembler.begin(self._accept(header, assembler.at))
-            if first.data:  # a header alone has no offset
+            if first.data:  # a message with only a header has no offset
                 self._progress.advance(assembler.put(first))
             while (message := await read()) is not None:
                 self._progress.advance(assembler.add(message))
@@ -174,7 +174,7 @@ class Download:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
 
     def _accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
-        """Returns the payload's memory; refuses a header of a payload other than that begun."""
+        """Returns the payload's memory; rejects the header of a different payload."""
         info = to_tensor_info(header)
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)
@@ -212,5 +212,5 @@ async def ask_for_description(
 
 
 def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
-    """Parses a description; refuses a damaged one, or one of another request."""
+    """Parses a description; rejects a damaged one, or one for another request."""
     return to_tensor_info(read_header(answer, service_pb2.TensorHeader, _request_for(spec)))

@@ -2,11 +2,11 @@
 """Connections in a process that forks.
 
 A fork copies gRPC's locks, memory and sockets but not its threads. A call in the child would hang,
-or take bytes that its parent waits for. gRPC ends its threads when its last channel is closed. So
-channels are closed just before a fork, and opened again by the next call in either process; calls
-in flight are interrupted, and resume over the new channel. The channel of an event
-loop cannot be closed from outside: the child of a process that has one must not make calls. Neither
-must the child of a process whose gRPC ignores forks.
+or consume bytes that the parent waits for. gRPC ends its threads when its last channel is closed.
+Channels are therefore closed just before a fork and opened again by the next call in either
+process; calls in flight are interrupted and resume over the new channel. The channel of an event
+loop cannot be closed from outside, so the child of a process that has one must not make calls.
+Neither must the child of a process whose gRPC ignores forks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ lock: Final = threading.RLock()
 """Is held while a connection changes, and while the process forks."""
 
 _THREADS: Final = Path("/proc/self/task")
-_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # their prefix
-_PATIENCE: Final = 1.0  # seconds; it takes some 10 ms, unless others keep gRPC alive
+_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # prefix of gRPC's thread names
+_PATIENCE: Final = 1.0  # seconds; it takes about 10 ms, unless other users keep gRPC alive
 
 _WHY_OPEN: Final = (
     "gRPC cannot be used in this process, which was forked while an attnbias.aio.Client was "
@@ -53,13 +53,13 @@ class Forkable(ABC):
 
 
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
-_inside: Final[set[int]] = set()  # threads that are in gRPC's code
-_why_unusable: list[str] = []  # not empty where calls would hang
-_has_ignored: list[bool] = []  # whether gRPC ignores the fork that begins
+_inside: Final[set[int]] = set()  # threads that are executing gRPC's code
+_why_unusable: list[str] = []  # not empty if calls would hang
+_has_ignored: list[bool] = []  # whether gRPC ignores the fork in progress
 
 
 def watch(connection: Forkable) -> None:
-    """Makes a connection take part in forks for as long as it lives."""
+    """Registers a connection for fork handling for as long as it lives."""
     with lock:
         _register()
         _connections.add(connection)
@@ -73,9 +73,10 @@ def require_usable() -> None:
 
 @contextlib.contextmanager
 def in_grpc() -> Iterator[None]:
-    """Marks a block of gRPC's code, which may hold its locks, so that a fork waits for its end.
+    """Marks a block that runs gRPC's code and may hold its locks, so that a fork waits for its end.
 
-    It may begin during that wait: the calls that the fork interrupts end only when they are read.
+    A block may begin during that wait, since calls that the fork interrupts end only when they are
+    read.
     """
     thread = threading.get_ident()
     if thread in _inside:  # for example in a signal handler that interrupts a call
@@ -108,7 +109,7 @@ def _after_in_child() -> None:
 
 
 def _wait_for_grpc() -> None:
-    """Waits until no thread is in gRPC's code and gRPC's own threads have ended."""
+    """Waits until no thread executes gRPC's code and gRPC's own threads have ended."""
     end = time.monotonic() + _PATIENCE
     here = {threading.get_ident()}
     while _inside - here or _has_threads():
@@ -121,7 +122,7 @@ def _has_threads() -> bool:
     """Reports whether gRPC has threads; False if they cannot be seen."""
     with contextlib.suppress(OSError):
         for thread in _THREADS.iterdir():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the thread has ended
                 if (thread / "comm").read_text().startswith(_NAMES_OF_GRPC):
                     return True
     return False
@@ -129,7 +130,7 @@ def _has_threads() -> bool:
 
 @functools.cache
 def _register() -> None:
-    """Registers the fork handlers; a process that makes no connection has none."""
+    """Registers the fork handlers, so that a process without connections has none."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             before=_before, after_in_parent=lock.release, after_in_child=_after_in_child

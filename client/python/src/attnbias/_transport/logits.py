@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes rows by ComputeLogits, in blocks."""
+"""Computes rows with ComputeLogits, in blocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LogitsStream:
         self._answered = 0  # rows
 
     async def run(self) -> npt.NDArray[Any]:
-        """Computes every row; resumes at the first row without an answer if a call breaks."""
+        """Computes every row; if a call breaks, resumes at the first unanswered row."""
         await self._retry.run(self._attempt)
         return self._answer
 
@@ -97,7 +97,7 @@ class LogitsStream:
             ).SerializeToString()
 
     async def _receive(self, read: Read, begin: int, end: int) -> None:
-        """Copies the answer to one block once all of it was received and checked."""
+        """Copies the answer to one block once it is completely received and checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
         assembler = Assembler()

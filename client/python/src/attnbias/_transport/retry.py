@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retries of failed calls, and the reasons why addresses are unreachable.
 
-All calls of this service are pure, so all may be made again.
+All calls of this service are pure, so all may be repeated.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ Calls: TypeAlias = "CallGroup | AsyncCalls"
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
-_DOUBLINGS: Final = 5  # from the first backoff to beyond the largest
-_FOREVER: Final = 1e9  # seconds; gRPC's clocks end in a few times as many
+_DOUBLINGS: Final = 5  # range from the first backoff to beyond the largest
+_FOREVER: Final = 1e9  # seconds; gRPC's clocks overflow at a few times this value
 
 _log = logging.getLogger("attnbias")
 
 
 @dataclass(frozen=True)
 class CallOptions:
-    """A caller's decisions about a call, and the object that makes its calls."""
+    """A caller's settings for a call, and the object that makes its calls."""
 
     calls: Calls
     max_tensor_bytes: int
@@ -59,7 +59,7 @@ class CallOptions:
 
 
 class Deadline:
-    """The end of a call and all its retries, if it has one."""
+    """The deadline of a call with all its retries, if it has one."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -70,9 +70,9 @@ class Deadline:
         """Whether a log line has stated that a call waits."""
 
     def remaining(self, patience: float | None = None) -> float | None:
-        """Returns the seconds left, None without a limit; raises DeadlineExceededError at the end.
+        """Returns the seconds left, None without a limit; raises DeadlineExceededError at 0.
 
-        ``patience`` ends the time that many seconds after the beginning.
+        ``patience`` limits the time to that many seconds after the start.
         """
         end = self._end
         if patience is not None:
@@ -103,7 +103,7 @@ class Retry:
                 continue
             except CallFailed as failed:
                 failure = failed.error
-            await self.wait_after(failure)  # not inside except: gRPC's traceback adds nothing
+            await self.wait_after(failure)  # not inside except, whose traceback is useless
 
     async def wait_after(self, error: Error) -> None:
         """Waits for the next attempt; raises ``error`` if another would be useless."""
@@ -117,15 +117,15 @@ class Retry:
         calls = self._options.calls
         if not _is_transient(error) or is_last or is_late or delay == math.inf:
             raise await explained(error, calls, self._deadline)
-        await calls.pause(0)  # raises where the call was cancelled
+        await calls.pause(0)  # raises if the call was cancelled
         self._tell(error, left)
         await calls.wait(delay)
-        await self._left(error)  # a busy machine ends the wait late
+        await self._left(error)  # a busy machine may end the wait late
 
     async def _left(self, error: Error) -> float | None:
         """Returns the seconds for further attempts; None without a limit.
 
-        Raises ``error`` if none are left: it has the cause, which the deadline lacks.
+        Raises ``error`` if none are left: it names the cause, unlike the deadline.
         """
         calls, patience = self._options.calls, None
         if error.unreached and not calls.has_reached:
@@ -143,7 +143,7 @@ class Retry:
         return random.uniform(0, most if left is None else min(most, left / 2))
 
     def _tell(self, error: Error, left: float | None) -> None:
-        """Logs once that a call waits, so that a wrong target is not retried in silence."""
+        """Logs once that a call waits, so that a wrong target is not retried silently."""
         if self._deadline.told:
             return
         self._deadline.told = True
@@ -162,22 +162,22 @@ def _is_transient(error: Error) -> bool:
     if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # Without RetryInfo, another attempt would exceed the same limit.
         return error.retry_delay is not None
-    # A server that shuts down may end a call with CANCELLED. A call that this side has cancelled
-    # ends in Retry's wait.
+    # A server that shuts down may end a call with CANCELLED. A call that this side cancelled ends
+    # in Retry's wait.
     again = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED}
     return error.code in again or "RST_STREAM" in error.message
 
 
-_SECONDS: Final = 1.0  # for all addresses, which are tried at once
-_LEAST_SECONDS: Final = 0.2  # beyond the deadline
+_SECONDS: Final = 1.0  # for all addresses, which are tried concurrently
+_LEAST_SECONDS: Final = 0.2  # time beyond the deadline
 _MOST_ADDRESSES: Final = 8
-_PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC looks for
+_PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # proxy variables that gRPC reads
 
 
 async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
     """Returns a call's error, with a reason for each address if several were unreachable.
 
-    gRPC itself tells only what was wrong with the address that it tried last.
+    gRPC itself reports only the error of the address that it tried last.
     """
     if not error.unreached or is_of_the_name(error):
         return error
@@ -192,7 +192,7 @@ async def explained(error: Error, calls: Calls, deadline: Deadline) -> Error:
 def _reasons(endpoint: Endpoint, seconds: float) -> dict[str, str]:
     """Returns why each address is unreachable; nothing if there is only one address."""
     if not is_on_this_machine(endpoint.target) and any(map(os.environ.get, _PROXIES)):
-        return {}  # a proxy is asked for the name
+        return {}  # a proxy resolves the name
     addresses = addresses_of(endpoint.target)[:_MOST_ADDRESSES]
     if len(addresses) == 1:
         return {}

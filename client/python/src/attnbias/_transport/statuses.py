@@ -36,7 +36,7 @@ class CallFailed(Exception):  # noqa: N818
 
 
 class CallInterrupted(Exception):  # noqa: N818
-    """A call ended because its process forks; the caller retries at once."""
+    """A call ended because its process forks; the caller retries immediately."""
 
 
 _UNREACHED: Final = re.compile(
@@ -95,10 +95,10 @@ def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
 
 
 def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> UnavailableError:
-    """Returns the error for an endpoint with which there is no connection.
+    """Returns the error for an endpoint without a connection.
 
-    ``reasons`` are gRPC's by the address, which is "" if there is one. The most telling determines
-    the advice.
+    ``reasons`` are gRPC's, keyed by address, which is "" if there is only one. The most informative
+    reason determines the advice.
     """
     advice = next(
         why
@@ -126,7 +126,7 @@ def tells_of_a_connection(error: Error) -> bool:
 
 
 def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
-    """Returns the server's or gRPC's message with advice, if there is any, in one line."""
+    """Returns the server's or gRPC's message with advice, if any, on one line."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         advice = "no complete answer from {target} within the timeout"
     elif code is grpc.StatusCode.UNAUTHENTICATED:

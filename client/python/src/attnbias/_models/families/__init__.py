@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families of models, by the way in which they take positions from a server."""
+"""Families of models, grouped by the way in which they get positions from a server."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BLOOM, MPT and Falcon: slopes times positions, one row of keys for all queries.
+"""BLOOM, MPT and Falcon: slopes times positions, with one row of keys for all queries.
 
 BLOOM and Falcon count from the first token that is not padding, MPT from the last key. Falcon's
-numbers are bfloat16 in every model type; without ``alibi`` it is rotary.
+numbers are always bfloat16; without ``alibi``, Falcon uses rotary positions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_LENGTH: Final = "attnbias_max_length"
 _METHODS: Final = {
     BloomModel: "build_alibi_tensor",
     MptModel: "build_mpt_alibi_tensor",
-    FalconModel: "build_alibi_tensor",  # a function of the file
+    FalconModel: "build_alibi_tensor",  # a module-level function
 }
 # Arguments of a model's forward since transformers 5.24.
 _ARGUMENTS: Final = ("input_ids", "cache", "attention_mask", "inputs_embeds")
@@ -62,7 +62,7 @@ def _sites(context: AttachContext) -> Iterator[Site]:
         if is_falcon or (is_flex and isinstance(model, MptModel)):
             require_class_method(path, model, "forward")
         places = torch.arange(context.max_length, device="cpu")
-        # Rounding may move Falcon's last position beyond max_length.
+        # Rounding may push Falcon's last position beyond max_length.
         places = _rounded(places) if is_falcon else places
         length = int(places[-1]) + 1
         request = Request(
@@ -81,11 +81,11 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 def _encoding_of(model: Any) -> Any:
     """Returns the encoding with the slopes of transformers' code.
 
-    If ``from_config`` refuses the configuration, slopes are those of the model's own numbers.
+    If ``from_config`` rejects the configuration, the slopes are those of the model's own numbers.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fields that change nothing, as comparing proves
+            warnings.simplefilter("ignore")  # ineffective fields; numbers are compared
             return from_config(model.config)["decoder"]
     except (KeyError, ValueError):
         slopes = _own_row(model, 2).double().abs().amax(-1).tolist()
@@ -110,7 +110,8 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
 def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[Pair]:
     """Compares the row that a model makes with the fetched row at these places.
 
-    Slopes are powers whose last bit depends on the processor, and so does a float32's product.
+    The last bit of a slope, which is a power, depends on the processor, and so does the last bit of
+    its float32 product.
     """
     served = to_torch(answer.row)[:, places]
     bound = 2 * ULP * served.double().abs() if served.dtype == torch.float32 else 0.0
@@ -119,7 +120,7 @@ def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[
 
 
 def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyRow) -> None:
-    """Adds the numbers on the model's device, as bits, which a cast of the model leaves alone."""
+    """Adds the numbers on the model's device, as bits, which casts of the model do not change."""
     row = to_torch(answer.row)
     changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
     changes.set(model, _MAX_LENGTH, context.max_length)
@@ -140,7 +141,7 @@ def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyR
 
 
 def _row_of(model: Any, device: torch.device | None) -> torch.Tensor:
-    """Returns the numbers, ``[heads, keys]``, on a device; None is the model's."""
+    """Returns the numbers, ``[heads, keys]``, on a device; None means the model's device."""
     bits: torch.Tensor = getattr(model, _ROW)
     return bits.view(_NUMBERS[bits.dtype]).to(device)
 
@@ -170,13 +171,13 @@ def _rounded(positions: torch.Tensor) -> torch.Tensor:
 
 
 def _check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses more keys than there are numbers; runs before a model's forward."""
+    """Rejects more keys than there are numbers; runs before a model's forward."""
     (_, length), _ = _call(_named(args, kwargs))
     require_length(length, getattr(model, _MAX_LENGTH))
 
 
 def _check_weights(_: nn.Module, __: tuple[Any, ...], options: dict[str, Any]) -> None:
-    refuse_weights(options)  # MPT does not tell its attention
+    refuse_weights(options)  # MPT does not pass it to its attention
 
 
 def _show_all(
@@ -209,7 +210,7 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class _OpaqueMask:
-    """A mask that passes unchanged through a model's forward to its attention."""
+    """A mask that reaches the model's attention unchanged."""
 
     ndim = 0
 
@@ -217,12 +218,12 @@ class _OpaqueMask:
         self.mask = mask
 
     def to(self, _: torch.dtype) -> _OpaqueMask:
-        """Returns itself: a BlockMask has no dtype."""
+        """Returns itself, since a BlockMask has no dtype."""
         return self
 
 
 def _opaque_causal_mask(**options: Any) -> _OpaqueMask:
-    """Replaces ``create_causal_mask`` in the file of a model."""
+    """Replaces ``create_causal_mask`` in a model's module."""
     return _OpaqueMask(create_causal_mask(**options))
 
 

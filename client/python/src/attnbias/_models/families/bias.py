@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Biases in their compact form, between the module that makes one and attention."""
+"""Compact biases, passed from the module that makes them to attention."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.nn import functional
 class Diagonals(NamedTuple):
     """``bias[b, h, q, k] = numbers[h, k - q + first]``.
 
-    A tuple, which torch.compile can trace. ``first`` is a tensor if positions are, as
-    with transformers' StaticCache.
+    A tuple, so that torch.compile can trace it. ``first`` is a tensor if positions are, as with
+    transformers' StaticCache.
     """
 
     numbers: torch.Tensor
@@ -51,17 +51,18 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
         return lambda score, b, h, q, k: score + numbers[b, h, k]
     place = bias.first
     if not isinstance(place, torch.Tensor):
-        # torch.compile makes a program for each int that it meets.
+        # torch.compile compiles a program for each int.
         place = torch.full((), place, dtype=torch.int64, device=numbers.device)
     return lambda score, b, h, q, k: score + numbers[h, k - q + place]
 
 
 def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
-    """Pads a tensor that FlexAttention reads by batch and key on a CPU; others stay as they are.
+    """Pads a tensor that FlexAttention indexes by batch and key on a CPU; returns others as is.
 
-    If a program is for tensors of any shape, torch 2.15 mixes up the names of their sizes with
-    those of its own (cpp_flex_attention_template.py), and the C++ compiler refuses it. So programs
-    are for one shape each, and shapes are few: the last axis is a power of two.
+    In a program for tensors of any shape, torch 2.15 confuses the names of their sizes with its own
+    (cpp_flex_attention_template.py), and the C++ compiler rejects the program. Each program is
+    therefore compiled for one shape, and padding the last axis to a power of two keeps the shapes
+    few.
     """
     if tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return tensor
@@ -98,7 +99,7 @@ def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def require_length(length: int, max_length: int) -> None:
-    """Refuses more positions than the model was attached with."""
+    """Rejects more positions than the model was attached with."""
     if length > max_length:
         raise ValueError(
             f"max_length: the model was attached with {max_length}, and got {length} positions; "

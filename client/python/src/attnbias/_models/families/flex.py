@@ -24,9 +24,9 @@ from attnbias._models.families.bias import CompactBias, dense, of_few_shapes, sc
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
 LEAST_QUERIES: Final = 128
-_BLOCK: Final = 128  # queries, and keys, as in torch's own block masks
-# A model has a few kinds of biases and masks, each a program or two. Past the limit, fullgraph is
-# an error, since FlexAttention would otherwise materialize all scores.
+_BLOCK: Final = 128  # queries and keys, as in torch's own block masks
+# A model has a few kinds of biases and masks, each with one or two programs. Beyond the limit,
+# fullgraph raises an error; otherwise FlexAttention would materialize all scores.
 _compiled: Final = torch.compile(
     flex_attention, fullgraph=True, recompile_limit=64, isolate_recompiles=True
 )
@@ -49,7 +49,7 @@ def mask(
     device: torch.device,
     **options: Any,
 ) -> torch.Tensor | BlockMask | None:
-    """Makes the mask that ``attend`` takes; see ``transformers.masking_utils`` for arguments."""
+    """Makes the mask that ``attend`` accepts; ``transformers.masking_utils`` has the arguments."""
     lengths = {"q_length": q_length, "kv_length": kv_length, "device": device}
     if q_length < LEAST_QUERIES:
         options |= {"mask_function": mask_function, "attention_mask": attention_mask}
@@ -63,7 +63,7 @@ def mask(
         padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
         padding = padding_mask_function(of_few_shapes(padding))
         mask_function = and_masks(mask_function, padding)
-    # A tensor, since torch.compile makes a program for each int that it meets.
+    # A tensor, since torch.compile compiles a program for each int.
     offset = torch.as_tensor(q_offset, device=device)
     return flex_attention_mask(
         q_offset=offset, kv_offset=kv_offset, mask_function=mask_function, **lengths, **options
@@ -123,7 +123,7 @@ def attend(
 
 
 def refuse_weights(options: dict[str, Any]) -> None:
-    """Refuses ``output_attentions=True`` among the options of a call."""
+    """Rejects ``output_attentions=True`` among the options of a call."""
     if options.get("output_attentions"):
         _refuse("output_attentions=True", 'FlexAttention has no attention weights: use "eager"')
 
@@ -152,9 +152,10 @@ def _flex(
 
 
 def _all_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
-    """Returns a mask that hides nothing: a CPU thread holds the scores of one of its blocks.
+    """Returns a mask that hides nothing.
 
-    Without a mask there is one block, of all queries and keys.
+    A CPU thread holds the scores of one block. Without a mask, a single block covers all queries
+    and keys.
     """
     rows, columns = (-(-length // _BLOCK) for length in (queries, keys))
     return BlockMask.from_kv_blocks(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT, GPT-2, BART, CLIP, ViT and similar models: learned positions, a table.
+"""BERT, GPT-2, BART, CLIP, ViT and similar models: tables of learned positions.
 
-The server's numbers become those of the model's own parameter. Reading and processing
-of the rows stay the model's.
+The server's numbers become those of the model's own parameter. The model still reads and processes
+the rows.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def _table(module: nn.Module, name: str) -> torch.Tensor:
 def site(
     context: AttachContext, path: str, module: nn.Module, name: str = "weight", *, required: bool
 ) -> Site:
-    """Returns the site of a parameter that is a table of positions, or a batch of one table.
+    """Returns the site of a parameter that is a table of positions, perhaps with a batch axis.
 
     Raises ValueError if the table is required and the server does not have it.
     """
     parameter: Any = getattr(module, name)
-    # BART and OPT state the row of position 0; in RoBERTa it follows the row of padding.
+    # BART and OPT specify the row of position 0; in RoBERTa it follows the padding row.
     padding: Any = getattr(module, "padding_idx", None)
     stated: Any = getattr(module, "offset", 0 if padding is None else padding + 1)
     offset = int(stated)
     reason = unreadable(parameter)
-    if reason:  # there are no numbers to digest
+    if reason:  # there are no numbers to hash
         rows = torch.empty(parameter.shape[-2:], dtype=parameter.dtype, device="meta")
         encoding = LearnedAbsolute(table=rows, offset=offset)
         request = Request(encoding, positions=len(rows))
@@ -100,7 +100,7 @@ def _refuse(
 ) -> NoReturn:
     try:
         mounted = context.client.list_tables()
-    except UnavailableError:  # the client is offline, or the server went away
+    except UnavailableError:  # the client is offline, or the server is gone
         raise missing from None
     alike = [
         f"{each.name} ({each.dtype}, sha256:{each.sha256})"

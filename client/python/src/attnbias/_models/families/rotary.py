@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary positions: modules that make cosines and sines for all layers.
+"""Rotary positions: modules that compute cosines and sines for all layers.
 
-Modules differ in how they arrange these numbers: Llama has each frequency in both halves of a row,
-Cohere twice in a row, GPT-OSS once; Llama 4 has complex numbers; OLMo keeps float32; Qwen2-VL takes
-its columns from three axes of positions. A probe of the module's own code finds its ``_Form``.
+Modules differ in how they arrange these numbers: Llama stores each frequency in both halves of a
+row, Cohere in two adjacent columns, GPT-OSS once; Llama 4 uses complex numbers; OLMo keeps float32;
+Qwen2-VL takes its columns from three axes of positions. A probe of the module's own code finds its
+``_Form``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import Rotary
 from attnbias._spec.request import Request
 
-_LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its own
+_LENGTHS_KEPT: Final = 4  # lengths of a "dynamic" rope_type, each with its own table
 
 
 def sites(context: AttachContext) -> Iterator[Site]:
@@ -52,7 +53,7 @@ def sites(context: AttachContext) -> Iterator[Site]:
 
 
 def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
-    """Returns the rotary classes in the files of transformers that a model consists of."""
+    """Returns the rotary classes in the transformers files that define a model."""
     names = {kind.__module__ for module in model.modules() for kind in type(module).__mro__}
     files = sorted(name for name in names if name.startswith("transformers.models."))
     return tuple(
@@ -68,7 +69,7 @@ class _Form(NamedTuple):
 
     Attributes:
         axes: number of axes of positions.
-        axis: the axis of position_ids that they are; None if the module knows one axis only.
+        axis: the axis of position_ids that holds them; None if the module supports only one axis.
         is_complex: whether the answer is complex numbers instead of cosines and sines.
         keeps_float32: whether the answer is not cast to the type of the module's input.
     """
@@ -82,8 +83,8 @@ class _Form(NamedTuple):
 def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
     """Returns the form and each column's number: pair m of n on axis a is a * n + m.
 
-    Probes the module's own code, independent of its frequencies and their device: test frequencies
-    in their place give each pair of each axis a distinct angle.
+    Probes the module's own code, regardless of its frequencies and their device: test frequencies
+    replace them, so that each pair of each axis has a distinct angle.
     """
     pairs = getattr(module, _own(layer_type, "inv_freq")).shape[-1]
     octave = 0.125 * (1 + torch.arange(pairs, device="cpu") / pairs)
@@ -112,16 +113,16 @@ def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
 
 
 def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
-    """Yields type of layers, encoding and scale of each table.
+    """Yields the layer type, encoding and scale of each table.
 
-    The encodings are the configuration's. If ``from_config`` refuses it, as for a field whose
-    effect is not known there, they have the frequencies and the scale that the module has.
+    The encodings are those of the configuration. If ``from_config`` rejects it, for example because
+    of a field with an unknown effect, the encodings have the module's frequencies and scale.
     """
-    # A model whose layers differ has a table for each type of layers.
+    # A model whose layers differ has a table for each layer type.
     layer_types = getattr(module, "layer_types", [""])
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about fields without effect, as the comparison proves
+            warnings.simplefilter("ignore")  # ineffective fields; numbers are compared
             places = from_config(module.config)
     except ValueError:
         frequencies = {each: getattr(module, _own(each, "inv_freq")) for each in layer_types}
@@ -136,7 +137,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
                 inverse_frequencies=numbers.float().tolist(),
                 layout="compact",
             )
-            # Rounded as in torch's product with float32.
+            # Rounded like torch's product with float32.
             scale = float(np.float32(getattr(module, _own(layer_type, "attention_scaling"))))
             yield layer_type, given, scale
         return
@@ -157,7 +158,7 @@ def _of_one_axis(encoding: Rotary) -> Rotary:
 
 
 def _own(layer_type: str, what: str) -> str:
-    """Returns transformers' attribute name for a type of layers."""
+    """Returns transformers' attribute name for a layer type."""
     return "_".join(filter(None, (layer_type, what)))
 
 
@@ -167,7 +168,7 @@ def _name(layer_type: str, what: str = "table") -> str:
 
 @dataclass(eq=False)
 class _Tables:
-    """The tables of a module for one type of layers."""
+    """The tables of a module for one layer type."""
 
     context: AttachContext
     path: str
@@ -195,7 +196,7 @@ class _Tables:
             if longest > length:
                 put = functools.partial(self._with_lengths, length)
                 yield self._site(trained, length, put)
-                # Only compared: tables of greater lengths are fetched when they are needed.
+                # Only compared; tables of greater lengths are fetched when needed.
                 last = with_length(encoding, longest)
                 yield self._site(last, longest, lambda *_: None, first=longest - 1)
             else:
@@ -232,7 +233,7 @@ class _Tables:
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables
     ) -> None:
         self._with_table(changes, module, answer)
-        # The longest sequence so far, by either name that transformers has for it.
+        # The longest sequence so far, under either of transformers' names.
         own = _own(self.layer_type, "max_seq_len_cached")
         own = own if hasattr(module, own) else "max_seq_len_cached"
         seen = max(trained, int(getattr(module, own)))
@@ -244,7 +245,7 @@ class _Tables:
     def _pairs(
         self, encoding: Rotary, first: int, length: int, answer: RotaryTables
     ) -> Iterator[Pair]:
-        """Compares what the module computes at some positions with the rows fetched."""
+        """Compares the module's result at some positions with the rows fetched."""
         module, layer_type = self.module, self.layer_type
         frequencies = self._frequencies()
         require_readable(frequencies)
@@ -264,7 +265,7 @@ class _Tables:
         with probing(module):
             x = torch.zeros(1, dtype=torch.float32, device="cpu")
             if encoding.dynamic is not None:
-                # A short sequence resets what longer ones have changed.
+                # A short sequence resets the changes made by longer ones.
                 module.forward(x, torch.zeros_like(ids[:, None, :1]), **options)
             made = module.forward(x, ids.t() if self._form.axis == -1 else ids[:, None], **options)
         own = (made.real, made.imag) if isinstance(made, torch.Tensor) else made
@@ -297,13 +298,13 @@ def _bound(
     else:
         theta = 10000.0 if encoding.rope_theta is None else encoding.rope_theta
         frequencies = theta ** -(torch.arange(pairs).double() / pairs)
-        if len(cos) > 1 and not from_row:  # factors of longrope may make them greater
+        if len(cos) > 1 and not from_row:  # factors of longrope may increase them
             frequencies = torch.maximum(frequencies, torch.atan2(sin[1], cos[1]))
     return factor * angle_bound(positions, frequencies, theta)
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
-    """Stacks float32 tables as bits, which a cast of the model leaves alone."""
+    """Stacks float32 tables as bits, which a cast of the model does not change."""
     return torch.stack([to_torch(part) for part in parts]).view(torch.int32)
 
 
@@ -313,7 +314,7 @@ def numbers_of(bits: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int = 0) -> None:
-    """Refuses positions without a row, unless reading them would synchronise a device."""
+    """Rejects positions without a row, unless reading them would synchronise a device."""
     if (
         position_ids.device.type != "cpu"
         or torch.compiler.is_compiling()
@@ -333,19 +334,19 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 
 
 def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
-    """Returns the row of each position p; with ``signed`` positions that of |p|.
+    """Returns the row of each position p, or of |p| if positions are ``signed``.
 
-    A fraction and a position beyond the table get the row ``rows``, which it does not have:
-    torch's indexing refuses that in all modes, and nothing waits for a device.
+    A fraction or a position beyond the table gets the nonexistent row ``rows``: torch's indexing
+    rejects it in all modes, without waiting for a device.
     """
-    whole = position_ids.long().clamp(-rows, rows).abs()  # the least integer has no magnitude
+    whole = position_ids.long().clamp(-rows, rows).abs()  # abs() of the minimum overflows
     if position_ids.is_floating_point():
         whole = torch.where(position_ids == position_ids.trunc(), whole, rows)
     return whole if signed else torch.where(position_ids < 0, rows, whole)
 
 
 def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torch.Tensor]:
-    """Returns a function that fetches rows of the table for a length, from first to end."""
+    """Returns a function that fetches rows first to end of the table for a length."""
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
@@ -380,10 +381,10 @@ def _rows_of_magnitudes(module: Any, position_ids: torch.Tensor, layer_type: str
     long_table = numbers_of(long_bits, device)
     count, trained = long_table.shape[1], table.shape[1]
     check_positions(position_ids, count, least=1 - count)
-    # As in transformers, one long sequence makes the whole batch long. No device has to wait.
+    # As in transformers, one long sequence makes the whole batch long. Nothing waits for a device.
     is_long = position_ids.max() >= trained
     rows = rows_of(position_ids, count)
-    # A long sequence may use any row; a short one has no row from the trained length on.
+    # A long sequence may use any row, a short one only rows below the trained length.
     short_rows = torch.where(is_long, 0, rows)
     return torch.where(is_long, long_table[:, rows], table[:, short_rows])
 
@@ -397,7 +398,7 @@ def _rows_of_length(
     table: torch.Tensor,
     at: Callable[[int, int, int], torch.Tensor],
 ) -> torch.Tensor:
-    """Follows transformers: the length grows until a sequence is as short as in training."""
+    """Follows transformers: the length grows until a sequence is no longer than in training."""
     on_cpu = position_ids.cpu()
     longest = getattr(module, _name(layer_type, "max_length"))
     check_positions(on_cpu, longest, least=1 - longest)
@@ -428,7 +429,7 @@ def _forward(
     columns = getattr(module, _name(layer_type, "columns")).to(position_ids.device)
     if form.axis is None:
         position_ids = position_ids[..., None]
-    elif form.axis == 0:  # as the modules do: one row of positions is that of all axes
+    elif form.axis == 0:  # as the modules do: one row of positions applies to all axes
         position_ids = position_ids.expand(form.axes, -1, -1).movedim(0, -1).contiguous()
     cos, sin = (_arranged(rows, columns) for rows in _rows(module, position_ids, layer_type))
     if form.is_complex:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Marian, GPT-J, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
 
-GPT-J's rotary table is Marian's. M2M100 and its kin count positions from the row after that of
-padding, which is zeros. The decoder of Whisper has a learned table, which is the server's if it has
-one of these numbers.
+GPT-J's rotary table is Marian's. M2M100 and similar models count positions from the row after the
+padding row, which is zero. Whisper's decoder has a learned table, which is replaced if the server
+has a table with the same numbers.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from attnbias._spec.request import Request
 
 _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0
-_FLOAT64: Final = 2.0**-29  # its unit in the last place, in those of float32
+_FLOAT64: Final = 2.0**-29  # its unit in the last place, in units of float32
 _MARIAN: Final = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
-# Since transformers 5.24. Before, each layer copies its whole table for every sequence.
+# Since transformers 5.24; earlier versions copy the whole table for every sequence in each layer.
 _GPTJ: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
 _GPTJ_METHOD: Final = "_get_embed_positions" if _GPTJ is None else "forward"
 
 
 def _sites(context: AttachContext) -> Iterator[Site]:
     length = context.max_length
-    of_text: Request | None = None  # one for both sides of a model
+    of_text: Request | None = None  # one shared by encoder and decoder
     for path, module in context.modules(_MARIAN):
         if of_text is None:
             of_text = _request_of_text(module, length)
@@ -79,7 +79,7 @@ def _sites(context: AttachContext) -> Iterator[Site]:
     encoders = list(context.modules(WhisperEncoder))
     for path, encoder in encoders:
         module = encoder.embed_positions
-        # It always encodes half a minute.
+        # Whisper always encodes half a minute.
         encoding = Tensor2Tensor(module.embedding_dim)
         request = Request(encoding, positions=module.num_embeddings)
         replace = partial(_with_table, _rows_at)
@@ -107,7 +107,7 @@ def _of_gptj(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of consecutive positions from 0 on."""
+    """Returns the rows of consecutive positions starting at 0."""
     is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
     tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
     return module.forward(tokens[None])[0]
@@ -130,16 +130,17 @@ def _table_of(module: Any, answer: Any) -> torch.Tensor:
     table = to_torch(answer)
     if _first_row(module):
         table = table.clone()
-        table[module.padding_idx : module.padding_idx + 1] = 0  # a table may end before it
+        table[module.padding_idx : module.padding_idx + 1] = 0  # the table may end before it
     return table
 
 
 def _pairs(
     module: Any, rows: Callable[[Any, torch.Tensor], torch.Tensor], unit: float, answer: Any
 ) -> Iterator[Pair]:
-    """Compares rows of the module's table with those fetched, as many as both have.
+    """Compares rows of the module's table with those fetched, as far as both exist.
 
-    Angles are float32; those of Marian and Pegasus float64, ``unit`` times as coarse.
+    Angles are float32, except in Marian and Pegasus, where they are float64; ``unit`` scales the
+    tolerance.
     """
     weight, first = _weight_of(module), _first_row(module)
     require_readable(weight)
@@ -150,7 +151,7 @@ def _pairs(
     served = served[:count]
     frequencies = _BASE ** -(torch.arange(dim // 2).double() / (dim // 2))
     angles = unit * angle_bound(range(first, first + count), frequencies, _BASE).repeat(1, 2)
-    # Rounding by a cast, or by the type of the checkpoint.
+    # Rounding caused by a cast or by the type of the checkpoint.
     held = torch.finfo(held_in(own))
     bound = angles + max(held.eps, 2 * ULP) * served.double().abs() + held.eps * held.tiny
     axes = {"position": range(count), "column": range(dim)}
@@ -170,7 +171,7 @@ def _forward(
     cache_length: int = 0,
     position_ids: torch.Tensor | None = None,
     *,
-    past_key_values_length: int = 0,  # the second's name before transformers 5.24
+    past_key_values_length: int = 0,  # name of the second one before transformers 5.24
 ) -> torch.Tensor:
     if position_ids is not None:
         return _rows_at(module, position_ids)
@@ -204,7 +205,7 @@ def _of_fsmt_tokens(
 
 
 def _of_positions(module: Any, position_ids: torch.Tensor, cache_length: int = 0) -> torch.Tensor:
-    del cache_length  # position_ids are those behind it
+    del cache_length  # position_ids are those after it
     return _rows_at(module, position_ids + module.offset)
 
 
@@ -236,7 +237,7 @@ def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
 
 
 def _bits_at(module: Any, places: torch.Tensor) -> torch.Tensor:
-    """Returns rows of the table by their places, the first of which is ``_first_row``."""
+    """Returns rows of the table by index, which starts at ``_first_row``."""
     table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)
@@ -249,7 +250,7 @@ def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
     weight = _weight_of(module)
     if weight.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            "model: got gradients for a table of sinusoids, which attach has replaced; want "
+            "model: got gradients for a table of sinusoids that attach replaced; want "
             "embed_positions.requires_grad_(False), as for frozen modules, or torch.no_grad(); to "
             "train the table, detach() the model"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5, LongT5, MPNet and similar models: a bucketed bias, shared by all layers or one per layer.
+"""T5, LongT5, MPNet and similar models: a bucketed bias, either shared by all layers or per layer.
 
 LongT5's encoder attends in blocks; its decoder is T5's. MPNet's encoder makes one bias for every
 sequence of a batch.
@@ -37,8 +37,8 @@ from attnbias._spec.encodings import T5
 from attnbias._spec.request import Request
 
 _LOCAL: Final = (LongT5LocalAttention, LongT5TransientGlobalAttention)
-_INDEX_BYTES: Final = 8  # of an int64
-_MPNET_BUCKETS: Final = 32  # whatever the configuration has
+_INDEX_BYTES: Final = 8  # value of an int64
+_MPNET_BUCKETS: Final = 32  # regardless of the configuration
 _MPNET_MAX_DISTANCE: Final = 128
 
 
@@ -51,7 +51,7 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 
 
 def _t5_sites(context: AttachContext, attentions: tuple[type, ...]) -> Iterator[Site]:
-    """Yields the bias of self-attention, and the zeros that cross-attention has instead."""
+    """Yields the bias of self-attention, and the zeros that cross-attention uses instead."""
     requests: dict[Any, Request] = {}
     pairs = context.max_length**2
     for path, module in context.modules(attentions):
@@ -89,7 +89,7 @@ def _local_sites(context: AttachContext) -> Iterator[Site]:
         spared = _INDEX_BYTES * 3 * block**2
         yield Site(path, "compute_bias", module, request, replace, spared, compare)
         if isinstance(module, LongT5TransientGlobalAttention):
-            # Positions are counted in blocks of another size; padding is in block -1.
+            # The block size of positions differs; padding is in block -1.
             globals_ = context.max_length // module.global_block_size
             request = _request(_encoding_of(module), globals_ + 1)
             method, compare = "_relative_position_bucket", functools.partial(_global_pairs, module)
@@ -115,7 +115,7 @@ def _request(encoding: T5, length: int) -> Request:
 
 
 def _encoding_of(module: Any) -> T5:
-    """Returns the encoding of an attention module, by its attributes."""
+    """Returns the encoding of an attention module, derived from its attributes."""
     return T5(
         bidirectional=not module.is_decoder,
         num_buckets=module.relative_attention_num_buckets,
@@ -127,7 +127,7 @@ def _encoding_of(module: Any) -> T5:
 def _numbered(module: Any) -> nn.Embedding:
     """Returns a table whose row b is b in each column, so that biases are buckets.
 
-    The comparison then covers the fetched numbers, wherever the weights are.
+    The comparison then covers the fetched numbers, regardless of where the weights are.
     """
     rows, heads = module.relative_attention_bias.weight.shape
     numbers = torch.arange(rows, dtype=torch.float64, device="cpu")
@@ -135,7 +135,7 @@ def _numbered(module: Any) -> nn.Embedding:
 
 
 def _pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
-    """Compares buckets of the first and the last query, which have all relative positions."""
+    """Compares buckets of the first and the last query, which cover all relative positions."""
     served = to_torch(answer.diagonals)
     length = (len(served) + 1) // 2
     with probing(module, relative_attention_bias=_numbered(module)):
@@ -148,7 +148,7 @@ def _pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
 
 
 def _local_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
-    """Compares buckets of a block's first and last query, which have all relative positions."""
+    """Compares buckets of a block's first and last query, which cover all relative positions."""
     block = module.block_len
     with probing(module, relative_attention_bias=_numbered(module)):
         bias = module.compute_bias(block)[0, 0]
@@ -190,7 +190,7 @@ def _with_bias(bias: Callable[..., Any], changes: Changes, module: Any, answer: 
 
 def _with_local_bias(max_length: int, changes: Changes, module: Any, answer: Toeplitz) -> None:
     _with_bias(_local_bias, changes, module, answer)
-    # Its bias covers a block, so it cannot check the length.
+    # Its bias covers only one block, so it cannot check the length.
     changes.add_pre_hook(module, functools.partial(_check_length, max_length))
 
 
@@ -213,13 +213,13 @@ def _add_buckets(
 
 
 def _without_bias(changes: Changes, module: Any, _: None) -> None:
-    """Makes forward call ``compute_bias`` instead of making zeros."""
+    """Makes forward call ``compute_bias`` instead of creating zeros."""
     changes.set(module, "has_relative_attention_bias", True)
     changes.set_method(module, "compute_bias", _no_bias)
 
 
 def _no_bias(module: Any, *_: Any, **__: Any) -> None:
-    """Replaces ``compute_bias`` of cross-attention, which has none."""
+    """Replaces ``compute_bias`` of cross-attention, which has no bias."""
 
 
 def compact_bias(
@@ -230,7 +230,7 @@ def compact_bias(
     past_seen_tokens: int | torch.Tensor = 0,
 ) -> Diagonals:
     """Replaces ``compute_bias`` for attention that reads diagonals."""
-    # FlexAttention is compiled for each number of diagonals, so it always gets all of them.
+    # FlexAttention is compiled for each number of diagonals, so all diagonals are always passed.
     whole = query_length >= LEAST_QUERIES
     return embedded(module, query_length, key_length, past_seen_tokens, whole=whole)
 
@@ -269,7 +269,7 @@ def _mpnet_bias(
     position_ids: torch.Tensor | None = None,
     num_buckets: int = _MPNET_BUCKETS,
 ) -> torch.Tensor:
-    # Its encoder never asks for these.
+    # Its encoder never needs these.
     if position_ids is not None or num_buckets != _MPNET_BUCKETS:
         return type(module).compute_position_bias(module, x, position_ids, num_buckets)
     length = x.shape[1]

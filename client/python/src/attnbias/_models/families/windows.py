@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Swin, BEiT and Swin-V2: a bias per layer or for all layers, the same for all images of a size.
 
-A bias is computed from weights, and valid until these change.
+A bias is computed from weights and is valid until they change.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from attnbias._spec.presets import Swin, SwinV2
 from attnbias._spec.request import Request
 
 _NUMBERS: Final = "attnbias_numbers"
-_MADE_OF: Final = "attnbias_made_of"  # the weights, and how often each had changed
+_MADE_OF: Final = "attnbias_made_of"  # the weights and the version of each
 _NETWORK: Final = "continuous_position_bias_mlp"
 _COORDINATE_ULPS: Final = 8  # of float32: a sum, a logarithm and two divisions
-_FLOAT64: Final = 2.0**-40  # what sums of float64 may be off by
+_FLOAT64: Final = 2.0**-40  # the error of sums in float64
 
 
 def _sites(context: AttachContext) -> Iterator[Site]:
@@ -73,7 +73,7 @@ def _pairs(module: Any, answer: BlockToeplitz) -> Iterator[Pair]:
 
 
 def _bound(module: Any) -> float:
-    """Bounds the error of torch's bilinear interpolation, whose places have rounding errors."""
+    """Bounds the error of torch's bilinear interpolation, which rounds sample positions."""
     height, width = module.window_size
     if height == width:
         return 0.0
@@ -91,13 +91,14 @@ def _network_request(attention: Any) -> Request:
         num_heads=attention.num_attention_heads,
         pretrained_window=[pretrained or own for pretrained, own in pairs],
     )
-    return Request(encoding, data_type="f64")  # to be rounded once
+    return Request(encoding, data_type="f64")  # before the single rounding
 
 
 def _network_pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
     """Compares the network in float64, at the module's coordinates, with the answer.
 
-    Those are float32 and then of the model's type; all else is exact to more digits than count.
+    The coordinates are float32 and then cast to the model's type; all other steps are precise
+    enough to be considered exact.
     """
     network = copy.deepcopy(getattr(attention, _NETWORK)).double()
     coordinates = attention.relative_coords_table.detach()
@@ -121,16 +122,16 @@ def _bias_of(module: Any, answer: BlockToeplitz) -> torch.Tensor:
 
 
 def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
-    """Returns logits of the answer: the layer's attention applies 16 sigmoid to them."""
+    """Returns logits of the answer; the layer's attention applies 16 sigmoid to them."""
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
-    # The block counts key - query, the network's input query - key.
+    # The block is indexed by key - query, the network's input by query - key.
     outputs = torch.logit(block.flip(-2, -1) / 16).movedim(0, -1)[None]
     return outputs.to(weight.dtype).contiguous()
 
 
 class _Origin(list[tuple[torch.Tensor, int]]):
-    """Empty in a copy of the module, which counts the changes of its own weights from 0."""
+    """Empty in a copy of the module, whose weights have new version counters."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[type, tuple[()]]:
         return type(self), ()
@@ -142,9 +143,9 @@ def _with_numbers(
     module: Any,
     answer: BlockToeplitz,
 ) -> None:
-    """Adds numbers computed from a module's parameters, which move with the module.
+    """Adds numbers computed from a module's parameters; they move with the module.
 
-    Refuses parameters whose changes cannot be seen.
+    Rejects parameters whose changes cannot be detected.
     """
     if any(weight.is_inference() for weight in module.parameters()):
         raise ValueError(
@@ -159,7 +160,7 @@ def _with_numbers(
 
 
 def _forward(module: Any, *arguments: Any) -> torch.Tensor:
-    """Returns the held numbers if they are valid, else those of the module's own forward."""
+    """Returns the stored numbers if they are valid, otherwise those of the module's own forward."""
     if _is_valid(module):
         return getattr(module, _NUMBERS)
     return type(module).forward(module, *arguments)
@@ -168,7 +169,7 @@ def _forward(module: Any, *arguments: Any) -> torch.Tensor:
 def _is_valid(module: Any) -> bool:
     """Reports whether no parameter has changed or is being trained.
 
-    False under torch.compile: a program does not see that a weight has changed.
+    False under torch.compile, since a compiled program cannot detect that a weight has changed.
     """
     if torch.compiler.is_compiling():
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ALiBi as a model of Triton's Python backend: computed for each request, or once."""
+"""ALiBi as a model of Triton's Python backend: computed for each request or only once."""
 
 from typing import Any
 
