@@ -81,7 +81,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
             alibi_test.test_matches_bloom,
             alibi_test.test_falcon_up_to_exact_bf16_positions,
         ],
-        "`KEY_FROM_END`": [alibi_test.test_mpt],
+        "`KEY_FROM_END`": [alibi_test.test_matches_mpt],
         "attending to the left": [alibi_test.test_one_sided_heads_combine_two_answers],
         "attending to the right": [alibi_test.test_one_sided_heads_combine_two_answers],
         "with unequal slopes for left and right, no mask": [
