@@ -216,152 +216,98 @@ class StreamInferReactor final : public RequestPump {
   InferWork work_;
 };
 
-// Methods get raw messages, as those of TensorService, except for the three of health.
-using Oip = inference::GRPCInferenceService;
-using OipServerMethods = Oip::WithCallbackMethod_ServerLive<
-    Oip::WithCallbackMethod_ServerReady<Oip::WithRawCallbackMethod_ServerMetadata<
-        Oip::WithRawCallbackMethod_RepositoryIndex<Oip::Service>>>>;
-using OipModelMethods = Oip::WithCallbackMethod_ModelReady<
-    Oip::WithRawCallbackMethod_ModelMetadata<Oip::WithRawCallbackMethod_ModelConfig<
-        Oip::WithRawCallbackMethod_ModelStatistics<OipServerMethods>>>>;
-using OipMethods = Oip::WithRawCallbackMethod_ModelInfer<
-    Oip::WithRawCallbackMethod_ModelStreamInfer<OipModelMethods>>;
-
-class InferenceService final : public OipMethods {
+// Health is answered under any load, also to clients without a name.
+class InferenceService final : public RawService<inference::GRPCInferenceService::Service> {
  public:
-  InferenceService(ServerState* server_state, std::function<bool()> ready)
-      : server_state_(server_state), ready_(std::move(ready)) {}
-
-  grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context,
-                                       const inference::ServerLiveRequest* /*request*/,
-                                       inference::ServerLiveResponse* response) override {
-    response->set_live(true);
-    return Finished(context);
-  }
-
-  grpc::ServerUnaryReactor* ServerReady(grpc::CallbackServerContext* context,
-                                        const inference::ServerReadyRequest* /*request*/,
-                                        inference::ServerReadyResponse* response) override {
-    response->set_ready(ready_());
-    return Finished(context);
-  }
-
-  grpc::ServerUnaryReactor* ModelReady(grpc::CallbackServerContext* context,
-                                       const inference::ModelReadyRequest* request,
-                                       inference::ModelReadyResponse* response) override {
-    response->set_ready(ready_() && Model::Find("", request->name(), request->version()).ok());
-    return Finished(context);
-  }
-
-  grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* response) override {
-    using Answer = inference::ServerMetadataResponse;
-    return UnaryHandler::Start<inference::ServerMetadataRequest, Answer>(
-        server_state_, Method::kServerMetadata, context, request, response,
-        [](Call&, const auto&, Answer* answer) {
-          answer->set_name(kPlatform);
-          answer->set_version(ATTNBIAS_VERSION);
-          for (const char* const name : {"model_configuration", "parameters", "statistics"}) {
-            answer->add_extensions(name);
-          }
-          return absl::OkStatus();
+  InferenceService(ServerState* server_state, const std::function<bool()>& ready)
+      : RawService(server_state, Method::kServerMetadata) {
+    AddHealth<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+        kServerLive, [](const auto&, auto* response) { response->set_live(true); });
+    AddHealth<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+        kServerReady, [ready](const auto&, auto* response) { response->set_ready(ready()); });
+    AddHealth<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+        kModelReady, [ready](const auto& request, auto* response) {
+          response->set_ready(ready() && Model::Find("", request.name(), request.version()).ok());
         });
-  }
-
-  grpc::ServerUnaryReactor* ModelMetadata(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) override {
-    using Answer = inference::ModelMetadataResponse;
-    return UnaryHandler::Start<inference::ModelMetadataRequest, Answer>(
-        server_state_, Method::kModelMetadata, context, request, response,
-        [](Call&, const auto& asked, Answer* answer) {
-          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
-                                    Model::Find("", asked.name(), asked.version()));
-          *answer = model->Metadata();
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* ModelConfig(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response) override {
-    using Answer = inference::ModelConfigResponse;
-    return UnaryHandler::Start<inference::ModelConfigRequest, Answer>(
-        server_state_, Method::kModelConfig, context, request, response,
-        [](Call&, const auto& asked, Answer* answer) {
-          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
-                                    Model::Find("", asked.name(), asked.version()));
-          *answer->mutable_config() = model->Config();
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* response) override {
-    using Answer = inference::ModelStatisticsResponse;
-    return UnaryHandler::Start<inference::ModelStatisticsRequest, Answer>(
-        server_state_, Method::kModelStatistics, context, request, response,
-        [this](Call&, const auto& asked, Answer* answer) {
-          if (asked.name().empty()) {
-            for (const Model& model : Model::All()) {
-              *answer->add_model_stats() = statistics_.Of(model);
-            }
-            return absl::OkStatus();
-          }
-          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
-                                    Model::Find("", asked.name(), asked.version()));
-          *answer->add_model_stats() = statistics_.Of(*model);
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* RepositoryIndex(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* response) override {
-    using Answer = inference::RepositoryIndexResponse;
-    return UnaryHandler::Start<inference::RepositoryIndexRequest, Answer>(
-        server_state_, Method::kRepositoryIndex, context, request, response,
-        [](Call&, const auto&, Answer* answer) {
-          for (const Model& model : Model::All()) {
-            Answer::ModelIndex& index = *answer->add_models();
-            index.set_name(model.name());
-            index.set_version(kModelVersion);
-            index.set_state("READY");
-          }
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override {
-    return new InferReactor(server_state_, &statistics_, context, request, response);
-  }
-
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
-      grpc::CallbackServerContext* context) override {
-    return new StreamInferReactor(server_state_, &statistics_, context);
   }
 
  private:
-  static grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context) {
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
-  }
+  // Follow the methods of Method.
+  enum HealthMethod : uint8_t { kServerLive = 7, kServerReady, kModelReady };
 
-  ServerState* const server_state_;
-  const std::function<bool()> ready_;
-  InferenceStatistics statistics_;
+  template <typename Request, typename Response, typename Fill>
+  void AddHealth(HealthMethod method, Fill fill) {
+    MarkMethodCallback(method, new grpc::internal::CallbackUnaryHandler<Request, Response>(
+                                   [fill](grpc::CallbackServerContext* context,
+                                          const Request* request, Response* response) {
+                                     fill(*request, response);
+                                     grpc::ServerUnaryReactor* const reactor =
+                                         context->DefaultReactor();
+                                     reactor->Finish(grpc::Status::OK);
+                                     return reactor;
+                                   }));
+  }
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeInferenceService(ServerState* server_state,
                                                     std::function<bool()> ready) {
-  return std::make_unique<InferenceService>(server_state, std::move(ready));
+  auto service = std::make_unique<InferenceService>(server_state, ready);
+  const auto statistics = std::make_shared<InferenceStatistics>();
+  service->Start<grpc::internal::CallbackUnaryHandler>(Method::kModelInfer, [=](auto*... call) {
+    return new InferReactor(server_state, statistics.get(), call...);
+  });
+  service->Start<grpc::internal::CallbackBidiHandler>(
+      Method::kModelStreamInfer, [=](grpc::CallbackServerContext* context) {
+        return new StreamInferReactor(server_state, statistics.get(), context);
+      });
+  service->Answer<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+      Method::kServerMetadata, [](Call&, const auto&, auto* answer) {
+        answer->set_name(kPlatform);
+        answer->set_version(ATTNBIAS_VERSION);
+        for (const char* const name : {"model_configuration", "parameters", "statistics"}) {
+          answer->add_extensions(name);
+        }
+        return absl::OkStatus();
+      });
+  service->Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+      Method::kModelMetadata, [](Call&, const auto& request, auto* answer) {
+        ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                  Model::Find("", request.name(), request.version()));
+        *answer = model->Metadata();
+        return absl::OkStatus();
+      });
+  service->Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+      Method::kModelConfig, [](Call&, const auto& request, auto* answer) {
+        ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                  Model::Find("", request.name(), request.version()));
+        *answer->mutable_config() = model->Config();
+        return absl::OkStatus();
+      });
+  service->Answer<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+      Method::kModelStatistics, [statistics](Call&, const auto& request, auto* answer) {
+        if (request.name().empty()) {
+          for (const Model& model : Model::All())
+            *answer->add_model_stats() = statistics->Of(model);
+          return absl::OkStatus();
+        }
+        ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                  Model::Find("", request.name(), request.version()));
+        *answer->add_model_stats() = statistics->Of(*model);
+        return absl::OkStatus();
+      });
+  service->Answer<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      Method::kRepositoryIndex, [](Call&, const auto&, auto* answer) {
+        for (const Model& model : Model::All()) {
+          auto& index = *answer->add_models();
+          index.set_name(model.name());
+          index.set_version(kModelVersion);
+          index.set_state("READY");
+        }
+        return absl::OkStatus();
+      });
+  return service;
 }
 
 }  // namespace attnbias
