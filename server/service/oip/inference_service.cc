@@ -12,8 +12,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "inference/inference.grpc.pb.h"
 #include "server/service/call_reactor.h"
-#include "server/service/oip/infer_answer.h"
-#include "server/service/oip/infer_request.h"
+#include "server/service/oip/infer.h"
 #include "server/service/oip/model.h"
 #include "server/service/output_pump.h"
 
@@ -60,11 +59,12 @@ class InferenceStatistics {
   std::vector<inference::ModelStatistics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Maximum bytes of the answer of a ModelInfer. Its client has --write-stall-timeout to read it.
+constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
+
 // A request under way.
 struct InferWork {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  // Null until the request names one.
-  const Model* model = nullptr;
   InferRequest request;
   PlanPtr plan;
   std::vector<Part> outputs;
@@ -73,9 +73,7 @@ struct InferWork {
 
   // Sets all fields except the payload.
   absl::Status MakePlan(Call& call, inference::ModelInferRequest asked) {
-    ATTNBIAS_ASSIGN_OR_RETURN(model,
-                              Model::Find("model_", asked.model_name(), asked.model_version()));
-    ATTNBIAS_ASSIGN_OR_RETURN(request, DecodeInferRequest(*model, std::move(asked)));
+    ATTNBIAS_RETURN_IF_ERROR(request.Decode(std::move(asked)));
     ATTNBIAS_ASSIGN_OR_RETURN(plan, call.MakePlan(std::move(request.spec), ""));
     ATTNBIAS_ASSIGN_OR_RETURN(outputs, ChooseOutputs(request, *plan));
     pieces = Pieces(outputs);
@@ -83,8 +81,8 @@ struct InferWork {
   }
 
   void AddTo(InferenceStatistics& statistics, bool success) const {
-    if (model == nullptr) return;
-    statistics.Add(*model, success, std::chrono::steady_clock::now() - start);
+    if (request.model == nullptr) return;
+    statistics.Add(*request.model, success, std::chrono::steady_clock::now() - start);
   }
 };
 
@@ -114,7 +112,10 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   absl::Status MakePlan(const grpc::ByteBuffer& bytes) {
     ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<inference::ModelInferRequest>(bytes));
     ATTNBIAS_RETURN_IF_ERROR(work_.MakePlan(call_, std::move(request)));
-    return CheckUnarySize(work_.outputs);
+    for (const Part& part : work_.outputs) bytes_ += part.size_bytes;
+    if (bytes_ <= kMaxInferBytes) return absl::OkStatus();
+    return Invalid("outputs: got ", bytes_, " bytes, want at most ", kMaxInferBytes,
+                   " in one message; use ModelStreamInfer, or request less");
   }
 
   void ReadNext() {
@@ -131,12 +132,9 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   }
 
   void Answer() {
-    response_ =
-        FrameInferResponse(*work_.model, work_.request, *work_.plan, work_.outputs, chunks_);
-    int64_t bytes = 0;
-    for (const Part& part : work_.outputs) bytes += part.size_bytes;
-    call_.ReserveSendTime(bytes);
-    call_.AnswerSent(bytes);
+    response_ = FrameInferResponse(work_.request, *work_.plan, work_.outputs, chunks_);
+    call_.ReserveSendTime(bytes_);
+    call_.AnswerSent(bytes_);
     answered_ = true;
     End(absl::OkStatus());
   }
@@ -144,7 +142,8 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   InferenceStatistics& statistics_;
   grpc::ByteBuffer& response_;
   InferWork work_;
-  // Chunks of the payload.
+  // Size of the outputs, and their chunks.
+  int64_t bytes_ = 0;
   std::vector<Chunk> chunks_;
   bool answered_ = false;
 };
@@ -172,7 +171,6 @@ class StreamInferReactor final : public RequestPump {
     if (!incoming.held.ok()) return Fail(incoming.held);
     auto request = call_.Parse<inference::ModelInferRequest>(incoming.bytes);
     if (!request.ok()) return Fail(request.status());
-    work_.request.id = ShortenedId(*request);
     absl::Status status = work_.MakePlan(call_, *std::move(request));
     if (!status.ok()) return Fail(status);
     TryGetPayload(work_.plan, [this](absl::StatusOr<PayloadPtr> payload) {
@@ -189,9 +187,8 @@ class StreamInferReactor final : public RequestPump {
         bytes.begin, bytes.size(), [this, piece = std::move(piece)](absl::StatusOr<Chunk> chunk) {
           if (!chunk.ok()) return Fail(chunk.status());
           const bool last = !IsUnfinished();
-          Message message{
-              FrameStreamResponse(*work_.model, work_.request, *work_.plan, piece, last, *chunk),
-              piece.bytes.size()};
+          Message message{FrameStreamResponse(work_.request, *work_.plan, piece, last, *chunk),
+                          piece.bytes.size()};
           if (last) EndWork(true);
           Made(std::move(message));
         });
