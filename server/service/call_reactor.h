@@ -96,12 +96,16 @@ class CallReactor : public Reactor {
   const CallerPtr caller_;
 };
 
-// A call that is answered in one step.
+// A call that is answered in one step: `make(call, request, answer)` fills in the answer or returns
+// an error.
+template <typename Request, typename Answer>
 class UnaryReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  // `make(call, request, answer)` fills in the answer or returns an error.
-  template <typename Request, typename Answer, typename Make>
-  void Start(const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response, Make make) {
+  template <typename Make>
+  UnaryReactor(ServerState* server_state, Method method, Make make,
+               grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+               grpc::ByteBuffer* response)
+      : CallReactor(server_state, method, context) {
     Begin(*bytes, [this, bytes, response, make] {
       Answer answer;
       const absl::StatusOr<Request> request = call_.Parse<Request>(*bytes);
@@ -114,8 +118,6 @@ class UnaryReactor final : public CallReactor<grpc::ServerUnaryReactor> {
       End(status);
     });
   }
-
-  using CallReactor::CallReactor;
 };
 
 // Serves `Base`, a generated service, with raw messages: payloads are not copied, and bytes that
@@ -137,13 +139,9 @@ class RawService : public Base {
   // Answers a method in one step: see UnaryReactor.
   template <typename Request, typename Response, typename Make>
   void Answer(Method method, Make make) {
-    Start<grpc::internal::CallbackUnaryHandler>(
-        method, [=, this](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                          grpc::ByteBuffer* response) {
-          auto* const reactor = new UnaryReactor(server_state_, method, context);
-          reactor->Start<Request, Response>(request, response, make);
-          return reactor;
-        });
+    Start<grpc::internal::CallbackUnaryHandler>(method, [=, this](auto*... call) {
+      return new UnaryReactor<Request, Response>(server_state_, method, make, call...);
+    });
   }
 
  private:

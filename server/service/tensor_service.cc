@@ -133,30 +133,6 @@ absl::Status CheckHeaderSize(int64_t message_bytes) {
                  " bytes, want at most ", kMaxUnaryResponseBytes, "; request fewer at once");
 }
 
-class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
- public:
-  DescribeReactor(ServerState* server_state, grpc::CallbackServerContext* context,
-                  const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : CallReactor(server_state, Method::kDescribeTensor, context) {
-    Begin(*request, [this, request, response] {
-      const absl::StatusOr<PlanPtr> plan = MakePlan(*request);
-      if (!plan.ok()) return End(plan.status());
-      GetHeader(*plan, [this, request, response](const v1::TensorHeader& header) {
-        *response = FrameHeader<v1::DescribeTensorResponse>(header, ChecksumOf(*request));
-        const absl::Status status = CheckHeaderSize(static_cast<int64_t>(response->Length()));
-        if (status.ok()) call_.AnswerSent();
-        End(status);
-      });
-    });
-  }
-
- private:
-  absl::StatusOr<PlanPtr> MakePlan(const grpc::ByteBuffer& bytes) {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::DescribeTensorRequest>(bytes));
-    return call_.MakePlan(std::move(*request.mutable_spec()));
-  }
-};
-
 absl::Status TooLargeForGet(const std::string& got, int64_t want) {
   return WithReason(Invalid("spec: got ", got, " bytes, want at most ", want,
                             " for GetTensor; StreamTensor has no such limit"),
@@ -180,11 +156,11 @@ int64_t RoomBeside(const std::string& header) {
   return kMaxUnaryResponseBytes - kFramingBytes - static_cast<int64_t>(header.size());
 }
 
-// A call for the bytes of a tensor: planned (unless remembered) -> computed (unless cached) ->
-// answered. The last step calls End.
+// A call for a tensor: planned (unless remembered) -> computed (unless cached) -> answered. The
+// last step calls End. DescribeTensor ends with the plan.
 //
-// GetTensor is a stream of one message: gRPC sends both alike, and the fields of both answers have
-// the same numbers.
+// Unary answers are streams of one message: gRPC sends both alike, and the fields of all answers
+// have the same numbers.
 class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   TensorReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context,
@@ -217,12 +193,13 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     return true;
   }
 
-  bool IsRemembered() const { return request_.Length() < PlanMemo::kMaxRememberedBytes; }
+  bool IsRemembered() const {
+    return method_ != Method::kDescribeTensor && request_.Length() < PlanMemo::kMaxRememberedBytes;
+  }
 
   void Prepare() {
     if (planned_ != nullptr) return Compute();
-    const absl::StatusOr<PlannedRequest> planned =
-        method_ == Method::kGetTensor ? PlanGet() : PlanStream();
+    const absl::StatusOr<PlannedRequest> planned = Plan();
     if (!planned.ok()) return End(planned.status());
     const auto own = std::make_shared<PlannedRequest>(*planned);
     GetHeader(own->plan, [this, own](const v1::TensorHeader& header) {
@@ -237,8 +214,19 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     });
   }
 
-  // Plan the request, without its header.
-  absl::StatusOr<PlannedRequest> PlanGet() {
+  // Plans the request, without its header.
+  absl::StatusOr<PlannedRequest> Plan() {
+    if (method_ == Method::kStreamTensor) {
+      ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::StreamTensorRequest>(request_));
+      ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+      ATTNBIAS_ASSIGN_OR_RETURN(StreamWindow window, ResolveStream(request, *plan));
+      return PlannedRequest{plan, "", window};
+    }
+    if (method_ == Method::kDescribeTensor) {
+      ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::DescribeTensorRequest>(request_));
+      ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+      return PlannedRequest{plan, "", {}};
+    }
     ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::GetTensorRequest>(request_));
     ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
     const int64_t payload = plan->total_bytes();
@@ -247,18 +235,12 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     }
     return PlannedRequest{plan, "", {{0, payload}, payload}};
   }
-  absl::StatusOr<PlannedRequest> PlanStream() {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::StreamTensorRequest>(request_));
-    ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
-    ATTNBIAS_ASSIGN_OR_RETURN(StreamWindow window, ResolveStream(request, *plan));
-    return PlannedRequest{plan, "", window};
-  }
 
   absl::Status CheckSize(const PlannedRequest& planned) const {
     const auto size = static_cast<int64_t>(planned.header.size());
     ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size + kFramingBytes));
     const int64_t payload = planned.plan->total_bytes();
-    if (method_ == Method::kStreamTensor || payload <= RoomBeside(planned.header)) {
+    if (method_ != Method::kGetTensor || payload <= RoomBeside(planned.header)) {
       return absl::OkStatus();
     }
     return TooLargeForGet(absl::StrCat("a tensor and its header of ", payload, " + ", size),
@@ -266,6 +248,10 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
   }
 
   void Compute() {
+    if (method_ == Method::kDescribeTensor) {
+      const grpc::Slice header(planned_->header);
+      return SendOnly(grpc::ByteBuffer(&header, 1), 0);
+    }
     call_.phases().Enter(Phase::kCompute);
     // AnswerAtOnce may have found it.
     if (payload_ != nullptr) return Answer();
@@ -291,7 +277,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
 
   // Sends the only message, counts it, and ends the call.
   void SendOnly(grpc::ByteBuffer message, int64_t size) {
-    if (method_ == Method::kGetTensor) {
+    if (method_ != Method::kStreamTensor) {
       call_.ReserveSendTime(size);
     } else if (!call_.TryReserveSendTime(size)) {
       // The pump waits until the message may be sent.
@@ -369,19 +355,13 @@ absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
 
 std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
                                                  std::function<v1::GetServerInfoResponse()> info) {
-  using grpc::internal::CallbackBidiHandler;
-  using grpc::internal::CallbackServerStreamingHandler;
-  using grpc::internal::CallbackUnaryHandler;
   auto service = std::make_unique<RawService<v1::AttentionBiasService::Service>>(
       server_state, Method::kDescribeTensor);
-  service->Start<CallbackUnaryHandler>(Method::kDescribeTensor, [=](auto*... call) {
-    return new DescribeReactor(server_state, call...);
-  });
-  for (const Method method : {Method::kGetTensor, Method::kStreamTensor}) {
-    service->Start<CallbackServerStreamingHandler>(
+  for (const Method method : {Method::kDescribeTensor, Method::kGetTensor, Method::kStreamTensor}) {
+    service->Start<grpc::internal::CallbackServerStreamingHandler>(
         method, [=](auto*... call) { return new TensorReactor(server_state, method, call...); });
   }
-  service->Start<CallbackBidiHandler>(
+  service->Start<grpc::internal::CallbackBidiHandler>(
       Method::kComputeLogits, [=](auto* context) { return ComputeLogits(server_state, context); });
   service->Answer<v1::ListTablesRequest, v1::ListTablesResponse>(
       Method::kListTables, [](Call& call, const auto& request, auto* answer) {
