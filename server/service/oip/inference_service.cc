@@ -234,15 +234,14 @@ class InferenceService final : public RawService<inference::GRPCInferenceService
 
   template <typename Request, typename Response, typename Fill>
   void AddHealth(HealthMethod method, Fill fill) {
-    MarkMethodCallback(method, new grpc::internal::CallbackUnaryHandler<Request, Response>(
-                                   [fill](grpc::CallbackServerContext* context,
-                                          const Request* request, Response* response) {
-                                     fill(*request, response);
-                                     grpc::ServerUnaryReactor* const reactor =
-                                         context->DefaultReactor();
-                                     reactor->Finish(grpc::Status::OK);
-                                     return reactor;
-                                   }));
+    const auto answer = [fill](grpc::CallbackServerContext* context, const Request* request,
+                               Response* response) {
+      fill(*request, response);
+      grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+      reactor->Finish(grpc::Status::OK);
+      return reactor;
+    };
+    MarkMethodCallback(method, new grpc::internal::CallbackUnaryHandler<Request, Response>(answer));
   }
 };
 
