@@ -145,12 +145,12 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
       watchdog_(InMilliseconds(config.write_stall_timeout), InMilliseconds(config.idle_timeout),
-                &engine_.budget()),
-      cancelled_timer_(kCancelledPeriod,
-                       [this] {
-                         engine_.cache().DropCancelled();
-                         pool_.ExpediteCancelled();
-                       }),
+                &engine_.budget(), &timer_),
+      cancelled_task_(&timer_, kCancelledPeriod,
+                      [this] {
+                        engine_.cache().DropCancelled();
+                        pool_.ExpediteCancelled();
+                      }),
       server_state_{engine_, pool_, *metrics_, watchdog_, *access_},
       // During a reload there are the old and the new ones.
       table_mounts_(config.tables, config.memory_budget_bytes / 2, &server_state_.tables,
@@ -165,8 +165,8 @@ absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
 }
 
 Server::~Server() {
-  tables_timer_.reset();
-  access_timer_.reset();
+  tables_task_.reset();
+  access_task_.reset();
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto now = std::chrono::system_clock::now();
@@ -195,11 +195,12 @@ absl::Status Server::Start() {
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
-    access_timer_.emplace(kAccessPeriod, [this] { access_->Refresh(); });
+    access_task_.emplace(&access_timer_, kAccessPeriod, [this] { access_->Refresh(); });
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
-    tables_timer_.emplace(
+    tables_task_.emplace(
+        &disk_timer_,
         watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
         [this] { table_mounts_.Refresh(); });
   }
@@ -301,7 +302,7 @@ void Server::KeepWarm() {
     grpc::health::v1::HealthCheckRequest request;
     grpc::health::v1::HealthCheckResponse response;
   };
-  keep_warm_.emplace(std::chrono::milliseconds(400), [health] {
+  keep_warm_.emplace(&timer_, std::chrono::milliseconds(400), [health] {
     const auto call = std::make_shared<Call>();
     call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     // Only the traffic matters, not the answer.
@@ -356,10 +357,10 @@ absl::Status Server::BecomeReady(const CallerPtr& caller) {
 }
 
 void Server::Reload() {
-  if (access_timer_.has_value()) access_timer_->RunSoon();
-  if (!tables_timer_.has_value()) return;
+  if (access_task_.has_value()) access_task_->RunSoon();
+  if (!tables_task_.has_value()) return;
   table_mounts_.Invalidate();
-  tables_timer_->RunSoon();
+  tables_task_->RunSoon();
 }
 
 void Server::Drain() {
@@ -380,7 +381,7 @@ void Server::Drain() {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // Calls that were cancelled may finish a piece of work, but not forever.
-  last_resort_.emplace(InMilliseconds(config_.drain_grace) + kLastPieces, [] {
+  last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace period; exiting");
     std::_Exit(0);
   });

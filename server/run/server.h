@@ -55,6 +55,9 @@ class Server {
   // which leave the previous values in use. Call Start before.
   void Reload();
 
+  // Runs tasks that may wait. They end before this does.
+  Timer& disk_timer() { return disk_timer_; }
+
   // Returns the version and the configuration in one line.
   std::string Summary() const;
 
@@ -78,15 +81,20 @@ class Server {
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
+  // The bodies of its tasks never wait.
+  Timer timer_;
+  Timer disk_timer_;
+  // Apart from tables, which take long to read: a token that was removed must not stay valid.
+  Timer access_timer_;
   // From Drain on; outlives all that could still compute.
-  std::optional<Timer> last_resort_;
+  std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;
   const std::unique_ptr<Access> access_;
   WorkerPool pool_;
   Engine engine_;
   StreamWatchdog watchdog_;
-  Timer cancelled_timer_;
+  Timer::Task cancelled_task_;
   ServerState server_state_;
   // True from the shutdown delay on.
   std::atomic<bool> drains_{false};
@@ -102,9 +110,9 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<ListenAddress> probe_addresses_;
   std::unique_ptr<grpc::Server> probe_server_;
-  std::optional<Timer> keep_warm_;
-  std::optional<Timer> tables_timer_;
-  std::optional<Timer> access_timer_;
+  std::optional<Timer::Task> keep_warm_;
+  std::optional<Timer::Task> tables_task_;
+  std::optional<Timer::Task> access_task_;
 };
 
 }  // namespace attnbias

@@ -36,13 +36,15 @@ absl::Status StreamWatchdog::Entry::WhyClosed() const {
 }
 
 StreamWatchdog::StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
-                               std::chrono::milliseconds idle_timeout, const ByteBudget* budget)
+                               std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
+                               Timer* timer)
     : write_stall_timeout_(write_stall_timeout),
       idle_timeout_(idle_timeout),
       budget_(*budget),
-      timer_(std::clamp(std::min(write_stall_timeout / kCrowdedDivisor, idle_timeout / 4),
-                        std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
-             [this] { CloseStalled(); }) {}
+      task_(timer,
+            std::clamp(std::min(write_stall_timeout / kCrowdedDivisor, idle_timeout / 4),
+                       std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
+            [this] { CloseStalled(); }) {}
 
 size_t StreamWatchdog::open_calls() const {
   MutexLock lock(mutex_);

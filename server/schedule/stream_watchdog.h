@@ -59,9 +59,9 @@ class StreamWatchdog {
   // client waits.
   static constexpr int kCrowdedDivisor = 12;
 
-  // How long a write may take, and how long a call may be idle. `budget` outlives this.
+  // How long a write may take, and how long a call may be idle. `budget` and `timer` outlive this.
   StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
-                 std::chrono::milliseconds idle_timeout, const ByteBudget* budget);
+                 std::chrono::milliseconds idle_timeout, const ByteBudget* budget, Timer* timer);
 
   size_t open_calls() const;
 
@@ -80,7 +80,7 @@ class StreamWatchdog {
   const ByteBudget& budget_;
   mutable Mutex mutex_;
   absl::flat_hash_set<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
-  Timer timer_;
+  Timer::Task task_;
 };
 
 }  // namespace attnbias

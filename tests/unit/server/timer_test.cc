@@ -19,33 +19,39 @@ void Await(const std::atomic<int>& count, int least) {
   while (count < least) std::this_thread::sleep_for(milliseconds(1));
 }
 
-TEST(Timer, CallsBodyRepeatedly) {
-  std::atomic<int> count = 0;
-  const Timer timer(milliseconds(1), [&] { ++count; });
-  Await(count, 5);
+TEST(Timer, CallsEachTaskRepeatedly) {
+  Timer timer;
+  std::atomic<int> first = 0;
+  std::atomic<int> second = 0;
+  const Timer::Task one(&timer, milliseconds(1), [&] { ++first; });
+  const Timer::Task two(&timer, milliseconds(2), [&] { ++second; });
+  Await(first, 5);
+  Await(second, 5);
 }
 
-TEST(Timer, CallsBodyEarlyOnlyWhenRequested) {
+TEST(Timer, CallsTaskEarlyOnlyWhenRequested) {
+  Timer timer;
   std::atomic<int> count = 0;
-  Timer timer(hours(1), [&] { ++count; });
+  Timer::Task task(&timer, hours(1), [&] { ++count; });
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_EQ(count, 0);
-  timer.RunSoon();
+  task.RunSoon();
   Await(count, 1);
-  timer.RunSoon();
+  task.RunSoon();
   Await(count, 2);
 }
 
-TEST(Timer, BodyRequestedWhileItRunsIsCalledOnceMore) {
+TEST(Timer, TaskRequestedWhileItRunsIsCalledOnceMore) {
+  Timer timer;
   std::latch end(1);
   std::atomic<int> count = 0;
-  Timer timer(hours(1), [&] {
+  Timer::Task task(&timer, hours(1), [&] {
     ++count;
     end.wait();
   });
-  timer.RunSoon();
+  task.RunSoon();
   Await(count, 1);
-  timer.RunSoon();
+  task.RunSoon();
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_EQ(count, 1);
   end.count_down();
@@ -54,11 +60,12 @@ TEST(Timer, BodyRequestedWhileItRunsIsCalledOnceMore) {
 
 TEST(Timer, OverrunningBodyStillPauses) {
   using Clock = std::chrono::steady_clock;
+  Timer timer;
   std::atomic<int> count = 0;
   Clock::time_point ended = Clock::time_point::min();
   Clock::duration shortest = hours(1);
   {
-    const Timer timer(milliseconds(20), [&] {
+    const Timer::Task task(&timer, milliseconds(20), [&] {
       if (count > 0) shortest = std::min(shortest, Clock::now() - ended);
       std::this_thread::sleep_for(milliseconds(40));
       ended = Clock::now();
@@ -69,12 +76,13 @@ TEST(Timer, OverrunningBodyStillPauses) {
   EXPECT_GE(shortest, milliseconds(20));
 }
 
-TEST(Timer, BodyDoesNotRunAfterDestruction) {
+TEST(Timer, NoBodyRunsAfterTaskIsDestroyed) {
+  Timer timer;
   for (int i = 0; i < 50; ++i) {
     std::atomic<int> begun = 0;
     std::atomic<int> ended = 0;
     {
-      const Timer timer(milliseconds(0), [&] {
+      const Timer::Task task(&timer, milliseconds(0), [&] {
         ++begun;
         std::this_thread::yield();
         ++ended;

@@ -46,7 +46,7 @@ class ServiceHarness : public testing::Test {
 
   explicit ServiceHarness(const EngineOptions& options = {})
       : engine_(options, *SupportedKernelSets().front(), &executor_, &metrics_),
-        watchdog_(std::chrono::minutes(10), std::chrono::minutes(10), &engine_.budget()),
+        watchdog_(std::chrono::minutes(10), std::chrono::minutes(10), &engine_.budget(), &timer_),
         server_state_{engine_, executor_, metrics_, watchdog_, *access_} {}
   ~ServiceHarness() override { Stop(); }
 
@@ -87,6 +87,7 @@ class ServiceHarness : public testing::Test {
   Metrics metrics_;
   CountingExecutor executor_;
   Engine engine_;
+  Timer timer_;
   StreamWatchdog watchdog_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
   ServerState server_state_;
