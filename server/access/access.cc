@@ -85,36 +85,31 @@ absl::Status CheckTogether(const AccessFiles& files) {
   return absl::OkStatus();
 }
 
-// Loads the file named by --WHAT; null if the flag is empty.
+// Makes a value from its only file.
 template <typename Value>
-absl::StatusOr<std::unique_ptr<ReloadableFile<Value>>> LoadFile(const std::string& what,
-                                                                const std::string& path) {
-  if (path.empty()) return std::unique_ptr<ReloadableFile<Value>>();
-  auto loaded =
-      ReloadableFile<Value>::Load(what, {path}, [path](const std::vector<std::string>& contents) {
-        return Value::Parse(path, contents.front());
-      });
-  if (!loaded.ok()) return Located("--" + what, loaded.status());
-  return loaded;
+typename ReloadableFile<Value>::Make Parsed(const std::string& path) {
+  return [path](const std::vector<std::string>& contents) {
+    return Value::Parse(path, contents.front());
+  };
 }
 
 }  // namespace
 
+Access::Access(const AccessFiles& files)
+    : certificates_("certificates", {files.tls.certificate, files.tls.key, files.tls.client_ca},
+                    [tls = files.tls](const std::vector<std::string>& contents) {
+                      return CheckCertificates(tls, contents);
+                    }),
+      tokens_("tokens", {files.tokens}, Parsed<Tokens>(files.tokens)),
+      policy_("policy", {files.policy}, Parsed<Policy>(files.policy)),
+      asks_for_names_(!files.tokens.empty() || !files.tls.client_ca.empty()) {}
+
 absl::StatusOr<std::unique_ptr<Access>> Access::Load(const AccessFiles& files) {
   ATTNBIAS_RETURN_IF_ERROR(CheckTogether(files));
-  std::unique_ptr<Access> access(new Access());
-  access->asks_for_names_ = !files.tokens.empty() || !files.tls.client_ca.empty();
-  if (!files.tls.empty()) {
-    auto loaded = ReloadableFile<Certificates>::Load(
-        "certificates", files.tls.paths(),
-        [tls = files.tls](const std::vector<std::string>& contents) {
-          return CheckCertificates(tls, contents);
-        });
-    if (!loaded.ok()) return Located("--tls-cert", loaded.status());
-    access->certificates_ = *std::move(loaded);
-  }
-  ATTNBIAS_ASSIGN_OR_RETURN(access->tokens_, LoadFile<Tokens>("tokens", files.tokens));
-  ATTNBIAS_ASSIGN_OR_RETURN(access->policy_, LoadFile<Policy>("policy", files.policy));
+  std::unique_ptr<Access> access(new Access(files));
+  ATTNBIAS_RETURN_IF_ERROR(Located("--tls-cert", access->certificates_.Load()));
+  ATTNBIAS_RETURN_IF_ERROR(Located("--tokens", access->tokens_.Load()));
+  ATTNBIAS_RETURN_IF_ERROR(Located("--policy", access->policy_.Load()));
   return access;
 }
 
@@ -122,7 +117,8 @@ absl::StatusOr<Identity> Access::Identify(const grpc::CallbackServerContext& con
   if (!asks_for_names_) return Identity{};
   static const auto& everything =
       *new std::shared_ptr<const Policy>(new Policy(Policy::Everything()));
-  const std::shared_ptr<const Policy> policy = policy_ == nullptr ? everything : policy_->Get();
+  const std::shared_ptr<const Policy> given = policy_.Get();
+  const std::shared_ptr<const Policy>& policy = given == nullptr ? everything : given;
   ATTNBIAS_ASSIGN_OR_RETURN(const std::string name, NameOf(context, *policy));
   std::shared_ptr<const Rights> rights = policy->Find(name);
   if (rights == nullptr) {
@@ -135,10 +131,9 @@ absl::StatusOr<Identity> Access::Identify(const grpc::CallbackServerContext& con
 
 absl::StatusOr<std::string> Access::NameOf(const grpc::CallbackServerContext& context,
                                            const Policy& policy) const {
-  if (tokens_ != nullptr) {
+  if (const std::shared_ptr<const Tokens> tokens = tokens_.Get()) {
     ATTNBIAS_ASSIGN_OR_RETURN(const std::optional<std::string> token, BearerToken(context));
     if (token.has_value()) {
-      const std::shared_ptr<const Tokens> tokens = tokens_->Get();
       if (const std::string* name = tokens->NameOf(*token)) return *name;
       return Unauthenticated("UNKNOWN_TOKEN", "got an unknown token");
     }
@@ -161,16 +156,15 @@ std::shared_ptr<Account> Access::AccountOf(const std::string& name) const {
   return made;
 }
 
-void Access::Refresh() {
-  if (certificates_ != nullptr) certificates_->Refresh();
-  if (tokens_ != nullptr) tokens_->Refresh();
-  if (policy_ != nullptr) policy_->Refresh();
+std::shared_ptr<grpc::ServerCredentials> Access::MakeCredentials() const {
+  if (certificates() == nullptr) return grpc::InsecureServerCredentials();
+  return TlsCredentials([this] { return certificates(); }, requires_certificate());
 }
 
-bool Access::tls_failed() const { return certificates_ != nullptr && certificates_->failed(); }
-
-bool Access::files_failed() const {
-  return (tokens_ != nullptr && tokens_->failed()) || (policy_ != nullptr && policy_->failed());
+void Access::Refresh() {
+  certificates_.Refresh();
+  tokens_.Refresh();
+  policy_.Refresh();
 }
 
 }  // namespace attnbias

@@ -30,8 +30,8 @@
 
 namespace attnbias {
 
-// Holds a value derived from files. If the files become invalid, the last valid value stays in use.
-// Safe for any number of threads.
+// Holds a value that is made from files, if there are files. If they become invalid, the last good
+// value stays in use. Safe for any number of threads.
 template <typename Value>
 class ReloadableFile {
  public:
@@ -39,26 +39,38 @@ class ReloadableFile {
   // Derives the value from the files' contents, in the order of the files. Errors name the file.
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
-  // `what` names the files in the log.
-  static absl::StatusOr<std::unique_ptr<ReloadableFile>> Load(std::string what,
-                                                              std::vector<std::string> paths,
-                                                              Make make) {
-    std::unique_ptr<ReloadableFile> loaded(
-        new ReloadableFile(std::move(what), std::move(paths), std::move(make)));
-    ATTNBIAS_RETURN_IF_ERROR(loaded->Read());
-    return loaded;
+  // `what` names the files in the log. Empty paths are no files.
+  ReloadableFile(std::string what, std::vector<std::string> paths, Make make)
+      : what_(std::move(what)), paths_(std::move(paths)), make_(std::move(make)) {
+    std::erase(paths_, "");
   }
 
+  // Returns null before Load, and without files.
   std::shared_ptr<const Value> Get() const {
     MutexLock lock(mutex_);
     return value_;
   }
 
-  // Reads the files, and replaces the value if they have changed. Logs the outcome. Call it from
-  // one thread.
+  // Reads the files, and replaces the value if they have changed. Call it, or Refresh, from one
+  // thread.
+  absl::Status Load() {
+    Contents contents;
+    for (const std::string& path : paths_) {
+      ATTNBIAS_ASSIGN_OR_RETURN(std::string content, ReadRegularFile(path, kMostBytes));
+      contents.push_back(std::move(content));
+    }
+    if (contents == contents_) return absl::OkStatus();
+    ATTNBIAS_ASSIGN_OR_RETURN(Value value, make_(contents));
+    contents_ = std::move(contents);
+    MutexLock lock(mutex_);
+    value_ = std::make_shared<const Value>(std::move(value));
+    return absl::OkStatus();
+  }
+
+  // Loads, and logs the outcome.
   void Refresh() {
     const std::shared_ptr<const Value> before = Get();
-    const absl::Status status = Read();
+    const absl::Status status = Load();
     failed_ = !status.ok();
     const std::string error(status.message());
     if (failed_ && error != last_error_) {
@@ -73,28 +85,11 @@ class ReloadableFile {
   bool failed() const { return failed_; }
 
  private:
-  ReloadableFile(std::string what, std::vector<std::string> paths, Make make)
-      : what_(std::move(what)), paths_(std::move(paths)), make_(std::move(make)) {}
-
-  absl::Status Read() {
-    Contents contents;
-    for (const std::string& path : paths_) {
-      ATTNBIAS_ASSIGN_OR_RETURN(std::string content, ReadRegularFile(path, kMostBytes));
-      contents.push_back(std::move(content));
-    }
-    if (contents == contents_) return absl::OkStatus();
-    ATTNBIAS_ASSIGN_OR_RETURN(Value value, make_(contents));
-    contents_ = std::move(contents);
-    MutexLock lock(mutex_);
-    value_ = std::make_shared<const Value>(std::move(value));
-    return absl::OkStatus();
-  }
-
   // Maximum size of a file.
   static constexpr int64_t kMostBytes = 1 << 20;
 
   const std::string what_;
-  const std::vector<std::string> paths_;
+  std::vector<std::string> paths_;
   const Make make_;
   // Contents of the files from which value_ was derived.
   Contents contents_;
@@ -196,30 +191,31 @@ class Access {
   absl::StatusOr<Identity> Identify(const grpc::CallbackServerContext& context) const;
 
   // Returns the certificates for new connections; null without TLS.
-  std::shared_ptr<const Certificates> certificates() const {
-    return certificates_ == nullptr ? nullptr : certificates_->Get();
-  }
-  bool has_tokens() const { return tokens_ != nullptr; }
+  std::shared_ptr<const Certificates> certificates() const { return certificates_.Get(); }
+  // Makes the server's credentials, plaintext without TLS. This object outlives them.
+  std::shared_ptr<grpc::ServerCredentials> MakeCredentials() const;
+  // Returns whether no client connects without a certificate.
+  bool requires_certificate() const { return asks_for_names_ && tokens_.Get() == nullptr; }
   // Returns whether callers are authenticated.
   bool asks_for_names() const { return asks_for_names_; }
 
   // Refreshes each ReloadableFile.
   void Refresh();
   // Returns whether the certificates, or the tokens or the policy, on disk are invalid.
-  bool tls_failed() const;
-  bool files_failed() const;
+  bool tls_failed() const { return certificates_.failed(); }
+  bool files_failed() const { return tokens_.failed() || policy_.failed(); }
 
  private:
-  Access() = default;
+  explicit Access(const AccessFiles& files);
 
   absl::StatusOr<std::string> NameOf(const grpc::CallbackServerContext& context,
                                      const Policy& policy) const;
   std::shared_ptr<Account> AccountOf(const std::string& name) const;
 
-  std::unique_ptr<ReloadableFile<Certificates>> certificates_;
-  std::unique_ptr<ReloadableFile<Tokens>> tokens_;
-  std::unique_ptr<ReloadableFile<Policy>> policy_;
-  bool asks_for_names_ = false;
+  ReloadableFile<Certificates> certificates_;
+  ReloadableFile<Tokens> tokens_;
+  ReloadableFile<Policy> policy_;
+  const bool asks_for_names_;
   mutable Mutex mutex_;
   // Accounts by name, of callers with calls in progress and of some earlier callers.
   mutable absl::flat_hash_map<std::string, std::shared_ptr<Account>> accounts_

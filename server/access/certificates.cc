@@ -71,47 +71,28 @@ absl::StatusOr<absl::Time> ExpiryOf(const std::string& path, const X509& certifi
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// Provides gRPC with certificates for each handshake. gRPC's C++ classes accept them only once, or
-// watch the files and drop valid certificates when a file becomes invalid.
-class CurrentCertificates {
- public:
-  explicit CurrentCertificates(std::function<std::shared_ptr<const Certificates>()> current)
-      : current_(std::move(current)) {}
+// Gives gRPC certificates at each handshake. Its C++ classes take them once, or watch the files and
+// drop good certificates when a file is invalid.
+struct CurrentCertificates {
+  std::function<std::shared_ptr<const Certificates>()> current;
+  std::shared_ptr<const Certificates> given;
 
   // gRPC calls it from one thread at a time.
   static grpc_ssl_certificate_config_reload_status Fetch(
       void* self, grpc_ssl_server_certificate_config** config) {
     auto& own = *static_cast<CurrentCertificates*>(self);
-    std::shared_ptr<const Certificates> now = own.current_();
-    if (now == own.given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    std::shared_ptr<const Certificates> now = own.current();
+    if (now == own.given) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     grpc_ssl_pem_key_cert_pair pair = {now->key.c_str(), now->certificate.c_str()};
     // gRPC needs a value even if it requests no client certificate.
     const std::string& client_ca = now->client_ca.empty() ? now->certificate : now->client_ca;
     *config = grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
-    own.given_ = std::move(now);
+    own.given = std::move(now);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
-
- private:
-  const std::function<std::shared_ptr<const Certificates>()> current_;
-  std::shared_ptr<const Certificates> given_;
 };
 
-grpc_ssl_client_certificate_request_type RequestType(const std::string& client_ca,
-                                                     ClientCertificate client_certificate) {
-  if (client_ca.empty()) return GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
-  return client_certificate == ClientCertificate::kRequired
-             ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-             : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY;
-}
-
 }  // namespace
-
-std::vector<std::string> CertificateFiles::paths() const {
-  std::vector<std::string> all = {certificate, key};
-  if (!client_ca.empty()) all.push_back(client_ca);
-  return all;
-}
 
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents) {
@@ -139,10 +120,14 @@ absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
 }
 
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
-    std::function<std::shared_ptr<const Certificates>()> current,
-    ClientCertificate client_certificate) {
-  const auto request = RequestType(current()->client_ca, client_certificate);
-  auto state = std::make_shared<CurrentCertificates>(std::move(current));
+    std::function<std::shared_ptr<const Certificates>()> current, bool requires_certificate) {
+  auto request = GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+  if (!current()->client_ca.empty()) {
+    request = requires_certificate ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                   : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY;
+  }
+  auto state = std::make_shared<CurrentCertificates>();
+  state->current = std::move(current);
   grpc_server_credentials* const credentials = grpc_ssl_server_credentials_create_with_options(
       grpc_ssl_server_credentials_create_options_using_config_fetcher(
           request, &CurrentCertificates::Fetch, state.get()));

@@ -22,7 +22,6 @@ struct CertificateFiles {
   std::string client_ca;
 
   bool empty() const { return certificate.empty(); }
-  std::vector<std::string> paths() const;
 };
 
 // Contents in PEM.
@@ -34,18 +33,14 @@ struct Certificates {
   absl::Time expiry;
 };
 
-// Checks the contents of files.paths(), in that order. Returns INVALID_ARGUMENT, naming the file,
-// for invalid PEM, a key that is encrypted or belongs to another certificate, and an expired
-// certificate.
+// Checks the contents of the files, in their order. Returns INVALID_ARGUMENT, naming the file,
+// for invalid PEM, a key that is encrypted or of another certificate, and an expired certificate.
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents);
 
-// States whether clients need a certificate if a CA for them is set.
-enum class ClientCertificate { kRequired, kOptional };
-
-// Makes a server's credentials of TLS 1.2 and 1.3. Each new connection calls `current`.
+// Makes a server's credentials of TLS 1.2 and 1.3. Each new connection calls `current`. If there is
+// a CA for clients, each may have a certificate or, if `requires_certificate`, needs one.
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
-    std::function<std::shared_ptr<const Certificates>()> current,
-    ClientCertificate client_certificate);
+    std::function<std::shared_ptr<const Certificates>()> current, bool requires_certificate);
 
 }  // namespace attnbias

@@ -29,6 +29,11 @@ struct TokenLine {
   std::string digest;
 };
 
+// Returns whether `name` is 1 to 128 printable ASCII characters without spaces.
+bool IsCallerName(std::string_view name) {
+  return !name.empty() && name.size() <= 128 && std::ranges::all_of(name, absl::ascii_isgraph);
+}
+
 bool IsDigest(absl::string_view text) {
   return text.size() == 64 && std::ranges::all_of(text, [](char c) {
            return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
@@ -57,10 +62,6 @@ absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
 }
 
 }  // namespace
-
-bool IsCallerName(std::string_view name) {
-  return !name.empty() && name.size() <= 128 && std::ranges::all_of(name, absl::ascii_isgraph);
-}
 
 absl::StatusOr<Tokens> Tokens::Parse(const std::string& path, std::string_view content) {
   Tokens tokens;
@@ -169,13 +170,6 @@ absl::StatusOr<Rights> RightsOf(const access::PolicyFile::Rights& file) {
 
 }  // namespace
 
-Rights Rights::All() {
-  Rights rights;
-  rights.methods.set();
-  rights.table_prefixes = {""};
-  return rights;
-}
-
 absl::StatusOr<Policy> Policy::Parse(const std::string& path, const std::string& content) {
   access::PolicyFile file;
   const absl::Status read = ReadMessage(path, content, &file);
@@ -193,14 +187,10 @@ absl::StatusOr<Policy> Policy::Parse(const std::string& path, const std::string&
     }
     absl::StatusOr<Rights> rights = RightsOf(entry);
     if (!rights.ok()) return Located(place, rights.status());
-    auto shared = std::make_shared<const Rights>(*std::move(rights));
-    if (name == kOthers) {
-      policy.others_ = std::move(shared);
-    } else {
-      policy.callers_.emplace(name, std::move(shared));
-    }
+    policy.callers_.emplace(name, std::make_shared<const Rights>(*std::move(rights)));
   }
-  if (!policy.GrantsSomething()) {
+  if (absl::c_none_of(policy.callers_,
+                      [](const auto& caller) { return caller.second->methods.any(); })) {
     return Invalid(path,
                    ": callers: got no caller that may call a method, "
                    "want at least one");
@@ -210,21 +200,17 @@ absl::StatusOr<Policy> Policy::Parse(const std::string& path, const std::string&
 
 Policy Policy::Everything() {
   Policy policy;
-  policy.others_ = std::make_shared<const Rights>(Rights::All());
+  Rights all;
+  all.methods.set();
+  all.table_prefixes = {""};
+  policy.callers_.emplace(kOthers, std::make_shared<const Rights>(std::move(all)));
   return policy;
 }
 
-bool Policy::GrantsSomething() const {
-  const auto calls = [](const std::shared_ptr<const Rights>& rights) {
-    return rights != nullptr && rights->methods.any();
-  };
-  return calls(others_) ||
-         absl::c_any_of(callers_, [&](const auto& caller) { return calls(caller.second); });
-}
-
 std::shared_ptr<const Rights> Policy::Find(const std::string& name) const {
-  const auto found = callers_.find(name);
-  return found == callers_.end() ? others_ : found->second;
+  auto found = callers_.find(name);
+  if (found == callers_.end()) found = callers_.find(kOthers);
+  return found == callers_.end() ? nullptr : found->second;
 }
 
 }  // namespace attnbias

@@ -16,10 +16,7 @@
 
 namespace attnbias {
 
-// Returns whether `name` is 1 to 128 printable ASCII characters without spaces.
-bool IsCallerName(std::string_view name);
-
-// Stores only the digests of tokens.
+// Knows only the digests of tokens.
 class Tokens {
  public:
   // Parses lines "NAME sha256:DIGEST", the token's digest in 64 lowercase hexadecimal digits.
@@ -46,8 +43,6 @@ struct Rights {
   double bytes_per_second = std::numeric_limits<double>::infinity();
 
   bool MayCall(Method method) const { return methods.test(static_cast<size_t>(method)); }
-
-  static Rights All();
 };
 
 class Policy {
@@ -66,11 +61,8 @@ class Policy {
   bool Names(const std::string& name) const { return callers_.contains(name); }
 
  private:
-  bool GrantsSomething() const;
-
+  // Names without an entry have the rights of "*".
   absl::flat_hash_map<std::string, std::shared_ptr<const Rights>> callers_;
-  // Rights of names without an entry.
-  std::shared_ptr<const Rights> others_;
 };
 
 }  // namespace attnbias

@@ -43,9 +43,8 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
 
   HealthService& service_;
   const std::string name_;
-  // Being written.
+  // The last status that was sent; UNKNOWN before the first.
   HealthCheckResponse response_;
-  Status sent_ = HealthCheckResponse::UNKNOWN;
   // True during a write, and once the call ends.
   bool busy_ = false;
   std::optional<grpc::Status> end_;
@@ -88,9 +87,8 @@ void HealthService::ProceedLocked(Watcher& watcher) {
   if (finished_ && !watcher.end_) {
     watcher.end_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
   }
-  if (status != watcher.sent_) {
+  if (status != watcher.response_.status()) {
     watcher.busy_ = true;
-    watcher.sent_ = status;
     watcher.response_.set_status(status);
     watcher.StartWrite(&watcher.response_);
   } else if (watcher.end_) {
@@ -130,8 +128,8 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  absl::StrCat("service: got ", request->service().size(),
                                               " bytes, want at most ", kMaxNameBytes));
-    // No status was sent yet.
-    watcher->sent_ = HealthCheckResponse::SERVICE_UNKNOWN;
+    // No status is sent.
+    watcher->response_.set_status(HealthCheckResponse::SERVICE_UNKNOWN);
   }
   watchers_.insert(watcher);
   ProceedLocked(*watcher);

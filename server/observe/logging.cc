@@ -24,8 +24,6 @@ namespace {
 
 // Set by InitLogging.
 bool as_json = false;
-enum class AccessLog : uint8_t { kOff, kErrors, kAll };
-AccessLog access_log = AccessLog::kAll;
 
 std::atomic<int64_t> failed_handshakes = 0;
 std::atomic<int64_t> lines_dropped = 0;
@@ -60,6 +58,10 @@ spdlog::logger& Logger() {
 spdlog::logger& AccessLogger() {
   static spdlog::logger& logger = *new spdlog::logger("access", Logger().sinks().front());
   return logger;
+}
+
+spdlog::level::level_enum LevelOf(absl::StatusCode code) {
+  return code == absl::StatusCode::kOk ? spdlog::level::info : spdlog::level::warn;
 }
 
 // Returns a string of JSON, with bytes that are not UTF-8 replaced.
@@ -111,9 +113,9 @@ void LogLibraries(LibraryLogLevel level, std::string_view line) {
 
 void InitLogging(const LogOptions& options) {
   as_json = options.format == "json";
-  access_log = options.access == "all"      ? AccessLog::kAll
-               : options.access == "errors" ? AccessLog::kErrors
-                                            : AccessLog::kOff;
+  AccessLogger().set_level(options.access == "all"      ? spdlog::level::info
+                           : options.access == "errors" ? spdlog::level::warn
+                                                        : spdlog::level::off);
   Logger().set_level(spdlog::level::from_str(options.level));
   LogLibrariesBy(&LogLibraries);
   Logger().set_pattern(as_json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","message":%v})"
@@ -131,10 +133,7 @@ int64_t LogLinesDropped() { return lines_dropped; }
 
 int64_t FailedHandshakes() { return failed_handshakes; }
 
-bool LogsAccess(absl::StatusCode code) {
-  return access_log == AccessLog::kAll ||
-         (access_log == AccessLog::kErrors && code != absl::StatusCode::kOk);
-}
+bool LogsAccess(absl::StatusCode code) { return AccessLogger().should_log(LevelOf(code)); }
 
 void LogAccess(const AccessLine& line) {
   std::string text = OneLine("call");
@@ -156,8 +155,7 @@ void LogAccess(const AccessLine& line) {
   add("request_id", Word(line.request_id));
   add("trace", Word(line.trace));
   add("error", Quoted(line.error));
-  AccessLogger().log(line.code == absl::StatusCode::kOk ? spdlog::level::info : spdlog::level::warn,
-                     text);
+  AccessLogger().log(LevelOf(line.code), text);
 }
 
 }  // namespace attnbias

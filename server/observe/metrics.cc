@@ -23,13 +23,7 @@
 namespace attnbias {
 namespace {
 
-constexpr std::string_view kRejectionNames[] = {"overload",        "caller_limit",
-                                                "draining",        "stalled_client",
-                                                "unauthenticated", "permission_denied"};
-static_assert(std::size(kRejectionNames) == kNumRejections);
-static_assert(static_cast<int>(Rejection::kPermissionDenied) == kNumRejections - 1);
-
-// Names by number, from go-grpc-middleware, which dashboards expect.
+// By number: the names of go-grpc-middleware, which dashboards know.
 constexpr std::string_view kCodeNames[] = {
     "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
     "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",

@@ -54,7 +54,9 @@ enum class Rejection : uint8_t {
   kUnauthenticated,
   kPermissionDenied
 };
-inline constexpr int kNumRejections = 6;
+inline constexpr std::array<std::string_view, 6> kRejectionNames = {
+    "overload",       "caller_limit",    "draining",
+    "stalled_client", "unauthenticated", "permission_denied"};
 
 // gRPC's codes, which are Abseil's.
 inline constexpr int kNumStatusCodes = 17;

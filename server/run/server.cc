@@ -254,11 +254,7 @@ absl::Status Server::StartGrpc() {
   }
   std::vector<grpc::Service*> services = {service_.get(), &health_};
   if (config_.oip) services.push_back(inference_service_.get());
-  credentials_ = access_->certificates() == nullptr
-                     ? grpc::InsecureServerCredentials()
-                     : TlsCredentials([this] { return access_->certificates(); },
-                                      access_->has_tokens() ? ClientCertificate::kOptional
-                                                            : ClientCertificate::kRequired);
+  credentials_ = access_->MakeCredentials();
   ATTNBIAS_ASSIGN_OR_RETURN(grpc_server_,
                             ListenOn(addresses_, config_.transport, credentials_, services));
   WarnOfExposure();
@@ -266,11 +262,10 @@ absl::Status Server::StartGrpc() {
 }
 
 void Server::WarnOfExposure() const {
-  const bool is_open = access_->certificates() == nullptr ||
-                       access_->certificates()->client_ca.empty() || access_->has_tokens();
+  if (GrpcIsMaintained() || access_->requires_certificate()) return;
   const auto found =
       std::ranges::find_if(addresses_, [](const auto& address) { return !address.is_local(); });
-  if (GrpcIsMaintained() || !is_open || found == addresses_.end()) return;
+  if (found == addresses_.end()) return;
   LogWarning(absl::StrCat("gRPC ", grpc::Version(), " has known vulnerabilities and gets no fixes;",
                           " any client that reaches ", ToString(*found), " can use them: listen on",
                           " loopback, require certificates (--tls-client-ca without --tokens), or",

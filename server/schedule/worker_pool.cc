@@ -60,6 +60,7 @@ void WorkerPool::Schedule(CallerPtr caller, Task task) {
     const auto kind =
         caller->used() <= kShort ? FairQueue<Waiting>::kShort : FairQueue<Waiting>::kLong;
     preemptible_.Push(owner, {std::move(caller), std::move(task), Clock::now()}, kind);
+    ++unfinished_;
   }
   changed_.NotifyOne();
 }
@@ -68,6 +69,7 @@ void WorkerPool::ScheduleBlocking(CallerPtr caller, Task task) {
   MutexLock lock(mutex_);
   const std::string& owner = caller->owner().name;
   blocking_.Push(owner, {std::move(caller), std::move(task), Clock::now()});
+  ++unfinished_;
   DispatchBlockingLocked();
 }
 
@@ -152,19 +154,8 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
   return now - oldest;
 }
 
-bool WorkerPool::IsOverLocked() const {
-  // A dispatched task counts in blocking_running_ before it runs.
-  return stopping_ && running_ == 0 && blocking_running_ == 0 && preemptible_.empty() &&
-         blocking_.empty();
-}
-
-WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
-  ++running_;
+void WorkerPool::Run(FairQueue<Waiting>& queue, Waiting& next, Clock::time_point& start) {
   mutex_.Unlock();
-  Clock::time_point of_slice;
-  // Yield moves the start of a non-preemptible task.
-  BlockingThread* const blocking = BlockingThread::current;
-  Clock::time_point& start = blocking == nullptr ? of_slice : blocking->start;
   start = Clock::now();
   next.task();
   // Releases the task's resources without holding the lock.
@@ -172,9 +163,9 @@ WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   const Clock::duration time = Clock::now() - start;
   next.caller->Use(time);
   mutex_.Lock();
-  --running_;
+  queue.Charge(next.caller->owner().name, time);
+  --unfinished_;
   if (IsOverLocked()) WakeAllLocked();
-  return time;
 }
 
 void WorkerPool::Work() {
@@ -183,8 +174,8 @@ void WorkerPool::Work() {
     while (preemptible_.empty() && !IsOverLocked()) changed_.Wait(mutex_);
     if (preemptible_.empty()) return;
     Waiting next = preemptible_.Pop();
-    const Clock::duration time = Run(next);
-    preemptible_.Charge(next.caller->owner().name, time);
+    Clock::time_point start;
+    Run(preemptible_, next, start);
   }
 }
 
@@ -201,11 +192,9 @@ void WorkerPool::WorkBlocking() {
     if (!own.may_run) break;
     own.may_run = false;
     own.looked = Clock::now();
-    const Clock::duration time = Run(own.task);
-    blocking_.Charge(own.task.caller->owner().name, time);
+    Run(blocking_, own.task, own.start);
     own.task = Waiting();
     --blocking_running_;
-    if (IsOverLocked()) WakeAllLocked();
   }
   std::erase(blocking_idle_, &own);
 }

@@ -59,10 +59,13 @@ class WorkerPool final : public Executor {
     BlockingThread* thread = nullptr;
   };
 
-  // Returns whether no more tasks will arrive.
-  bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Runs a task without holding the lock. Returns its duration.
-  Clock::duration Run(Waiting& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether there will be no more tasks.
+  bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ && unfinished_ == 0;
+  }
+  // Runs a task of `queue` without the lock. Charges the time since `start`, which Yield moves.
+  void Run(FairQueue<Waiting>& queue, Waiting& next, Clock::time_point& start)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
   void WorkBlocking();
   // Resumes or starts as many non-preemptible tasks as may run.
@@ -80,7 +83,8 @@ class WorkerPool final : public Executor {
   int blocking_running_ ABSL_GUARDED_BY(mutex_) = 0;
   // Threads without a task.
   std::vector<BlockingThread*> blocking_idle_ ABSL_GUARDED_BY(mutex_);
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Tasks that are queued or have begun.
+  int64_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -256,12 +256,6 @@ grpc::Status Call::End(const absl::Status& status) {
   return ToGrpcStatus(end_, request_id());
 }
 
-absl::Status CheckHeaderSize(int64_t message_bytes) {
-  if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
-  return Invalid("spec: got lists of positions that make a header of ", message_bytes,
-                 " bytes, want at most ", kMaxUnaryResponseBytes, "; request fewer at once");
-}
-
 std::string RequestId(std::string_view given) {
   if (IsRequestId(given)) return std::string(given);
   static const std::string& of_process = *new std::string(RandomPrefix());

@@ -136,10 +136,6 @@ class Call {
   absl::Status end_;
 };
 
-// Returns INVALID_ARGUMENT if the message of a header is larger than stock clients accept. Only two
-// long lists of negative positions make one that large.
-absl::Status CheckHeaderSize(int64_t message_bytes);
-
 // Returns the id of a call, for the log and the client: `given`, if it is 1 to 128 letters, digits
 // and "-_.:/+=", or else one that is unique across processes.
 std::string RequestId(std::string_view given);

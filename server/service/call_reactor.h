@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "attnbias/v1/service.grpc.pb.h"
 #include "core/base/caller.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -95,31 +96,57 @@ class CallReactor : public Reactor {
   const CallerPtr caller_;
 };
 
-// A call answered in one step.
-class UnaryHandler final : public CallReactor<grpc::ServerUnaryReactor> {
+// A call that is answered in one step: `make(call, request, answer)` fills in the answer or returns
+// an error.
+template <typename Request, typename Answer>
+class UnaryReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  // `make(call, request, answer)` fills in the answer or returns an error.
-  template <typename Request, typename Answer, typename Make>
-  static UnaryHandler* Start(ServerState* server_state, Method method,
-                             grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
-                             grpc::ByteBuffer* response, Make make) {
-    UnaryHandler* const own = new UnaryHandler(server_state, method, context);
-    own->Begin(*bytes, [own, bytes, response, make] {
+  template <typename Make>
+  UnaryReactor(ServerState* server_state, Method method, Make make,
+               grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+               grpc::ByteBuffer* response)
+      : CallReactor(server_state, method, context) {
+    Begin(*bytes, [this, bytes, response, make] {
       Answer answer;
-      const absl::StatusOr<Request> request = own->call_.Parse<Request>(*bytes);
+      const absl::StatusOr<Request> request = call_.Parse<Request>(*bytes);
       absl::Status status = request.status();
-      if (status.ok()) status = make(own->call_, *request, &answer);
+      if (status.ok()) status = make(call_, *request, &answer);
       if (status.ok()) {
         *response = Serialized(answer);
-        own->call_.AnswerSent();
+        call_.AnswerSent();
       }
-      own->End(status);
+      End(status);
     });
-    return own;
+  }
+};
+
+// Serves `Base`, a generated service, with raw messages: payloads are not copied, and bytes that
+// are not a message are answered, logged and counted like other invalid requests.
+template <typename Base>
+class RawService : public Base {
+ public:
+  // `first` is the first method of the service. `server_state` outlives this object.
+  RawService(ServerState* server_state, Method first)
+      : server_state_(server_state), first_(static_cast<int>(first)) {}
+
+  // Starts each call of a method with the reactor that `make` returns.
+  template <template <typename, typename> typename Handler, typename MakeReactor>
+  void Start(Method method, MakeReactor make) {
+    this->MarkMethodRawCallback(static_cast<int>(method) - first_,
+                                new Handler<grpc::ByteBuffer, grpc::ByteBuffer>(std::move(make)));
+  }
+
+  // Answers a method in one step: see UnaryReactor.
+  template <typename Request, typename Response, typename Make>
+  void Answer(Method method, Make make) {
+    Start<grpc::internal::CallbackUnaryHandler>(method, [=, this](auto*... call) {
+      return new UnaryReactor<Request, Response>(server_state_, method, make, call...);
+    });
   }
 
  private:
-  using CallReactor::CallReactor;
+  ServerState* const server_state_;
+  const int first_;
 };
 
 }  // namespace attnbias

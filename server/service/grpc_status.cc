@@ -22,8 +22,6 @@ struct StatusCodeRow {
   std::string_view reason;
   // True if the message's field path becomes a BadRequest.
   bool names_field = false;
-  // True if the caller should retry.
-  bool may_pass = false;
   std::optional<Rejection> rejection = std::nullopt;
 };
 
@@ -36,16 +34,16 @@ constexpr std::array<StatusCodeRow, 17> kStatusCodes = {{
     {"DEADLINE_EXCEEDED"},
     {"TABLE_NOT_FOUND", true},
     {"ALREADY_EXISTS"},
-    {"PERMISSION_DENIED", true, false, Rejection::kPermissionDenied},
-    {"OVERLOADED", false, true, Rejection::kOverload},
+    {"PERMISSION_DENIED", true, Rejection::kPermissionDenied},
+    {"OVERLOADED", false, Rejection::kOverload},
     {"FINGERPRINT_MISMATCH", true},
-    {"ABORTED", false, false, Rejection::kStalledClient},
+    {"ABORTED", false, Rejection::kStalledClient},
     {"OUT_OF_RANGE", true},
     {"UNKNOWN_FIELD", true},
     {"INTERNAL"},
-    {"DRAINING", false, false, Rejection::kDraining},
+    {"DRAINING", false, Rejection::kDraining},
     {"DATA_LOSS"},
-    {"UNAUTHENTICATED", false, false, Rejection::kUnauthenticated},
+    {"UNAUTHENTICATED", false, Rejection::kUnauthenticated},
 }};
 
 const StatusCodeRow& RowOf(const absl::Status& status) {
@@ -97,7 +95,7 @@ std::optional<Rejection> RejectionOf(const absl::Status& status) {
 }
 
 std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
-  if (!RowOf(status).may_pass) return std::nullopt;
+  if (!absl::IsResourceExhausted(status)) return std::nullopt;
   return absl::Seconds(1);
 }
 

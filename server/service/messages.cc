@@ -2,15 +2,14 @@
 #include "server/service/messages.h"
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
 
 namespace attnbias {
@@ -19,6 +18,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+using google::protobuf::Reflection;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
@@ -27,142 +27,90 @@ using google::protobuf::io::CodedOutputStream;
 constexpr int64_t kObjectBytes = 256;
 // Lists grow by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
-// Maximum depth that protobuf accepts.
-constexpr size_t kMostDepth = 100;
-
-WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
-  return WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
+// Returns the least number of bytes of a packed number.
+int64_t ShortestOf(const FieldDescriptor& field) {
+  switch (
+      WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()))) {
+    case WireFormatLite::WIRETYPE_FIXED64:
+      return 8;
+    case WireFormatLite::WIRETYPE_FIXED32:
+      return 4;
+    default:
+      return 1;
+  }
 }
 
-// Scans the bytes of a message once.
-class Walker {
- public:
-  explicit Walker(CodedInputStream* in) : in_(*in) {}
-
-  // Scans the fields up to the stream's limit. Returns false if they do not end there.
-  bool Walk(const Descriptor& type) {
-    if (path_.size() > kMostDepth) return false;
-    size_ += kObjectBytes;
-    // Elements so far.
-    std::map<const FieldDescriptor*, int> lists;
-    while (const uint32_t tag = in_.ReadTag()) {
-      const FieldDescriptor* field = FieldOf(type, tag);
-      if (field == nullptr) {
-        NoteUnknown("field number ", WireFormatLite::GetTagFieldNumber(tag));
-      }
-      const bool is_list = field != nullptr && field->is_repeated();
-      path_.push_back({field, is_list ? lists[field] : 0});
-      if (!WalkValue(field, tag)) return false;
-      if (is_list) lists[field] = path_.back().index + 1;
-      path_.pop_back();
+// Walks over the fields up to the limit of `in`, and adds their decoded size. Returns false if they
+// do not end there.
+bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
+  size += kObjectBytes;
+  while (const uint32_t tag = in.ReadTag()) {
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      size += kNumberBytes;
+      if (!WireFormatLite::SkipField(&in, tag)) return false;
+      continue;
     }
-    return in_.BytesUntilLimit() == 0;
-  }
-
-  int64_t size() const { return size_; }
-  const absl::Status& known() const { return known_; }
-
- private:
-  struct Step {
-    const FieldDescriptor* field;
-    // Set for elements of a list.
-    int index;
-  };
-
-  // Returns the field that `tag` introduces; null if `type` has no such field or encodes it
-  // differently. Protobuf's parser then keeps an unknown field.
-  static const FieldDescriptor* FieldOf(const Descriptor& type, uint32_t tag) {
-    const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-    if (field == nullptr) return nullptr;
-    const auto wire_type = WireFormatLite::GetTagWireType(tag);
-    const bool is_packed =
-        wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && field->is_packable();
-    return is_packed || wire_type == WireTypeOf(*field) ? field : nullptr;
-  }
-
-  bool WalkValue(const FieldDescriptor* field, uint32_t tag) {
-    if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-      return WalkBytes(field);
-    }
-    size_ += kNumberBytes;
-    if (field != nullptr && field->enum_type() != nullptr) return WalkEnum(*field);
-    return WireFormatLite::SkipField(&in_, tag);
-  }
-
-  bool WalkEnum(const FieldDescriptor& field) {
-    uint64_t value = 0;
-    if (!in_.ReadVarint64(&value)) return false;
-    const auto number = static_cast<int>(value);
-    if (field.enum_type()->FindValueByNumber(number) == nullptr) {
-      NoteUnknown("enum value ", number);
-    }
-    return true;
-  }
-
-  // Scans a length-delimited field: a message, packed numbers or a string.
-  bool WalkBytes(const FieldDescriptor* field) {
     uint32_t length = 0;
-    if (!in_.ReadVarint32(&length)) return false;
-    // A length beyond the end allocates no memory.
-    if (static_cast<int64_t>(length) > in_.BytesUntilLimit()) return false;
-    const bool is_message = field != nullptr && field->message_type() != nullptr;
-    const bool is_packed = field != nullptr && field->is_packable();
-    if (!is_message) {
-      size_ += is_packed ? length / ShortestOf(*field) * kNumberBytes : kObjectBytes + length;
-      if (!is_packed || field->enum_type() == nullptr) return in_.Skip(static_cast<int>(length));
+    if (!in.ReadVarint32(&length)) return false;
+    // A length beyond the end takes no memory.
+    if (static_cast<int64_t>(length) > in.BytesUntilLimit()) return false;
+    const FieldDescriptor* const field =
+        type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    if (field == nullptr || field->message_type() == nullptr) {
+      const bool is_packed = field != nullptr && field->is_packable();
+      size += is_packed ? length / ShortestOf(*field) * kNumberBytes : kObjectBytes + length;
+      if (!in.Skip(static_cast<int>(length))) return false;
+      continue;
     }
-    const auto outer = in_.PushLimit(static_cast<int>(length));
-    const bool whole = is_message ? Walk(*field->message_type()) : WalkEnums(*field);
-    in_.PopLimit(outer);
-    return whole;
-  }
-
-  // Scans packed enums up to the stream's limit.
-  bool WalkEnums(const FieldDescriptor& field) {
-    for (; in_.BytesUntilLimit() > 0; ++path_.back().index) {
-      if (!WalkEnum(field)) return false;
-    }
-    --path_.back().index;  // shift of the last byte
-    return true;
-  }
-
-  // Returns the minimum number of bytes of a packed number.
-  static int64_t ShortestOf(const FieldDescriptor& field) {
-    switch (WireTypeOf(field)) {
-      case WireFormatLite::WIRETYPE_FIXED64:
-        return 8;
-      case WireFormatLite::WIRETYPE_FIXED32:
-        return 4;
-      default:
-        return 1;
+    const auto [outer, depth_left] =
+        in.IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
+    if (depth_left < 0 || !Walk(*field->message_type(), in, size) ||
+        !in.DecrementRecursionDepthAndPopLimit(outer)) {
+      return false;
     }
   }
+  return in.BytesUntilLimit() == 0;
+}
 
-  // Sets known() to an error at path_, unless it is already set.
-  void NoteUnknown(std::string_view kind, int number) {
-    if (!known_.ok()) return;
-    const auto write = [](std::string* text, const Step& step) {
-      absl::StrAppend(text, step.field->name());
-      if (!step.field->is_repeated()) return;
-      absl::StrAppend(text, "[", step.index, "]");
-    };
-    known_ = absl::UnimplementedError(absl::StrCat(
-        path_.empty() ? "request" : absl::StrJoin(path_, ".", write), ": ", std::string(kind),
-        number, " is not known to this server, version ", ATTNBIAS_VERSION));
+// Returns "PATH: WHAT" for a field or a value that the message's descriptor does not have, ": WHAT"
+// if it is the message's own; empty if there is none.
+std::string FindUnknown(const Message& message);
+
+// Returns the same for a field that is set; `index` is that of an element.
+std::string FindUnknownIn(const Message& message, const FieldDescriptor& field, int index) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool is_list = field.is_repeated();
+  std::string found;
+  if (field.enum_type() != nullptr) {
+    const int value = is_list ? reflection.GetRepeatedEnumValue(message, &field, index)
+                              : reflection.GetEnumValue(message, &field);
+    const bool is_known = field.enum_type()->FindValueByNumber(value) != nullptr;
+    if (!is_known) found = absl::StrCat(": enum value ", value);
+  } else {
+    found = FindUnknown(is_list ? reflection.GetRepeatedMessage(message, &field, index)
+                                : reflection.GetMessage(message, &field));
   }
+  if (found.empty()) return found;
+  return absl::StrCat(field.name(), is_list ? absl::StrCat("[", index, "]") : "",
+                      found.front() == ':' ? "" : ".", found);
+}
 
-  CodedInputStream& in_;
-  // Path to the field being scanned.
-  std::vector<Step> path_;
-  int64_t size_ = 0;
-  absl::Status known_;
-};
-
-Measured WalkOver(CodedInputStream* in, size_t size, const Descriptor& type) {
-  in->PushLimit(static_cast<int>(size));
-  Walker walker(in);
-  const bool is_whole = walker.Walk(type);
-  return {.decoded_bytes = walker.size(), .is_whole = is_whole, .known = walker.known()};
+std::string FindUnknown(const Message& message) {
+  const Descriptor& type = *message.GetDescriptor();
+  const Reflection& reflection = *message.GetReflection();
+  const auto& unknown = reflection.GetUnknownFields(message);
+  if (!unknown.empty()) return absl::StrCat(": field number ", unknown.field(0).number());
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.message_type() == nullptr && field.enum_type() == nullptr) continue;
+    const int count = field.is_repeated() ? reflection.FieldSize(message, &field)
+                                          : reflection.HasField(message, &field);
+    for (int index = 0; index < count; ++index) {
+      std::string found = FindUnknownIn(message, field, index);
+      if (!found.empty()) return found;
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -171,14 +119,18 @@ Measured Measure(const grpc::ByteBuffer& bytes, const Descriptor& type) {
   grpc::ByteBuffer copy(bytes);  // maximum number of references
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
-  return WalkOver(&in, bytes.Length(), type);
+  in.PushLimit(static_cast<int>(bytes.Length()));
+  Measured measured;
+  measured.is_whole = Walk(type, in, measured.decoded_bytes);
+  return measured;
 }
 
 absl::Status CheckKnown(const Message& message) {
-  const std::string bytes = message.SerializeAsString();
-  CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
-                      static_cast<int>(bytes.size()));
-  return WalkOver(&in, bytes.size(), *message.GetDescriptor()).known;
+  const std::string found = FindUnknown(message);
+  if (found.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(found.front() == ':' ? "request" : "", found,
+                                               " is not known to this server, version ",
+                                               ATTNBIAS_VERSION));
 }
 
 namespace {

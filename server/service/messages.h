@@ -43,20 +43,18 @@ struct Measured {
   // True if each field ends inside its message. If a field claims more, protobuf's parser allocates
   // up to 50 MB for a string in it.
   bool is_whole = false;
-  // UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its descriptor
-  // does not have. The error names path, number and this server's version. Otherwise a newer client
-  // would receive only a part of the requested tensor.
-  absl::Status known;
 };
 
 // Measures a message of `type` in `bytes`.
 Measured Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
-// Returns Measured::known of a decoded message.
+// Returns UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its
+// descriptor does not have. The error names path, number and this server's version. Otherwise a
+// newer client would receive only a part of the requested tensor.
 absl::Status CheckKnown(const google::protobuf::Message& message);
 
 // Parses a message after `hold(size)` has reserved memory for it. Returns INVALID_ARGUMENT if the
-// bytes are invalid, Measured::known, or an error of `hold`.
+// bytes are invalid, or an error of `hold` or CheckKnown.
 template <typename Message, typename Hold>
 absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   const Measured measured = Measure(bytes, *Message::descriptor());
@@ -69,7 +67,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
       !message.ParseFromBoundedZeroCopyStream(&reader, static_cast<int>(bytes.Length()))) {
     return Invalid("request: not a serialized ", Message::descriptor()->name());
   }
-  ATTNBIAS_RETURN_IF_ERROR(measured.known);
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
   return message;
 }
 

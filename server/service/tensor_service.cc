@@ -125,29 +125,13 @@ absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& ta
 
 namespace {
 
-class DescribeReactor final : public CallReactor<grpc::ServerUnaryReactor> {
- public:
-  DescribeReactor(ServerState* server_state, grpc::CallbackServerContext* context,
-                  const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : CallReactor(server_state, Method::kDescribeTensor, context) {
-    Begin(*request, [this, request, response] {
-      const absl::StatusOr<PlanPtr> plan = MakePlan(*request);
-      if (!plan.ok()) return End(plan.status());
-      GetHeader(*plan, [this, request, response](const v1::TensorHeader& header) {
-        *response = FrameHeader<v1::DescribeTensorResponse>(header, ChecksumOf(*request));
-        const absl::Status status = CheckHeaderSize(static_cast<int64_t>(response->Length()));
-        if (status.ok()) call_.AnswerSent();
-        End(status);
-      });
-    });
-  }
-
- private:
-  absl::StatusOr<PlanPtr> MakePlan(const grpc::ByteBuffer& bytes) {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::DescribeTensorRequest>(bytes));
-    return call_.MakePlan(std::move(*request.mutable_spec()));
-  }
-};
+// Returns INVALID_ARGUMENT if the message of a header is larger than stock clients accept. Only two
+// long lists of negative positions make one that large.
+absl::Status CheckHeaderSize(int64_t message_bytes) {
+  if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
+  return Invalid("spec: got lists of positions that make a header of ", message_bytes,
+                 " bytes, want at most ", kMaxUnaryResponseBytes, "; request fewer at once");
+}
 
 absl::Status TooLargeForGet(const std::string& got, int64_t want) {
   return WithReason(Invalid("spec: got ", got, " bytes, want at most ", want,
@@ -164,57 +148,30 @@ std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   return key;
 }
 
-// A call for the bytes of a tensor: planned (unless stored) -> computed (unless cached) ->
-// answered. The last step calls End.
+// Maximum bytes of the fields of an answer other than header and data.
+constexpr int64_t kFramingBytes = 64;
+
+// Returns how many bytes of a payload fit into one message with this header.
+int64_t RoomBeside(const std::string& header) {
+  return kMaxUnaryResponseBytes - kFramingBytes - static_cast<int64_t>(header.size());
+}
+
+// A call for a tensor: planned (unless remembered) -> computed (unless cached) -> answered. The
+// last step calls End. DescribeTensor ends with the plan.
 //
-// A StreamTensor of one message is answered like a GetTensor, with the same bytes, since the fields
-// of both answers have the same numbers.
-template <typename Base>
-class TensorReactor : public Base {
- protected:
+// Unary answers are streams of one message: gRPC sends both alike, and the fields of all answers
+// have the same numbers.
+class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+ public:
   TensorReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context,
                 const grpc::ByteBuffer* request)
-      : Base(server_state, method, context), method_(method), request_(*request) {}
-  ~TensorReactor() override = default;
-
-  // Begins the call. Constructors call it last.
-  void Start() {
-    if (absl::Status status = call_.CheckCancelled(); !status.ok()) return this->End(status);
-    if (!AnswerAtOnce()) this->Begin(request_, [this] { Prepare(); });
+      : OutputPump(server_state, method, context), method_(method), request_(*request) {
+    if (absl::Status status = call_.CheckCancelled(); !status.ok()) {
+      End(status);
+    } else if (!AnswerAtOnce()) {
+      Begin(request_, [this] { Prepare(); });
+    }
   }
-
-  // Plans the request, without its header.
-  virtual absl::StatusOr<PlannedRequest> MakePlan() = 0;
-  virtual absl::Status CheckSize(const PlannedRequest& planned) = 0;
-  // Sends the bytes of payload_ that planned_ states.
-  virtual void Answer() = 0;
-  // Sends the only message, counts it, and ends the call.
-  virtual void Send(grpc::ByteBuffer message) = 0;
-
-  // Answers with one message.
-  void AnswerWhole() {
-    const Range bytes = planned_->window.bytes;
-    auto send = [this, bytes](absl::StatusOr<Chunk> chunk) {
-      if (!chunk.ok()) {
-        return this->End(caller_->cancelled() ? call_.WhyCancelled() : chunk.status());
-      }
-      v1::StreamTensorResponse response;
-      response.set_offset(bytes.begin);
-      Send(FrameChunk(std::move(response), *chunk, planned_->header));
-    };
-    if (bytes.size() == 0) return send(Chunk());
-    payload_->Read(bytes.begin, bytes.size(), std::move(send));
-  }
-
-  template <typename Request>
-  absl::StatusOr<Request> Parse() {
-    return call_.template Parse<Request>(request_);
-  }
-
-  using Base::call_;
-  using Base::caller_;
-  PlannedRequestPtr planned_;
-  PayloadPtr payload_;
 
  private:
   // Answers on gRPC's thread if that is faster than switching threads.
@@ -227,8 +184,8 @@ class TensorReactor : public Base {
     if (planned_->plan->total_bytes() > kInlineBytes) return false;
     payload_ = server_state.engine.Find(planned_->plan, caller_);
     if (payload_ == nullptr || !payload_->IsReadAtOnce()) return false;
-    if (absl::Status status = this->Admit(request_); !status.ok()) {
-      this->End(status);
+    if (absl::Status status = Admit(request_); !status.ok()) {
+      End(status);
     } else {
       call_.phases().Enter(Phase::kCompute);
       Answer();
@@ -236,16 +193,18 @@ class TensorReactor : public Base {
     return true;
   }
 
-  bool IsRemembered() const { return request_.Length() < PlanMemo::kMaxRememberedBytes; }
+  bool IsRemembered() const {
+    return method_ != Method::kDescribeTensor && request_.Length() < PlanMemo::kMaxRememberedBytes;
+  }
 
   void Prepare() {
     if (planned_ != nullptr) return Compute();
-    const absl::StatusOr<PlannedRequest> planned = MakePlan();
-    if (!planned.ok()) return this->End(planned.status());
+    const absl::StatusOr<PlannedRequest> planned = Plan();
+    if (!planned.ok()) return End(planned.status());
     const auto own = std::make_shared<PlannedRequest>(*planned);
-    this->GetHeader(own->plan, [this, own](const v1::TensorHeader& header) {
+    GetHeader(own->plan, [this, own](const v1::TensorHeader& header) {
       own->header = SerializeHeader<v1::StreamTensorResponse>(header, ChecksumOf(request_));
-      if (absl::Status status = CheckSize(*own); !status.ok()) return this->End(status);
+      if (absl::Status status = CheckSize(*own); !status.ok()) return End(status);
       planned_ = own;
       // A range is requested only once, and would displace frequent requests.
       if (IsRemembered() && planned_->window.bytes.begin == 0) {
@@ -255,39 +214,20 @@ class TensorReactor : public Base {
     });
   }
 
-  void Compute() {
-    call_.phases().Enter(Phase::kCompute);
-    // AnswerAtOnce may have found it.
-    if (payload_ != nullptr) return Answer();
-    this->GetPayload(planned_->plan, [this](PayloadPtr payload) {
-      payload_ = std::move(payload);
-      Answer();
-    });
-  }
-
-  const Method method_;
-  const grpc::ByteBuffer& request_;
-};
-
-// Maximum bytes of the fields of an answer other than header and data.
-constexpr int64_t kFramingBytes = 64;
-
-// Returns the number of payload bytes that fit in one message with this header.
-int64_t RoomBeside(const std::string& header) {
-  return kMaxUnaryResponseBytes - kFramingBytes - static_cast<int64_t>(header.size());
-}
-
-class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReactor>> {
- public:
-  GetReactor(ServerState* server_state, grpc::CallbackServerContext* context,
-             const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
-      : TensorReactor(server_state, Method::kGetTensor, context, request), response_(*response) {
-    Start();
-  }
-
- private:
-  absl::StatusOr<PlannedRequest> MakePlan() override {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request, Parse<v1::GetTensorRequest>());
+  // Plans the request, without its header.
+  absl::StatusOr<PlannedRequest> Plan() {
+    if (method_ == Method::kStreamTensor) {
+      ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::StreamTensorRequest>(request_));
+      ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+      ATTNBIAS_ASSIGN_OR_RETURN(StreamWindow window, ResolveStream(request, *plan));
+      return PlannedRequest{plan, "", window};
+    }
+    if (method_ == Method::kDescribeTensor) {
+      ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::DescribeTensorRequest>(request_));
+      ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
+      return PlannedRequest{plan, "", {}};
+    }
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::GetTensorRequest>(request_));
     ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
     const int64_t payload = plan->total_bytes();
     if (payload > kMaxUnaryBytes) {
@@ -296,65 +236,51 @@ class GetReactor final : public TensorReactor<CallReactor<grpc::ServerUnaryReact
     return PlannedRequest{plan, "", {{0, payload}, payload}};
   }
 
-  absl::Status CheckSize(const PlannedRequest& planned) override {
+  absl::Status CheckSize(const PlannedRequest& planned) const {
     const auto size = static_cast<int64_t>(planned.header.size());
-    ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size));
+    ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size + kFramingBytes));
     const int64_t payload = planned.plan->total_bytes();
-    if (payload <= RoomBeside(planned.header)) return absl::OkStatus();
+    if (method_ != Method::kGetTensor || payload <= RoomBeside(planned.header)) {
+      return absl::OkStatus();
+    }
     return TooLargeForGet(absl::StrCat("a tensor and its header of ", payload, " + ", size),
                           kMaxUnaryResponseBytes - kFramingBytes);
   }
 
-  void Answer() override { AnswerWhole(); }
-
-  void Send(grpc::ByteBuffer message) override {
-    const int64_t size = planned_->window.bytes.size();
-    call_.ReserveSendTime(size);
-    call_.AnswerSent(size);
-    response_ = std::move(message);
-    End(absl::OkStatus());
-  }
-
-  grpc::ByteBuffer& response_;
-};
-
-class StreamReactor final
-    : public TensorReactor<OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>>> {
- public:
-  StreamReactor(ServerState* server_state, grpc::CallbackServerContext* context,
-                const grpc::ByteBuffer* request)
-      : TensorReactor(server_state, Method::kStreamTensor, context, request) {
-    Start();
-  }
-
- private:
-  absl::StatusOr<PlannedRequest> MakePlan() override {
-    ATTNBIAS_ASSIGN_OR_RETURN(auto request, Parse<v1::StreamTensorRequest>());
-    ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(std::move(*request.mutable_spec())));
-    ATTNBIAS_ASSIGN_OR_RETURN(StreamWindow window, ResolveStream(request, *plan));
-    return PlannedRequest{plan, "", window};
-  }
-
-  absl::Status CheckSize(const PlannedRequest& planned) override {
-    return CheckHeaderSize(static_cast<int64_t>(planned.header.size()) + kFramingBytes);
-  }
-
-  void Answer() override {
-    const StreamWindow& window = planned_->window;
-    made_ = window.bytes.begin;
-    if (window.bytes.size() == NextSize()) {
-      AnswerWhole();
-    } else {
-      MakeFirst();
+  void Compute() {
+    if (method_ == Method::kDescribeTensor) {
+      const grpc::Slice header(planned_->header);
+      return SendOnly(grpc::ByteBuffer(&header, 1), 0);
     }
+    call_.phases().Enter(Phase::kCompute);
+    // AnswerAtOnce may have found it.
+    if (payload_ != nullptr) return Answer();
+    GetPayload(planned_->plan, [this](PayloadPtr payload) {
+      payload_ = std::move(payload);
+      Answer();
+    });
   }
 
-  void Send(grpc::ByteBuffer message) override {
-    const int64_t size = planned_->window.bytes.size();
-    if (!call_.TryReserveSendTime(size)) {
+  // Sends the bytes of payload_ that planned_ states.
+  void Answer() {
+    const Range bytes = planned_->window.bytes;
+    made_ = bytes.begin;
+    const int64_t size = NextSize();
+    if (bytes.size() != size) return MakeFirst();
+    Read(size, [this, size](absl::StatusOr<grpc::ByteBuffer> message) {
+      if (!message.ok()) {
+        return End(caller_->cancelled() ? call_.WhyCancelled() : message.status());
+      }
+      SendOnly(*std::move(message), size);
+    });
+  }
+
+  // Sends the only message, counts it, and ends the call.
+  void SendOnly(grpc::ByteBuffer message, int64_t size) {
+    if (method_ != Method::kStreamTensor) {
+      call_.ReserveSendTime(size);
+    } else if (!call_.TryReserveSendTime(size)) {
       // The pump waits until the message may be sent.
-      made_ += size;
-      header_sent_ = true;
       return Made(Message{std::move(message), size});
     }
     call_.AnswerSent(size);
@@ -373,25 +299,34 @@ class StreamReactor final
 
   void Make() override {
     const int64_t size = NextSize();
-    if (size == 0) return Frame(Chunk(), size);
-    payload_->Read(made_, size, [this, size](absl::StatusOr<Chunk> chunk) {
-      if (!chunk.ok()) return Made(chunk.status());
-      Frame(*chunk, size);
+    Read(size, [this, size](absl::StatusOr<grpc::ByteBuffer> message) {
+      if (!message.ok()) return Made(message.status());
+      Made(Message{*std::move(message), size});
     });
   }
 
-  void Frame(const Chunk& chunk, int64_t size) {
-    v1::StreamTensorResponse response;
-    response.set_offset(made_);
-    made_ += size;
-    const bool is_first = !std::exchange(header_sent_, true);
-    Made(Message{
-        FrameChunk(std::move(response), chunk, is_first ? planned_->header : std::string()), size});
+  // Calls `done` with the message of the next `size` bytes, or an error.
+  template <typename Done>
+  void Read(int64_t size, Done done) {
+    auto frame = [this, size, done = std::move(done)](const absl::StatusOr<Chunk>& chunk) {
+      if (!chunk.ok()) return done(chunk.status());
+      v1::StreamTensorResponse response;
+      response.set_offset(made_);
+      made_ += size;
+      const bool is_first = !std::exchange(header_sent_, true);
+      done(FrameChunk(std::move(response), *chunk, is_first ? planned_->header : std::string()));
+    };
+    if (size == 0) return frame(Chunk());
+    payload_->Read(made_, size, std::move(frame));
   }
 
   bool HasWork() override { return made_ < planned_->window.bytes.end; }
   bool AwaitsClient() override { return false; }
 
+  const Method method_;
+  const grpc::ByteBuffer& request_;
+  PlannedRequestPtr planned_;
+  PayloadPtr payload_;
   grpc::ByteBuffer only_;  // the only message
   bool header_sent_ = false;
   int64_t made_ = 0;  // end, in the payload, of the bytes produced so far
@@ -416,74 +351,28 @@ absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {
   return absl::OkStatus();
 }
 
-// All methods receive raw messages, so that payloads are not copied, and malformed requests are
-// answered, logged and counted like other invalid requests.
-using TensorMethods = v1::AttentionBiasService;
-using RawTensorMethods = TensorMethods::WithRawCallbackMethod_DescribeTensor<
-    TensorMethods::WithRawCallbackMethod_GetTensor<
-        TensorMethods::WithRawCallbackMethod_StreamTensor<
-            TensorMethods::WithRawCallbackMethod_ListTables<
-                TensorMethods::WithRawCallbackMethod_ComputeLogits<
-                    TensorMethods::WithRawCallbackMethod_GetServerInfo<TensorMethods::Service>>>>>>;
-
-class TensorService final : public RawTensorMethods {
- public:
-  TensorService(ServerState* server_state, std::function<v1::GetServerInfoResponse()> info)
-      : server_state_(server_state), info_(std::move(info)) {}
-
-  grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* response) override {
-    return new DescribeReactor(server_state_, context, request, response);
-  }
-
-  grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* request,
-                                      grpc::ByteBuffer* response) override {
-    return new GetReactor(server_state_, context, request, response);
-  }
-
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
-    return new StreamReactor(server_state_, context, request);
-  }
-
-  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override {
-    return UnaryHandler::Start<v1::ListTablesRequest, v1::ListTablesResponse>(
-        server_state_, Method::kListTables, context, request, response,
-        [](Call& call, const auto& asked, v1::ListTablesResponse* answer) {
-          return attnbias::ListTables(asked, *call.tables(), answer);
-        });
-  }
-
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
-      grpc::CallbackServerContext* context) override {
-    return attnbias::ComputeLogits(server_state_, context);
-  }
-
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) override {
-    return UnaryHandler::Start<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-        server_state_, Method::kGetServerInfo, context, request, response,
-        [this](Call&, const auto&, v1::GetServerInfoResponse* answer) {
-          *answer = info_();
-          return absl::OkStatus();
-        });
-  }
-
- private:
-  ServerState* const server_state_;
-  const std::function<v1::GetServerInfoResponse()> info_;
-};
-
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
                                                  std::function<v1::GetServerInfoResponse()> info) {
-  return std::make_unique<TensorService>(server_state, std::move(info));
+  auto service = std::make_unique<RawService<v1::AttentionBiasService::Service>>(
+      server_state, Method::kDescribeTensor);
+  for (const Method method : {Method::kDescribeTensor, Method::kGetTensor, Method::kStreamTensor}) {
+    service->Start<grpc::internal::CallbackServerStreamingHandler>(
+        method, [=](auto*... call) { return new TensorReactor(server_state, method, call...); });
+  }
+  service->Start<grpc::internal::CallbackBidiHandler>(
+      Method::kComputeLogits, [=](auto* context) { return ComputeLogits(server_state, context); });
+  service->Answer<v1::ListTablesRequest, v1::ListTablesResponse>(
+      Method::kListTables, [](Call& call, const auto& request, auto* answer) {
+        return ListTables(request, *call.tables(), answer);
+      });
+  service->Answer<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      Method::kGetServerInfo, [info = std::move(info)](Call&, const auto&, auto* answer) {
+        *answer = info();
+        return absl::OkStatus();
+      });
+  return service;
 }
 
 absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& request,

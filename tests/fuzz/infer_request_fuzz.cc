@@ -13,8 +13,7 @@
 #include "grpcpp/support/slice.h"
 #include "inference/inference.pb.h"
 #include "server/service/messages.h"
-#include "server/service/oip/infer_answer.h"
-#include "server/service/oip/infer_request.h"
+#include "server/service/oip/infer.h"
 #include "server/service/oip/model.h"
 #include "tests/fuzz/heap_growth.h"
 #include "tests/fuzz/message_mutator.h"
@@ -43,9 +42,8 @@ absl::StatusOr<PlanPtr> PlanOf(v1::TensorSpec spec) {
 absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(auto message, ParseRequest<inference::ModelInferRequest>(
                                               bytes, [](int64_t) { return absl::OkStatus(); }));
-  ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
-                            Model::Find("model_", message.model_name(), message.model_version()));
-  ATTNBIAS_ASSIGN_OR_RETURN(InferRequest request, DecodeInferRequest(*model, std::move(message)));
+  InferRequest request;
+  ATTNBIAS_RETURN_IF_ERROR(request.Decode(std::move(message)));
   ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, PlanOf(request.spec));
   ATTNBIAS_ASSIGN_OR_RETURN(std::vector<Part> outputs, ChooseOutputs(request, *plan));
   return Answer{std::move(request.spec), std::move(plan), std::move(outputs)};

@@ -12,8 +12,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "inference/inference.grpc.pb.h"
 #include "server/service/call_reactor.h"
-#include "server/service/oip/infer_answer.h"
-#include "server/service/oip/infer_request.h"
+#include "server/service/oip/infer.h"
 #include "server/service/oip/model.h"
 #include "server/service/output_pump.h"
 
@@ -60,11 +59,12 @@ class InferenceStatistics {
   std::vector<inference::ModelStatistics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A request in progress.
+// Maximum bytes of the answer of a ModelInfer. Its client has --write-stall-timeout to read it.
+constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
+
+// A request under way.
 struct InferWork {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  // Null until the request names one.
-  const Model* model = nullptr;
   InferRequest request;
   PlanPtr plan;
   std::vector<Part> outputs;
@@ -73,9 +73,7 @@ struct InferWork {
 
   // Sets all fields except the payload.
   absl::Status MakePlan(Call& call, inference::ModelInferRequest asked) {
-    ATTNBIAS_ASSIGN_OR_RETURN(model,
-                              Model::Find("model_", asked.model_name(), asked.model_version()));
-    ATTNBIAS_ASSIGN_OR_RETURN(request, DecodeInferRequest(*model, std::move(asked)));
+    ATTNBIAS_RETURN_IF_ERROR(request.Decode(std::move(asked)));
     ATTNBIAS_ASSIGN_OR_RETURN(plan, call.MakePlan(std::move(request.spec), ""));
     ATTNBIAS_ASSIGN_OR_RETURN(outputs, ChooseOutputs(request, *plan));
     pieces = Pieces(outputs);
@@ -83,8 +81,8 @@ struct InferWork {
   }
 
   void AddTo(InferenceStatistics& statistics, bool success) const {
-    if (model == nullptr) return;
-    statistics.Add(*model, success, std::chrono::steady_clock::now() - start);
+    if (request.model == nullptr) return;
+    statistics.Add(*request.model, success, std::chrono::steady_clock::now() - start);
   }
 };
 
@@ -114,7 +112,10 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   absl::Status MakePlan(const grpc::ByteBuffer& bytes) {
     ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<inference::ModelInferRequest>(bytes));
     ATTNBIAS_RETURN_IF_ERROR(work_.MakePlan(call_, std::move(request)));
-    return CheckUnarySize(work_.outputs);
+    for (const Part& part : work_.outputs) bytes_ += part.size_bytes;
+    if (bytes_ <= kMaxInferBytes) return absl::OkStatus();
+    return Invalid("outputs: got ", bytes_, " bytes, want at most ", kMaxInferBytes,
+                   " in one message; use ModelStreamInfer, or request less");
   }
 
   void ReadNext() {
@@ -131,12 +132,9 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   }
 
   void Answer() {
-    response_ =
-        FrameInferResponse(*work_.model, work_.request, *work_.plan, work_.outputs, chunks_);
-    int64_t bytes = 0;
-    for (const Part& part : work_.outputs) bytes += part.size_bytes;
-    call_.ReserveSendTime(bytes);
-    call_.AnswerSent(bytes);
+    response_ = FrameInferResponse(work_.request, *work_.plan, work_.outputs, chunks_);
+    call_.ReserveSendTime(bytes_);
+    call_.AnswerSent(bytes_);
     answered_ = true;
     End(absl::OkStatus());
   }
@@ -144,7 +142,8 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   InferenceStatistics& statistics_;
   grpc::ByteBuffer& response_;
   InferWork work_;
-  // Chunks of the payload.
+  // Size of the outputs, and their chunks.
+  int64_t bytes_ = 0;
   std::vector<Chunk> chunks_;
   bool answered_ = false;
 };
@@ -172,7 +171,6 @@ class StreamInferReactor final : public RequestPump {
     if (!incoming.held.ok()) return Fail(incoming.held);
     auto request = call_.Parse<inference::ModelInferRequest>(incoming.bytes);
     if (!request.ok()) return Fail(request.status());
-    work_.request.id = ShortenedId(*request);
     absl::Status status = work_.MakePlan(call_, *std::move(request));
     if (!status.ok()) return Fail(status);
     TryGetPayload(work_.plan, [this](absl::StatusOr<PayloadPtr> payload) {
@@ -189,9 +187,8 @@ class StreamInferReactor final : public RequestPump {
         bytes.begin, bytes.size(), [this, piece = std::move(piece)](absl::StatusOr<Chunk> chunk) {
           if (!chunk.ok()) return Fail(chunk.status());
           const bool last = !IsUnfinished();
-          Message message{
-              FrameStreamResponse(*work_.model, work_.request, *work_.plan, piece, last, *chunk),
-              piece.bytes.size()};
+          Message message{FrameStreamResponse(work_.request, *work_.plan, piece, last, *chunk),
+                          piece.bytes.size()};
           if (last) EndWork(true);
           Made(std::move(message));
         });
@@ -216,152 +213,97 @@ class StreamInferReactor final : public RequestPump {
   InferWork work_;
 };
 
-// Methods receive raw messages, as in TensorService, except for the three health methods.
-using Oip = inference::GRPCInferenceService;
-using OipServerMethods = Oip::WithCallbackMethod_ServerLive<
-    Oip::WithCallbackMethod_ServerReady<Oip::WithRawCallbackMethod_ServerMetadata<
-        Oip::WithRawCallbackMethod_RepositoryIndex<Oip::Service>>>>;
-using OipModelMethods = Oip::WithCallbackMethod_ModelReady<
-    Oip::WithRawCallbackMethod_ModelMetadata<Oip::WithRawCallbackMethod_ModelConfig<
-        Oip::WithRawCallbackMethod_ModelStatistics<OipServerMethods>>>>;
-using OipMethods = Oip::WithRawCallbackMethod_ModelInfer<
-    Oip::WithRawCallbackMethod_ModelStreamInfer<OipModelMethods>>;
-
-class InferenceService final : public OipMethods {
+// Health is answered under any load, also to clients without a name.
+class InferenceService final : public RawService<inference::GRPCInferenceService::Service> {
  public:
-  InferenceService(ServerState* server_state, std::function<bool()> ready)
-      : server_state_(server_state), ready_(std::move(ready)) {}
-
-  grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context,
-                                       const inference::ServerLiveRequest* /*request*/,
-                                       inference::ServerLiveResponse* response) override {
-    response->set_live(true);
-    return Finished(context);
-  }
-
-  grpc::ServerUnaryReactor* ServerReady(grpc::CallbackServerContext* context,
-                                        const inference::ServerReadyRequest* /*request*/,
-                                        inference::ServerReadyResponse* response) override {
-    response->set_ready(ready_());
-    return Finished(context);
-  }
-
-  grpc::ServerUnaryReactor* ModelReady(grpc::CallbackServerContext* context,
-                                       const inference::ModelReadyRequest* request,
-                                       inference::ModelReadyResponse* response) override {
-    response->set_ready(ready_() && Model::Find("", request->name(), request->version()).ok());
-    return Finished(context);
-  }
-
-  grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* response) override {
-    using Answer = inference::ServerMetadataResponse;
-    return UnaryHandler::Start<inference::ServerMetadataRequest, Answer>(
-        server_state_, Method::kServerMetadata, context, request, response,
-        [](Call&, const auto&, Answer* answer) {
-          answer->set_name(kPlatform);
-          answer->set_version(ATTNBIAS_VERSION);
-          for (const char* const name : {"model_configuration", "parameters", "statistics"}) {
-            answer->add_extensions(name);
-          }
-          return absl::OkStatus();
+  InferenceService(ServerState* server_state, const std::function<bool()>& ready)
+      : RawService(server_state, Method::kServerMetadata) {
+    AddHealth<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+        kServerLive, [](const auto&, auto* response) { response->set_live(true); });
+    AddHealth<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+        kServerReady, [ready](const auto&, auto* response) { response->set_ready(ready()); });
+    AddHealth<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+        kModelReady, [ready](const auto& request, auto* response) {
+          response->set_ready(ready() && Model::Find("", request.name(), request.version()).ok());
         });
-  }
-
-  grpc::ServerUnaryReactor* ModelMetadata(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) override {
-    using Answer = inference::ModelMetadataResponse;
-    return UnaryHandler::Start<inference::ModelMetadataRequest, Answer>(
-        server_state_, Method::kModelMetadata, context, request, response,
-        [](Call&, const auto& asked, Answer* answer) {
-          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
-                                    Model::Find("", asked.name(), asked.version()));
-          *answer = model->Metadata();
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* ModelConfig(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response) override {
-    using Answer = inference::ModelConfigResponse;
-    return UnaryHandler::Start<inference::ModelConfigRequest, Answer>(
-        server_state_, Method::kModelConfig, context, request, response,
-        [](Call&, const auto& asked, Answer* answer) {
-          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
-                                    Model::Find("", asked.name(), asked.version()));
-          *answer->mutable_config() = model->Config();
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* response) override {
-    using Answer = inference::ModelStatisticsResponse;
-    return UnaryHandler::Start<inference::ModelStatisticsRequest, Answer>(
-        server_state_, Method::kModelStatistics, context, request, response,
-        [this](Call&, const auto& asked, Answer* answer) {
-          if (asked.name().empty()) {
-            for (const Model& model : Model::All()) {
-              *answer->add_model_stats() = statistics_.Of(model);
-            }
-            return absl::OkStatus();
-          }
-          ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
-                                    Model::Find("", asked.name(), asked.version()));
-          *answer->add_model_stats() = statistics_.Of(*model);
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* RepositoryIndex(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* response) override {
-    using Answer = inference::RepositoryIndexResponse;
-    return UnaryHandler::Start<inference::RepositoryIndexRequest, Answer>(
-        server_state_, Method::kRepositoryIndex, context, request, response,
-        [](Call&, const auto&, Answer* answer) {
-          for (const Model& model : Model::All()) {
-            Answer::ModelIndex& index = *answer->add_models();
-            index.set_name(model.name());
-            index.set_version(kModelVersion);
-            index.set_state("READY");
-          }
-          return absl::OkStatus();
-        });
-  }
-
-  grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override {
-    return new InferReactor(server_state_, &statistics_, context, request, response);
-  }
-
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
-      grpc::CallbackServerContext* context) override {
-    return new StreamInferReactor(server_state_, &statistics_, context);
   }
 
  private:
-  static grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context) {
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
-  }
+  // Follow the methods of Method.
+  enum HealthMethod : uint8_t { kServerLive = 7, kServerReady, kModelReady };
 
-  ServerState* const server_state_;
-  const std::function<bool()> ready_;
-  InferenceStatistics statistics_;
+  template <typename Request, typename Response, typename Fill>
+  void AddHealth(HealthMethod method, Fill fill) {
+    const auto answer = [fill](grpc::CallbackServerContext* context, const Request* request,
+                               Response* response) {
+      fill(*request, response);
+      grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+      reactor->Finish(grpc::Status::OK);
+      return reactor;
+    };
+    MarkMethodCallback(method, new grpc::internal::CallbackUnaryHandler<Request, Response>(answer));
+  }
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeInferenceService(ServerState* server_state,
                                                     std::function<bool()> ready) {
-  return std::make_unique<InferenceService>(server_state, std::move(ready));
+  auto service = std::make_unique<InferenceService>(server_state, ready);
+  const auto statistics = std::make_shared<InferenceStatistics>();
+  service->Start<grpc::internal::CallbackUnaryHandler>(Method::kModelInfer, [=](auto*... call) {
+    return new InferReactor(server_state, statistics.get(), call...);
+  });
+  service->Start<grpc::internal::CallbackBidiHandler>(
+      Method::kModelStreamInfer, [=](grpc::CallbackServerContext* context) {
+        return new StreamInferReactor(server_state, statistics.get(), context);
+      });
+  service->Answer<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+      Method::kServerMetadata, [](Call&, const auto&, auto* answer) {
+        answer->set_name(kPlatform);
+        answer->set_version(ATTNBIAS_VERSION);
+        for (const char* const name : {"model_configuration", "parameters", "statistics"}) {
+          answer->add_extensions(name);
+        }
+        return absl::OkStatus();
+      });
+  service->Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+      Method::kModelMetadata, [](Call&, const auto& request, auto* answer) {
+        ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                  Model::Find("", request.name(), request.version()));
+        *answer = model->Metadata();
+        return absl::OkStatus();
+      });
+  service->Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+      Method::kModelConfig, [](Call&, const auto& request, auto* answer) {
+        ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                  Model::Find("", request.name(), request.version()));
+        *answer->mutable_config() = model->Config();
+        return absl::OkStatus();
+      });
+  service->Answer<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+      Method::kModelStatistics, [statistics](Call&, const auto& request, auto* answer) {
+        if (request.name().empty()) {
+          for (const Model& model : Model::All())
+            *answer->add_model_stats() = statistics->Of(model);
+          return absl::OkStatus();
+        }
+        ATTNBIAS_ASSIGN_OR_RETURN(const Model* const model,
+                                  Model::Find("", request.name(), request.version()));
+        *answer->add_model_stats() = statistics->Of(*model);
+        return absl::OkStatus();
+      });
+  service->Answer<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      Method::kRepositoryIndex, [](Call&, const auto&, auto* answer) {
+        for (const Model& model : Model::All()) {
+          auto& index = *answer->add_models();
+          index.set_name(model.name());
+          index.set_version(kModelVersion);
+          index.set_state("READY");
+        }
+        return absl::OkStatus();
+      });
+  return service;
 }
 
 }  // namespace attnbias

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts payloads to the outputs of a ModelInferResponse without copying them.
+// Translates a ModelInferRequest to a TensorSpec, and payloads to the outputs of a
+// ModelInferResponse, without copying them.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +12,38 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "attnbias/v1/service.pb.h"
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
 #include "core/tensor/positions.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "inference/inference.pb.h"
-#include "server/service/oip/infer_request.h"
 #include "server/service/oip/model.h"
 
 namespace attnbias {
 
-// Maximum bytes of a message, which the client must read within --write-stall-timeout.
-inline constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
+struct InferRequest {
+  // Null until the request has named one.
+  const Model* model = nullptr;
+  // Of bounded length: answers repeat it.
+  std::string id;
+  v1::TensorSpec spec;
+  // Names of the requested parts; empty for all.
+  std::vector<std::string> outputs;
+
+  // Sets the fields; after an error, those before it. Errors begin with the path of a field of
+  // TensorSpec, or with a field of `message`.
+  //
+  // NOT_FOUND         the model does not exist
+  // INVALID_ARGUMENT  a parameter, input or output that the model does not have, or its value
+  // UNIMPLEMENTED     features of other servers of this protocol
+  absl::Status Decode(inference::ModelInferRequest message);
+};
 
 // Returns the parts of `plan` that `request` names, in its order.
 //
 // INVALID_ARGUMENT  a part does not exist, or is named twice
 absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, const Plan& plan);
-
-// Returns INVALID_ARGUMENT if the outputs do not fit in one message.
-absl::Status CheckUnarySize(const std::vector<Part>& outputs);
 
 // Elements of a part, in row-major order.
 struct Piece {
@@ -55,15 +68,14 @@ class Pieces {
   int64_t offset_ = 0;
 };
 
-// Puts all outputs into one message. `chunks` holds the bytes of each output, in order.
-grpc::ByteBuffer FrameInferResponse(const Model& model, const InferRequest& request,
-                                    const Plan& plan, const std::vector<Part>& outputs,
+// Puts all outputs into one message. `chunks` are their bytes in order, each of one output.
+grpc::ByteBuffer FrameInferResponse(const InferRequest& request, const Plan& plan,
+                                    const std::vector<Part>& outputs,
                                     absl::Span<const Chunk> chunks);
 
-// Makes a ModelStreamInferResponse from one piece; `last` marks the last piece of its request.
-grpc::ByteBuffer FrameStreamResponse(const Model& model, const InferRequest& request,
-                                     const Plan& plan, const Piece& piece, bool last,
-                                     const Chunk& chunk);
+// Makes a ModelStreamInferResponse from one piece; `last` marks the last of its request.
+grpc::ByteBuffer FrameStreamResponse(const InferRequest& request, const Plan& plan,
+                                     const Piece& piece, bool last, const Chunk& chunk);
 
 // Makes the ModelStreamInferResponse of an error.
 grpc::ByteBuffer FrameStreamError(const std::string& id, const absl::Status& status);

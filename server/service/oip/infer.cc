@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/service/oip/infer_request.h"
+#include "server/service/oip/infer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -11,15 +12,21 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
+#include "attnbias/v1/tensor.pb.h"
 #include "core/base/errors.h"
 #include "core/request/rules.h"
+#include "core/tensor/data_type.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
+#include "grpcpp/support/slice.h"
+#include "server/service/grpc_status.h"
 #include "server/service/messages.h"
 
 namespace attnbias {
@@ -386,26 +393,126 @@ constexpr size_t kMaxIdBytes = 256;
 
 }  // namespace
 
-std::string ShortenedId(const inference::ModelInferRequest& request) {
-  return Shortened(request.id(), kMaxIdBytes);
+absl::Status InferRequest::Decode(inference::ModelInferRequest message) {
+  id = Shortened(message.id(), kMaxIdBytes);
+  ATTNBIAS_ASSIGN_OR_RETURN(model,
+                            Model::Find("model_", message.model_name(), message.model_version()));
+  if (message.id().size() > kMaxIdBytes) {
+    return Invalid("id: got ", message.id().size(), " bytes, want at most ", kMaxIdBytes);
+  }
+  ATTNBIAS_RETURN_IF_ERROR(SetParameters(*model, message, &spec));
+  ATTNBIAS_RETURN_IF_ERROR(SetInputs(*model, message, &spec));
+  model->Choose(&spec);
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(spec));
+  for (const auto& output : message.outputs()) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckParameters(output.name(), output.parameters()));
+    outputs.push_back(output.name());
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<InferRequest> DecodeInferRequest(const Model& model,
-                                                inference::ModelInferRequest request) {
-  if (request.id().size() > kMaxIdBytes) {
-    return Invalid("id: got ", request.id().size(), " bytes, want at most ", kMaxIdBytes);
+namespace {
+
+using Response = inference::ModelInferResponse;
+
+Response Begin(const InferRequest& request, const Plan& plan) {
+  Response response;
+  response.set_model_name(request.model->name());
+  response.set_model_version(kModelVersion);
+  response.set_id(request.id);
+  auto& parameters = *response.mutable_parameters();
+  parameters["fingerprint"].set_string_param(plan.fingerprint());
+  if (plan.is_by_axis()) {
+    parameters["column_axes"].set_string_param(
+        absl::StrCat("[", absl::StrJoin(plan.ColumnAxes(), ", "), "]"));
   }
-  InferRequest decoded;
-  ATTNBIAS_RETURN_IF_ERROR(SetParameters(model, request, &decoded.spec));
-  ATTNBIAS_RETURN_IF_ERROR(SetInputs(model, request, &decoded.spec));
-  model.Choose(&decoded.spec);
-  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(decoded.spec));
-  for (const auto& output : request.outputs()) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckParameters(output.name(), output.parameters()));
-    decoded.outputs.push_back(output.name());
+  return response;
+}
+
+Response::InferOutputTensor& AddOutput(const Part& part, const Plan& plan, Response* response) {
+  Response::InferOutputTensor& output = *response->add_outputs();
+  output.set_name(std::string(part.name));
+  output.set_datatype(std::string(OipNameOf(plan.data_type())));
+  return output;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, const Plan& plan) {
+  if (request.outputs.empty()) return plan.parts();
+  std::vector<Part> outputs;
+  absl::flat_hash_set<std::string_view> names;
+  for (const std::string& name : request.outputs) {
+    if (!names.insert(name).second) {
+      return Invalid("outputs: got '", Shortened(name), "' twice, want it once");
+    }
+    const auto part =
+        absl::c_find_if(plan.parts(), [&name](const Part& part) { return part.name == name; });
+    if (part == plan.parts().end()) {
+      const auto write_name = [](std::string* text, const Part& part) { text->append(part.name); };
+      return Invalid("outputs: got '", Shortened(name), "', want ",
+                     absl::StrJoin(plan.parts(), " or ", write_name),
+                     ": this request has no other outputs");
+    }
+    outputs.push_back(*part);
   }
-  decoded.id = std::move(*request.mutable_id());
-  return decoded;
+  return outputs;
+}
+
+Piece Pieces::Take() {
+  const Part& part = outputs_[output_];
+  const int64_t begin = part.offset + offset_;
+  offset_ = std::min(offset_ + kMaxChunkBytes, part.size_bytes);
+  Piece piece = {part, {begin, part.offset + offset_}};
+  if (offset_ == part.size_bytes) {
+    ++output_;
+    offset_ = 0;
+  }
+  return piece;
+}
+
+grpc::ByteBuffer FrameInferResponse(const InferRequest& request, const Plan& plan,
+                                    const std::vector<Part>& outputs,
+                                    absl::Span<const Chunk> chunks) {
+  Response response = Begin(request, plan);
+  std::vector<grpc::Slice> contents(1);
+  for (const Part& part : outputs) {
+    AddOutput(part, plan, &response).mutable_shape()->Assign(part.shape.begin(), part.shape.end());
+    contents.emplace_back(TagAndLength(Response::kRawOutputContentsFieldNumber, part.size_bytes));
+    for (int64_t left = part.size_bytes; left > 0; chunks.remove_prefix(1)) {
+      left -= AppendBytes(chunks.front(), &contents);
+    }
+  }
+  contents.front() = grpc::Slice(response.SerializeAsString());
+  return grpc::ByteBuffer(contents.data(), contents.size());
+}
+
+grpc::ByteBuffer FrameStreamResponse(const InferRequest& request, const Plan& plan,
+                                     const Piece& piece, bool last, const Chunk& chunk) {
+  Response response = Begin(request, plan);
+  (*response.mutable_parameters())["triton_final_response"].set_bool_param(last);
+  const auto& [part, bytes] = piece;
+  const int64_t element = SizeOf(plan.data_type());
+  Response::InferOutputTensor& output = AddOutput(part, plan, &response);
+  output.add_shape(bytes.size() / element);
+  auto& parameters = *output.mutable_parameters();
+  parameters["begin"].set_int64_param((bytes.begin - part.offset) / element);
+  parameters["shape"].set_string_param(absl::StrCat("[", absl::StrJoin(part.shape, ", "), "]"));
+  const int contents = Response::kRawOutputContentsFieldNumber;
+  const std::string fields = response.SerializeAsString();
+  const size_t size = fields.size() + TagAndLength(contents, bytes.size()).size() +
+                      static_cast<size_t>(bytes.size());
+  const std::string begin =
+      TagAndLength(inference::ModelStreamInferResponse::kInferResponseFieldNumber, size);
+  return AppendData(begin + fields, contents, chunk);
+}
+
+grpc::ByteBuffer FrameStreamError(const std::string& id, const absl::Status& status) {
+  inference::ModelStreamInferResponse response;
+  response.set_error_message(absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
+                                          WithShortMessage(status).message()));
+  response.mutable_infer_response()->set_id(id);
+  return Serialized(response);
 }
 
 }  // namespace attnbias
