@@ -355,12 +355,12 @@ class PositionalLogits::TileComputer {
     const int64_t size = SizeOf(type);
     int64_t key = 0;
     for (const KeySegment& segment : segments) {
-      RepeatElement(type, plan_.fill(), segment.keys.begin - key, out + key * size);
+      Repeat(plan_.fill(), size, segment.keys.begin - key, out + key * size);
       const int64_t count = segment.keys.size();
       const std::byte* const from = products + (segment.vector - first_vector) * size;
       std::byte* const to = out + segment.keys.begin * size;
       if (segment.step == 0) {
-        RepeatElement(type, from, count, to);
+        Repeat(from, size, count, to);
       } else if (segment.step == 1) {
         std::memcpy(to, from, count * size);
       } else {
@@ -371,7 +371,7 @@ class PositionalLogits::TileComputer {
       }
       key = segment.keys.end;
     }
-    RepeatElement(type, plan_.fill(), spec_.key_length() - key, out + key * size);
+    Repeat(plan_.fill(), size, spec_.key_length() - key, out + key * size);
   }
 
   // Returns the vectors that any key of the rows uses.

@@ -407,7 +407,7 @@ EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale
   std::array<std::byte, sizeof(double)> cosine;
   RoundReal(scale, type, cosine.data());
   std::vector<std::byte> resting(2 * pairs * SizeOf(type));
-  RepeatElement(type, cosine.data(), pairs, resting.data() + pairs * SizeOf(type));
+  Repeat(cosine.data(), SizeOf(type), pairs, resting.data() + pairs * SizeOf(type));
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 

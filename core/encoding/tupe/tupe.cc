@@ -400,7 +400,7 @@ Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
                       const auto span_from = [tupe](int64_t at) {
                         return tupe->buckets.SpanFrom(at);
                       };
-                      return PrepareBiasTable(tupe->relative_table, span_from, format);
+                      return PrepareTable(tupe->relative_table, span_from, format);
                     }};
   if (tupe->spec.reset_class_token()) {
     encoding.write_border =
