@@ -5,7 +5,6 @@
 // full, or the work may be too small for it.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -61,8 +60,7 @@ struct DenseExpansion {
   const std::byte* border = nullptr;
 };
 
-// Computes pieces of one expansion: two alternate, so that one is computed while the other is
-// copied. Not thread-safe.
+// Computes pieces of one expansion. Not thread-safe.
 class DenseExpander {
  public:
   // `device` outlives this.
@@ -71,40 +69,17 @@ class DenseExpander {
   // Uploads the inputs of all pieces. Called first, and once.
   absl::Status Start(const DenseExpansion& expansion);
 
-  // Starts to write `elements` of the flat tensor to `out`, memory of Accelerator::AllocateHost. At
-  // most two pieces are pending. Returns false on failure.
-  bool Begin(Range elements, std::byte* out) { return device_.Check(TryBegin(elements, out)); }
-  // Waits for the oldest pending piece. Returns false if it failed.
-  bool Finish();
+  // Writes `elements` of the flat tensor to `out`. Returns false on failure.
+  bool Make(Range elements, std::byte* out) { return device_.Check(TryMake(elements, out)); }
 
  private:
-  // A pending piece.
-  struct Slot {
-    SharedMemory out;
-    int64_t out_bytes = 0;
-    int64_t made_bytes = 0;
-    std::unique_ptr<Stream> stream;  // goes first, and waits
-  };
-
-  absl::Status TryBegin(Range elements, std::byte* out);
+  absl::Status TryMake(Range elements, std::byte* out);
 
   GuardedDevice& device_;
-  // Arguments common to all launches.
   ExpansionLaunch launch_;
   std::vector<SharedMemory> memory_;
-  std::array<Slot, 2> slots_;
-  size_t begun_ = 0;
-  size_t finished_ = 0;
-};
-
-// Consecutive blocks of FillSinusoid with the same rotations.
-struct SinusoidBlocks {
-  // Here anchor_sin, anchor_cos and sin_bound are [blocks, pairs], and `rows` counts the rows of
-  // all blocks. All blocks except the last have block_rows.
-  SinusoidBlock block;
-  int64_t block_rows = 0;
-  // F32, F16 or BF16.
-  DataType type = DataType::kF32;
+  SharedMemory out_;
+  std::unique_ptr<Stream> stream_;  // goes first, and waits
 };
 
 // Computes products with vectors that a device keeps. Thread-safe.

@@ -40,24 +40,24 @@ inline void RunKernel(const ExpansionLaunch& launch) {
   ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
     switch (launch.element_bytes) {
       case 2:
-        return ExpandThread<2>(launch, block, thread);
+        return ExpandThread<uint16_t>(launch, block, thread);
       case 4:
-        return ExpandThread<4>(launch, block, thread);
+        return ExpandThread<uint32_t>(launch, block, thread);
       default:
-        return ExpandThread<8>(launch, block, thread);
+        return ExpandThread<uint64_t>(launch, block, thread);
     }
   });
 }
 
 inline void RunKernel(const SinusoidLaunch& launch) {
   ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
-    switch (launch.type) {
+    switch (launch.source.type) {
       case DataType::kF32:
-        return SinusoidThread<F32Element>(launch, launch.out_f32, block, thread);
+        return SinusoidThread<F32Element>(launch, block, thread);
       case DataType::kBF16:
-        return SinusoidThread<Bf16Element>(launch, launch.out_16, block, thread);
+        return SinusoidThread<Bf16Element>(launch, block, thread);
       default:
-        return SinusoidThread<F16Element>(launch, launch.out_16, block, thread);
+        return SinusoidThread<F16Element>(launch, block, thread);
     }
   });
 }
