@@ -62,13 +62,22 @@ void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
 // Numbers of one block of vectors, which bounds the memory for making them.
 constexpr int64_t kBlockNumbers = int64_t{1} << 18;
 
-// Converts numbers to `type`, a work_type().
-void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
-  if (type == DataType::kF64) {
-    std::copy_n(in, count, reinterpret_cast<double*>(out));
-  } else {
-    std::copy_n(in, count, reinterpret_cast<float*>(out));
+template <class Element, typename Work>
+void RoundEach(const Work* in, int64_t count, double scale, std::byte* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const typename Element::Bits bits = Element::Of(static_cast<double>(in[i]) * scale);
+    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
   }
+}
+
+// Scales numbers and rounds them to `type`. In place, each number is read before it is overwritten:
+// no type is wider than Work then.
+template <typename Work>
+void RoundTo(DataType type, const Work* in, int64_t count, double scale, std::byte* out) {
+  if (type == DataType::kF64) return RoundEach<F64Element>(in, count, scale, out);
+  if (type == DataType::kF32) return RoundEach<F32Element>(in, count, scale, out);
+  if (type == DataType::kF16) return RoundEach<F16Element>(in, count, scale, out);
+  RoundEach<Bf16Element>(in, count, scale, out);
 }
 
 // Writes the encoding's numbers for `vectors` of one lane.
@@ -145,14 +154,6 @@ bool AllFinite(const Work* numbers, int64_t count) {
     finite &= std::fabs(numbers[i]) <= std::numeric_limits<Work>::max();
   }
   return finite;
-}
-
-template <typename Out, typename Work, typename Convert>
-void RoundEach(const Work* in, int64_t count, std::byte* out, Convert convert) {
-  for (int64_t i = 0; i < count; ++i) {
-    const Out element = convert(static_cast<double>(in[i]));
-    std::memcpy(out + i * sizeof(Out), &element, sizeof(Out));
-  }
 }
 
 // Rows of one head, counted from query 0, and the place of their answer.
@@ -329,22 +330,7 @@ class PositionalLogits::TileComputer {
       std::memmove(out, products, count * sizeof(Work));
       return absl::OkStatus();
     }
-    // In place, each element is read before it is overwritten: no type is wider than Work.
-    switch (type) {
-      case DataType::kF64:
-        RoundEach<double>(products, count, out, [scale](double value) { return value * scale; });
-        break;
-      case DataType::kF32:
-        RoundEach<float>(products, count, out,
-                         [scale](double value) { return static_cast<float>(value * scale); });
-        break;
-      default: {
-        const NarrowFormat format = type == DataType::kF16 ? kBinary16 : kBfloat16;
-        RoundEach<uint16_t>(products, count, out, [scale, format](double value) {
-          return static_cast<uint16_t>(Narrow(value * scale, format));
-        });
-      }
-    }
+    RoundTo(type, products, count, scale, out);
     return absl::OkStatus();
   }
 
@@ -538,7 +524,7 @@ class PositionalLogits::Builder : public std::enable_shared_from_this<Positional
       made = projected;
     }
     const int64_t before = (lane * component().count + vectors.begin) * stride;
-    Convert(made, rows * stride, plan_->work_type(),
+    RoundTo(plan_->work_type(), made, rows * stride, /*scale=*/1,
             factors_.back().memory.bytes.data() + before * SizeOf(plan_->work_type()));
     return absl::OkStatus();
   }
