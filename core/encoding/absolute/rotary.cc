@@ -403,7 +403,6 @@ SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
 
 // Returns the rows of all pairs. Pairs that do not rotate have sine 0 and cosine `scale`.
 EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale, DataType type) {
-  if (parts.front().width == 2 * pairs) return std::move(parts.front().rows);
   std::array<std::byte, sizeof(double)> cosine;
   RoundReal(scale, type, cosine.data());
   std::vector<std::byte> resting(2 * pairs * SizeOf(type));

@@ -97,7 +97,7 @@ struct Workspace {
   AlignedDoubles doubles;
 };
 
-class SinusoidalEvaluator final : public Evaluator {
+class SinusoidalEvaluator {
  public:
   SinusoidalEvaluator(SinusoidRows rows, DataType type, const KernelSet& kernels)
       : described_(std::move(rows)),
@@ -120,9 +120,9 @@ class SinusoidalEvaluator final : public Evaluator {
     }
   }
 
-  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
-    const int64_t rows = block.span.size();
-    Rows all = {.position = block.span.begin + described_.whole,
+  void Fill(Range positions, std::byte* out) const {
+    const int64_t rows = positions.size();
+    Rows all = {.position = positions.begin + described_.whole,
                 .count = rows,
                 .out = out,
                 .stream = rows * row_bytes_ >= kStreamingBytes,
@@ -264,11 +264,6 @@ class SinusoidalEvaluator final : public Evaluator {
       RotateInDoubles(part, rotation, work);
     }
     if (part.direct) return;
-    for (int64_t column = columns_.sines + columns_.cosines; column < columns_.width; ++column) {
-      for (int64_t row = 0; row < part.count; ++row) {
-        std::memset(work.part() + row * row_bytes_ + column * SizeOf(type_), 0, SizeOf(type_));
-      }
-    }
     const int64_t size = part.count * row_bytes_;
     if (part.stream) {
       kernels_.stream(work.part(), part.out, size);
@@ -370,13 +365,6 @@ class SinusoidalEvaluator final : public Evaluator {
 // Size of the pieces in which rows of axes are joined. It fits a core's private cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
-// Returns true if there is one axis that fills the row, in an order of kernels.
-bool IsAlone(const std::vector<SinusoidAxis>& axes) {
-  const SinusoidAxis& axis = axes.front();
-  return axes.size() == 1 && axis.columns.sin_offset == 0 && axis.columns.cos_offset > 0 &&
-         std::ssize(axis.Rotating()) == axis.columns.sines;
-}
-
 // Returns true if two axes have the same numbers at the same position.
 bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
   return a.ladder == b.ladder && a.first_frequency == b.first_frequency && a.stretch == b.stretch &&
@@ -438,21 +426,24 @@ int64_t SinusoidsBytes(const SinusoidColumns& columns) {
 }
 
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels) {
-  return std::make_unique<SinusoidalEvaluator>(std::move(rows), type, kernels);
+  return MakeEvaluator(
+      [evaluator = std::make_unique<const SinusoidalEvaluator>(std::move(rows), type, kernels)](
+          const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {
+        evaluator->Fill(block.span, out);
+      });
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
   // A frequency's index in the list of those that rotate, its columns, and its runs while their
   // list grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
-  const bool is_alone = IsAlone(axes);
-  int64_t bytes = 0;
+  int64_t bytes = JoinedBytes(axes.front().columns.width);
   for (const SinusoidAxis& axis : axes) {
     SinusoidColumns columns = axis.columns;
-    if (!is_alone) columns.width = columns.sines + columns.cosines;
+    columns.width = columns.sines + columns.cosines;
     bytes += SinusoidsBytes(columns) + columns.sines * kPairBytes;
   }
-  return bytes + (is_alone ? 0 : JoinedBytes(axes.front().columns.width));
+  return bytes;
 }
 
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
@@ -460,7 +451,6 @@ EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const Numbe
   const auto rows_of = [&](const SinusoidAxis& axis, const SinusoidColumns& columns) {
     return PrepareSinusoids(RowsOf(axis, columns, format.scale), format.type, kernels);
   };
-  if (IsAlone(axes)) return rows_of(axes.front(), axes.front().columns);
   return JoinAxes(axes, format, /*may_share=*/true, rows_of);
 }
 
@@ -491,6 +481,10 @@ void RowPart::PutAt(absl::Span<const int64_t> columns) {
 }
 
 EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type) {
+  if (parts.size() == 1 && parts[0].runs.size() == 1 &&
+      parts[0].runs[0].columns * SizeOf(type) == std::ssize(resting)) {
+    return std::move(parts[0].rows);
+  }
   return MakeEvaluator(
       [parts = std::move(parts), resting = std::move(resting), bytes = SizeOf(type)](
           const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {

@@ -137,8 +137,7 @@ class Accelerator {
   // Returns null on failure. Copies the expansion's arrays.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
   // Writes elements, and the indices of undecided ones, as FillSinusoid does, but does not overrun
-  // `out`. Columns that hold neither a sine nor a cosine become 0. Returns false on failure,
-  // perhaps having written.
+  // `out`. Every column holds a sine or a cosine. Returns false on failure, perhaps having written.
   bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out, std::vector<int64_t>* undecided);
   // Returns null on failure. Copies the numbers.
   std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers, int64_t bytes);

@@ -45,23 +45,17 @@ ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
 #endif
 }
 
-// A column's frequency, and which of sine and cosine it holds: neither if it is padding.
+// A column's frequency, and which of sine and cosine it holds.
 struct SinusoidColumn {
   int64_t pair;
   bool is_sine;
-  bool is_cosine;
 };
 
 ATTNBIAS_HOST_DEVICE inline SinusoidColumn SinusoidColumnAt(const SinusoidBlock& block,
                                                             int64_t column) {
-  if (block.pair_stride == 2) {
-    const int64_t pair = column / 2;
-    const bool odd = column % 2 != 0;
-    return {pair, !odd && pair < block.sines, odd && pair < block.cosines};
-  }
-  if (column < block.sines) return {column, true, false};
-  const int64_t pair = column - block.cos_offset;
-  return {pair, false, pair >= 0 && pair < block.cosines};
+  if (block.pair_stride == 2) return {column / 2, column % 2 == 0};
+  if (column < block.sines) return {column, true};
+  return {column - block.cos_offset, false};
 }
 
 // Computes an element: the sine or cosine of a sum of two angles. Two fused products give the high
@@ -75,10 +69,6 @@ ATTNBIAS_HOST_DEVICE void SinusoidThread(const SinusoidLaunch& launch, int64_t b
   const int64_t row = index / source.width;
   const SinusoidColumn column = SinusoidColumnAt(source, index - row * source.width);
   auto& out = launch.out.As<typename Element::Bits>()[index];
-  if (!column.is_sine && !column.is_cosine) {
-    out = 0;
-    return;
-  }
   const int64_t anchor_row = row / block_rows;
   const int64_t anchor = anchor_row * source.pairs + column.pair;
   const int64_t rotation = (row - anchor_row * block_rows) * source.pairs + column.pair;
