@@ -222,7 +222,6 @@ constexpr int64_t kScaleLane = 2;
 
 // Size of the pieces in which rows are laid out. It fits a core's private cache.
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
-constexpr int64_t kMostPieceRows = 1024;
 
 int64_t CopiesIn(v1::RotaryLayout layout) { return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2; }
 
@@ -255,7 +254,7 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
                            const Block& block, std::byte* out, int64_t lane_stride_bytes) {
     const int64_t half_bytes = pairs * SizeOf(type);
     const int64_t row_bytes = CopiesIn(layout) * half_bytes;
-    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes), 1, kMostPieceRows);
+    const int64_t most = std::max<int64_t>(kPairPieceBytes / (2 * half_bytes), 1);
     std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 * half_bytes);
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
@@ -478,7 +477,7 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
     ++by_offset[OffsetOf(rotation, pair)];
   }
   for (const auto& [offset, count] : by_offset) {
-    bytes += SinusoidsBytes(ColumnsOfPairs(std::min(count, rotating)));
+    bytes += SinusoidsBytes(std::min(count, rotating));
   }
   return bytes + rotating * int64_t{sizeof(int64_t)};
 }

@@ -73,15 +73,6 @@ struct Workspace {
         undecided(new uint32_t[2 * part_rows * pairs]),
         doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
 
-  // Returns the maximum bytes of one. The longest parts hold elements that kernels round, which are
-  // at most as wide as floats.
-  static int64_t BytesOf(int64_t pairs, int64_t block_rows, int64_t width) {
-    const int64_t undecided = 2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
-    const int64_t part = block_rows * width * int64_t{sizeof(float)};
-    const int64_t bounds = 2 * pairs * int64_t{sizeof(double)};
-    return RotorRows::BytesOf(3, pairs) + bounds + undecided + part + kPartBytes;
-  }
-
   std::byte* part() { return reinterpret_cast<std::byte*>(doubles.data()); }
 
   const int64_t part_rows;
@@ -417,12 +408,14 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat&
 
 }  // namespace
 
-int64_t SinusoidsBytes(const SinusoidColumns& columns) {
-  const int64_t pairs = PaddedPairs(columns.sines);
-  const int64_t block_rows = BlockRowsOf(pairs);
-  return columns.sines * int64_t{sizeof(SinusoidFrequency)} +
-         RotorRows::BytesOf(block_rows + 1, pairs) +
-         Workspace::BytesOf(pairs, block_rows, columns.width);
+int64_t SinusoidsBytes(int64_t frequencies) {
+  // A rotation, and in a workspace two elements that kernels round, at most as wide as floats, with
+  // their indices.
+  constexpr int64_t kRotationBytes = 4 * sizeof(double) + 2 * (sizeof(float) + sizeof(uint32_t));
+  // The frequency, three anchors, the reach and the bound.
+  constexpr int64_t kFrequencyBytes = sizeof(SinusoidFrequency) + (3 * 4 + 2) * sizeof(double);
+  const int64_t pairs = PaddedPairs(frequencies);
+  return pairs * ((BlockRowsOf(pairs) + 1) * kRotationBytes + kFrequencyBytes) + kPartBytes;
 }
 
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels) {
@@ -439,9 +432,7 @@ int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   int64_t bytes = JoinedBytes(axes.front().columns.width);
   for (const SinusoidAxis& axis : axes) {
-    SinusoidColumns columns = axis.columns;
-    columns.width = columns.sines + columns.cosines;
-    bytes += SinusoidsBytes(columns) + columns.sines * kPairBytes;
+    bytes += SinusoidsBytes(axis.columns.sines) + axis.columns.sines * kPairBytes;
   }
   return bytes;
 }
