@@ -450,8 +450,7 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
     // The rows are [sines | cosines], as the joined ones are.
     std::vector<int64_t> columns = own;
     for (const int64_t pair : own) columns.push_back(pairs + pair);
-    parts.push_back({std::move(rows), std::ssize(columns)});
-    parts.back().PutAt(columns);
+    parts.push_back({std::move(rows), std::move(columns)});
   }
   EvaluatorPtr rotary =
       PrepareRotary(Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type), pairs,
@@ -465,7 +464,7 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const int64_t pairs = RotaryPairs(spec);
   const int64_t rotating = RotatingPairs(spec);
   // Lists of pairs, columns and runs while they grow.
-  constexpr int64_t kPairBytes = int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
+  constexpr int64_t kPairBytes = int64_t{24 * sizeof(int64_t)};
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) + RotaryBytes(pairs) +
                   JoinedBytes(2 * pairs) + pairs * kPairBytes;
   if (spec.has_decay()) bytes += DecayBytes(pairs);
