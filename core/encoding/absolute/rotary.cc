@@ -310,9 +310,6 @@ void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t ste
       format.type, out);
 }
 
-// Returns the maximum bytes that AddDecay's result takes in addition to its rotary table.
-int64_t DecayBytes(int64_t pairs) { return pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)}; }
-
 // Adds xPos's third part (Sun et al. 2022) to a rotary table: the decay, which multiplies queries
 // and divides keys.
 EvaluatorPtr AddDecay(const v1::Rotary& spec, const NumberFormat& format, EvaluatorPtr rotary) {
@@ -463,14 +460,11 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
   const int64_t rotating = RotatingPairs(spec);
-  // Lists of pairs, columns and runs while they grow.
-  constexpr int64_t kPairBytes = int64_t{24 * sizeof(int64_t)};
-  int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) + RotaryBytes(pairs) +
-                  JoinedBytes(2 * pairs) + pairs * kPairBytes;
-  if (spec.has_decay()) bytes += DecayBytes(pairs);
-  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
-    return bytes + pairs * int64_t{sizeof(float)};
-  }
+  // A frequency, a decay and its element; lists of pairs, columns and runs while they grow.
+  constexpr int64_t kPairBytes = Real::BytesOf(kSinusoidPrecision + kFrequencyGuardBits) +
+                                 int64_t{sizeof(DoubleDouble) + 26 * sizeof(int64_t)};
+  int64_t bytes = RotaryBytes(pairs) + JoinedBytes(2 * pairs) + pairs * kPairBytes;
+  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) return bytes;
   std::map<double, int64_t> by_offset;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     ++by_offset[OffsetOf(rotation, pair)];
@@ -478,7 +472,7 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   for (const auto& [offset, count] : by_offset) {
     bytes += SinusoidsBytes(std::min(count, rotating));
   }
-  return bytes + rotating * int64_t{sizeof(int64_t)};
+  return bytes;
 }
 
 // Describes tables whose columns depend on all axes.
