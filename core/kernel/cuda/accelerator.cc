@@ -264,14 +264,10 @@ std::unique_ptr<DenseExpander> Accelerator::MakeExpander(const DenseExpansion& e
 
 bool Accelerator::FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
                                 std::vector<int64_t>* undecided) {
-  // Elements of a block are counted in 32 bits.
-  constexpr int64_t kMost = int64_t{1} << 31;
-  const SinusoidBlock& block = blocks.block;
-  if (!device_.works() || blocks.block_rows * block.width > kMost ||
-      !device_.Check(FillInPieces(*device_, blocks, out, undecided))) {
+  if (!device_.works() || !device_.Check(FillInPieces(*device_, blocks, out, undecided))) {
     return false;
   }
-  device_.Made(block.rows * block.width * SizeOf(blocks.type));
+  device_.Made(blocks.block.rows * blocks.block.width * SizeOf(blocks.type));
   return true;
 }
 
