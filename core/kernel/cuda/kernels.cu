@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
 
 template <class Element>
 __global__ void __launch_bounds__(kThreadsPerBlock)
-    FillSinusoid(const __grid_constant__ SinusoidLaunch launch) {
+    FillSinusoids(const __grid_constant__ SinusoidLaunch launch) {
   SinusoidThread<Element>(launch, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 
@@ -34,11 +34,11 @@ cudaError_t StartKernel(const ExpansionLaunch& launch, cudaStream_t stream) {
 cudaError_t StartKernel(const SinusoidLaunch& launch, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(launch.blocks());
   if (launch.source.type == DataType::kF32) {
-    FillSinusoid<F32Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
+    FillSinusoids<F32Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   } else if (launch.source.type == DataType::kBF16) {
-    FillSinusoid<Bf16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
+    FillSinusoids<Bf16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   } else {
-    FillSinusoid<F16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
+    FillSinusoids<F16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   }
   return cudaGetLastError();
 }
