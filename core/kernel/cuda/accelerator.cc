@@ -21,30 +21,6 @@ constexpr int64_t kMinBytes = int64_t{64} << 10;
 
 }  // namespace
 
-absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
-  const auto size =
-      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
-  SharedMemory memory;
-  {
-    const MutexLock lock(mutex_);
-    if (auto free = free_.extract(size)) {
-      memory = std::move(free.mapped());
-      free_bytes_ -= size;
-    }
-  }
-  if (memory == nullptr) {
-    ATTNBIAS_ASSIGN_OR_RETURN(memory, device_.AllocateHost(size));
-  }
-  std::byte* const data = memory.get();
-  return SharedMemory(
-      data, [pool = shared_from_this(), size, memory = std::move(memory)](std::byte*) mutable {
-        const MutexLock lock(pool->mutex_);
-        if (pool->free_bytes_ + size > kMaxPooledBytes) return;
-        pool->free_.emplace(size, std::move(memory));
-        pool->free_bytes_ += size;
-      });
-}
-
 absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   Device& device = *device_;
   ATTNBIAS_ASSIGN_OR_RETURN(stream_, device.NewStream());
@@ -242,18 +218,36 @@ template bool DeviceVectors::Multiply(const VectorProduct& product, const double
 
 Accelerator::Accelerator(std::unique_ptr<Device> device, const AcceleratorOptions& options,
                          AcceleratorObserver* observer)
-    : device_(std::move(device), observer),
-      options_(options),
-      pool_(std::make_shared<PinnedPool>(&*device_)) {}
+    : device_(std::move(device), observer), options_(options) {}
 
 bool Accelerator::Wants(int64_t bytes, bool cpu_writes_nothing) const {
   return device_.works() && bytes >= options_.min_bytes &&
          (!cpu_writes_nothing || options_.replace_slices);
 }
 
-std::shared_ptr<std::byte> Accelerator::AllocateHost(int64_t bytes) {
-  absl::StatusOr<SharedMemory> memory = pool_->Allocate(bytes);
-  return device_.Check(memory.status()) ? *std::move(memory) : nullptr;
+SharedMemory Accelerator::AllocateHost(int64_t bytes) {
+  const auto size =
+      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
+  SharedMemory memory;
+  {
+    const MutexLock lock(pool_->mutex);
+    if (auto free = pool_->free.extract(size)) {
+      memory = std::move(free.mapped());
+      pool_->free_bytes -= size;
+    }
+  }
+  if (memory == nullptr) {
+    absl::StatusOr<SharedMemory> made = device_->AllocateHost(size);
+    if (!device_.Check(made.status())) return nullptr;
+    memory = *std::move(made);
+  }
+  std::byte* const data = memory.get();
+  return {data, [pool = pool_, size, memory = std::move(memory)](std::byte*) mutable {
+            const MutexLock lock(pool->mutex);
+            if (pool->free_bytes + size > kMaxPooledBytes) return;
+            pool->free.emplace(size, std::move(memory));
+            pool->free_bytes += size;
+          }};
 }
 
 std::unique_ptr<DenseExpander> Accelerator::MakeExpander(const DenseExpansion& expansion) {

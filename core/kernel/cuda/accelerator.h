@@ -21,20 +21,12 @@
 
 namespace attnbias {
 
-// Keeps pinned memory of the host for the next piece of work: pinning costs more than a piece's
-// computation. Thread-safe. Lives at least as long as the memory that it returned.
-class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
- public:
-  // `device` outlives the last call of Allocate.
-  explicit PinnedPool(Device* device) : device_(*device) {}
-
-  absl::StatusOr<SharedMemory> Allocate(int64_t bytes);
-
- private:
-  Device& device_;
-  Mutex mutex_;
-  std::multimap<int64_t, SharedMemory> free_ ABSL_GUARDED_BY(mutex_);
-  int64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+// Keeps pinned memory of the host for the next piece of work, by its size: pinning costs more than
+// a piece's computation.
+struct PinnedPool {
+  Mutex mutex;
+  std::multimap<int64_t, SharedMemory> free ABSL_GUARDED_BY(mutex);
+  int64_t free_bytes ABSL_GUARDED_BY(mutex) = 0;
 };
 
 // A row-major tensor [lanes, queries, keys] of numbers that repeat: key k, seen from query q, has
@@ -133,7 +125,7 @@ class Accelerator {
   bool Wants(int64_t bytes, bool cpu_writes_nothing) const;
 
   // Returns pinned memory, or null if there is none.
-  std::shared_ptr<std::byte> AllocateHost(int64_t bytes);
+  SharedMemory AllocateHost(int64_t bytes);
   // Returns null on failure. Copies the expansion's arrays.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
   // Writes elements, and the indices of undecided ones, as FillSinusoid does, but does not overrun
@@ -145,7 +137,8 @@ class Accelerator {
  private:
   GuardedDevice device_;
   const AcceleratorOptions options_;
-  const std::shared_ptr<PinnedPool> pool_;
+  // Lives as long as the memory.
+  const std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
 };
 
 }  // namespace attnbias
