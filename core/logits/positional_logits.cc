@@ -278,7 +278,9 @@ class PositionalLogits::TileComputer {
         product.rows * product.output_columns() * static_cast<int64_t>(sizeof(Work));
     if (factor.on_device != nullptr &&
         logits_.resources_.kernels.accelerator->Wants(out_bytes, false) &&
-        factor.on_device->Multiply(product, input, out)) {
+        factor.on_device->Multiply(product, plan_.work_type(),
+                                   reinterpret_cast<const std::byte*>(input),
+                                   reinterpret_cast<std::byte*>(out))) {
       return;
     }
     const auto* const numbers = reinterpret_cast<const Work*>(factor.memory.bytes.data());

@@ -162,29 +162,22 @@ absl::Status DeviceVectors::Start(const std::byte* numbers, int64_t bytes) {
   return stream->Wait();
 }
 
-template <typename T>
-bool DeviceVectors::Multiply(const VectorProduct& product, const T* input, T* out) {
-  return device_.Check(TryMultiply(product, input, out));
-}
-
-template <typename T>
-absl::Status DeviceVectors::TryMultiply(const VectorProduct& product, const T* input, T* out) {
+absl::Status DeviceVectors::TryMultiply(const VectorProduct& product, DataType type,
+                                        const std::byte* input, std::byte* out) {
   constexpr int64_t kAlignment = 256;
-  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-  const int64_t in_bytes = product.rows * product.input_columns() * kSize;
-  const int64_t out_bytes = product.rows * product.output_columns() * kSize;
+  const int64_t in_bytes = product.rows * product.input_columns() * SizeOf(type);
+  const int64_t out_bytes = product.rows * product.output_columns() * SizeOf(type);
   const int64_t out_begin = RoundUp(in_bytes, kAlignment);
   ATTNBIAS_ASSIGN_OR_RETURN(std::unique_ptr<Workspace> work, Take(out_begin + out_bytes));
   std::byte* const memory = work->device.get();
+  ATTNBIAS_RETURN_IF_ERROR(work->stream->CopyIn(memory, input, in_bytes));
   ATTNBIAS_RETURN_IF_ERROR(
-      work->stream->CopyIn(memory, reinterpret_cast<const std::byte*>(input), in_bytes));
-  ATTNBIAS_RETURN_IF_ERROR(work->stream->Launch(
-      ProductLaunch<T>{.product = product,
-                       .vectors = reinterpret_cast<const T*>(numbers_.get()) + product.first,
-                       .input = reinterpret_cast<const T*>(memory),
-                       .out = reinterpret_cast<T*>(memory + out_begin)}));
-  ATTNBIAS_RETURN_IF_ERROR(
-      work->stream->CopyOut(reinterpret_cast<std::byte*>(out), memory + out_begin, out_bytes));
+      work->stream->Launch(ProductLaunch{.product = product,
+                                         .type = type,
+                                         .vectors = numbers_.get() + product.first * SizeOf(type),
+                                         .input = memory,
+                                         .out = memory + out_begin}));
+  ATTNBIAS_RETURN_IF_ERROR(work->stream->CopyOut(out, memory + out_begin, out_bytes));
   ATTNBIAS_RETURN_IF_ERROR(work->stream->Wait());
   device_.Made(out_bytes);
   const MutexLock lock(mutex_);
@@ -211,10 +204,6 @@ absl::StatusOr<std::unique_ptr<DeviceVectors::Workspace>> DeviceVectors::Take(in
   }
   return work;
 }
-
-template bool DeviceVectors::Multiply(const VectorProduct& product, const float* input, float* out);
-template bool DeviceVectors::Multiply(const VectorProduct& product, const double* input,
-                                      double* out);
 
 Accelerator::Accelerator(std::unique_ptr<Device> device, const AcceleratorOptions& options,
                          AcceleratorObserver* observer)

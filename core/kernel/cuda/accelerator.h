@@ -83,10 +83,12 @@ class DeviceVectors {
   // Copies the numbers. Called first, and once.
   absl::Status Start(const std::byte* numbers, int64_t bytes);
 
-  // Writes [rows, output_columns] to `out`; all matrices are row-major and contiguous. Returns
-  // false on failure. T is float or double.
-  template <typename T>
-  bool Multiply(const VectorProduct& product, const T* input, T* out);
+  // Writes [rows, output_columns] to `out`; all matrices are row-major and contiguous, of `type`,
+  // F32 or F64. Returns false on failure.
+  bool Multiply(const VectorProduct& product, DataType type, const std::byte* input,
+                std::byte* out) {
+    return device_.Check(TryMultiply(product, type, input, out));
+  }
 
  private:
   // Memory and stream of one product, kept for the next.
@@ -96,8 +98,8 @@ class DeviceVectors {
     std::unique_ptr<Stream> stream;  // goes first, and waits
   };
 
-  template <typename T>
-  absl::Status TryMultiply(const VectorProduct& product, const T* input, T* out);
+  absl::Status TryMultiply(const VectorProduct& product, DataType type, const std::byte* input,
+                           std::byte* out);
   absl::StatusOr<std::unique_ptr<Workspace>> Take(int64_t bytes);
 
   GuardedDevice& device_;
