@@ -78,6 +78,7 @@ struct Taps {
   absl::InlinedVector<Tap<Number>, 4> taps;
   // The sum of all weights, if it is not 1.
   Number total;
+  bool is_exact = true;
 };
 
 // Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, else times end. a /
@@ -92,6 +93,11 @@ Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
   }
   const Number beyond = rest + end;
   return -(a * rest * beyond * beyond);
+}
+
+// Returns whether sums and products of a few such numbers are doubles.
+bool IsShort(const DoubleDouble& value, int bits) {
+  return value.lo == 0 && std::ldexp(value.hi, bits) == std::trunc(std::ldexp(value.hi, bits));
 }
 
 // Returns the rows of the source that row `row` of the target depends on, and their weights: as
@@ -131,7 +137,10 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t r
     const Wide distance = signed_distance < 0 ? -signed_distance : signed_distance;
     if (distance == end) continue;  // The weight is 0.
     Number n = ExactNumber<Number>(distance);
-    if constexpr (!kIsExact) n = n / ExactNumber<Number>(end);
+    if constexpr (!kIsExact) {
+      n = n / ExactNumber<Number>(end);
+      found.is_exact = found.is_exact && IsShort(n, is_cubic ? 12 : 26);
+    }
     const Number weight = Filtered<Number>(is_cubic, distance < end, n, scaled_end, a, a_unit);
     const int64_t clamped = std::clamp<int64_t>(at, 0, axis.source - 1);
     if (!found.taps.empty() && found.taps.back().row == clamped) {
@@ -143,8 +152,16 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t r
     found.total = found.total + weight;
   }
   if constexpr (!kIsExact) {
+    found.is_exact = found.is_exact && IsShort(a, 4);
     if (resampling.is_cut) {
+      int exponent = 0;
+      found.is_exact =
+          found.is_exact && found.total.lo == 0 && std::frexp(found.total.hi, &exponent) == 0.5;
       for (auto& tap : found.taps) tap.weight = tap.weight / found.total;
+    }
+    if (found.taps.size() == 1) {
+      found.taps.front().weight = {1, 0};
+      found.is_exact = true;
     }
   }
   return found;
@@ -156,16 +173,35 @@ class RowWeights {
   RowWeights(const Resampling& resampling, int64_t row) : resampling_(resampling), row_(row) {
     const auto rows = InAxis<DoubleDouble>(0);
     const auto columns = InAxis<DoubleDouble>(1);
+    is_exact_ = rows.is_exact && columns.is_exact;
     taps_.reserve(rows.taps.size() * columns.taps.size());
     for (const auto& down : rows.taps) {
       for (const auto& across : columns.taps) {
         taps_.push_back(
             {down.row * resampling.axes[1].source + across.row, down.weight * across.weight});
+        is_exact_ = is_exact_ && taps_.back().weight.lo == 0;
       }
     }
   }
 
   const std::vector<Tap<DoubleDouble>>& taps() const { return taps_; }
+
+  // Sets the exact sum, and returns true, if double-doubles hold it.
+  bool TrySum(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum) const {
+    if (!is_exact_) return false;
+    sum = {};
+    for (const auto& [row, weight] : taps_) {
+      const double value = table.At(first_row + row, column);
+      if (!IsTame(value)) return false;
+      const DoubleDouble product = TwoProduct(value, weight.hi);
+      const DoubleDouble high = TwoSum(sum.hi, product.hi);
+      const DoubleDouble low = TwoSum(sum.lo, high.lo);
+      if (product.lo != 0 || low.lo != 0) return false;
+      sum = {high.hi, low.hi};
+    }
+    sum = TwoSum(sum.hi, sum.lo);
+    return true;
+  }
 
   // Sets the sum and a bound of its error, and returns true, unless numbers are so large or small
   // that the bound does not hold.
@@ -241,6 +277,7 @@ class RowWeights {
   const Resampling& resampling_;
   const int64_t row_;
   std::vector<Tap<DoubleDouble>> taps_;
+  bool is_exact_;
   // Made when a number first needs them.
   std::optional<Exact> exact_;
 };
@@ -363,7 +400,10 @@ void TableRows::Write(int64_t row, Range columns, int64_t stride, std::byte* out
     if (!ComputeScope::Continues()) return;
     DoubleDouble sum;
     double error = 0;
-    if (!weights->TryEstimate(table_, prefix_rows_, column, sum, error)) {
+    if (format_.scale == 1 && weights->TrySum(table_, prefix_rows_, column, sum)) {
+      if (sum.hi == 0) sum = {};  // not -0
+      RoundSum(sum, format_.type, out);
+    } else if (!weights->TryEstimate(table_, prefix_rows_, column, sum, error)) {
       weights->WriteExactly(table_, prefix_rows_, column, format_, out);
     } else if (error == 0) {
       RoundDouble(0, format_.type, out);
