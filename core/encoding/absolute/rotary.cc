@@ -447,7 +447,8 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
     // The rows are [sines | cosines], as the joined ones are.
     std::vector<int64_t> columns = own;
     for (const int64_t pair : own) columns.push_back(pairs + pair);
-    parts.push_back({std::move(rows), std::move(columns)});
+    parts.push_back({std::move(rows), std::ssize(columns)});
+    parts.back().PutAt(columns);
   }
   EvaluatorPtr rotary =
       PrepareRotary(Joined(std::move(parts), pairs, scale(kSinusoidPrecision), format.type), pairs,
@@ -461,8 +462,9 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const int64_t pairs = RotaryPairs(spec);
   const int64_t rotating = RotatingPairs(spec);
   // A frequency, a decay and its element; lists of pairs, columns and runs while they grow.
-  constexpr int64_t kPairBytes = Real::BytesOf(kSinusoidPrecision + kFrequencyGuardBits) +
-                                 int64_t{sizeof(DoubleDouble) + 26 * sizeof(int64_t)};
+  constexpr int64_t kPairBytes =
+      Real::BytesOf(kSinusoidPrecision + kFrequencyGuardBits) +
+      int64_t{sizeof(DoubleDouble) + 8 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
   int64_t bytes = RotaryBytes(pairs) + JoinedBytes(2 * pairs) + pairs * kPairBytes;
   if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) return bytes;
   std::map<double, int64_t> by_offset;

@@ -60,6 +60,8 @@ struct SinusoidLadder {
   int64_t numerator = 1;
   int64_t denominator = 1;
   std::shared_ptr<const std::vector<double>> given = nullptr;
+
+  friend bool operator==(const SinusoidLadder&, const SinusoidLadder&) = default;
 };
 
 // Returns ratio^(-steps numerator / denominator). With p for the precision, the exponent's rounding

@@ -355,14 +355,21 @@ class SinusoidalEvaluator {
 // Size of the pieces in which rows of axes are joined. It fits a core's private cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
-// Returns the rows of one of the axes.
+// Returns true if two axes have the same numbers at the same position.
+bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
+  return a.ladder == b.ladder && a.first_frequency == b.first_frequency && a.stretch == b.stretch &&
+         a.columns.sines == b.columns.sines && a.columns.cosines == b.columns.cosines;
+}
+
+// Returns the rows of one of the axes, which other axes may share.
 using MakeRows =
     absl::FunctionRef<EvaluatorPtr(const SinusoidAxis& axis, const SinusoidColumns& columns)>;
 
 // Joins the rows of axes, and the numbers of frequencies that do not rotate.
 EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
-                      MakeRows make_rows) {
+                      bool may_share, MakeRows make_rows) {
   std::vector<std::byte> resting(axes.front().columns.width * SizeOf(format.type));
+  std::vector<const SinusoidAxis*> made;
   std::vector<RowPart> parts;
   for (const SinusoidAxis& axis : axes) {
     // Cosines of frequencies that rotate are overwritten.
@@ -386,7 +393,14 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat&
         places[columns.cos_offset + from] = own.cos_offset + to;
       }
     }
-    parts.push_back({make_rows(axis, columns), std::move(places)});
+    const auto same = std::ranges::find_if(
+        made, [&](const auto* other) { return may_share && HaveSameTable(axis, *other); });
+    const auto part = static_cast<size_t>(same - made.begin());
+    if (same == made.end()) {
+      made.push_back(&axis);
+      parts.push_back({make_rows(axis, columns), columns.width});
+    }
+    parts[part].PutAt(places);
   }
   return JoinRows(std::move(parts), std::move(resting), format.type);
 }
@@ -414,7 +428,7 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet&
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
   // A frequency's index in the list of those that rotate, its columns, and its runs while their
   // list grows.
-  constexpr int64_t kPairBytes = int64_t{17 * sizeof(int64_t)};
+  constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   int64_t bytes = JoinedBytes(axes.front().columns.width);
   for (const SinusoidAxis& axis : axes) {
     bytes += SinusoidsBytes(axis.columns.sines) + axis.columns.sines * kPairBytes;
@@ -427,7 +441,7 @@ EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const Numbe
   const auto rows_of = [&](const SinusoidAxis& axis, const SinusoidColumns& columns) {
     return PrepareSinusoids(RowsOf(axis, columns, format.scale), format.type, kernels);
   };
-  return JoinAxes(axes, format, rows_of);
+  return JoinAxes(axes, format, /*may_share=*/true, rows_of);
 }
 
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
@@ -439,7 +453,7 @@ EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
                          {positions, static_cast<size_t>(&axis - axes.data()), axis.stretch.offset},
                          format.type);
   };
-  return JoinAxes(axes, format, rows_of);
+  return JoinAxes(axes, format, /*may_share=*/false, rows_of);
 }
 
 int64_t JoinedBytes(int64_t width) {
@@ -447,50 +461,47 @@ int64_t JoinedBytes(int64_t width) {
   return kJoinedPieceBytes + 2 * width * int64_t{sizeof(double)};
 }
 
-EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type) {
-  // Consecutive columns, the first of which is `from` in a part and `to` in the joined rows.
-  struct Run {
-    int64_t from;
-    int64_t to;
-    int64_t columns;
-  };
-  std::vector<std::vector<Run>> runs(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::vector<int64_t>& columns = parts[i].columns;
-    for (int64_t from = 0; from < std::ssize(columns); ++from) {
-      if (from == 0 || columns[from] != columns[from - 1] + 1) {
-        runs[i].push_back({from, columns[from], 0});
-      }
-      ++runs[i].back().columns;
+void RowPart::PutAt(absl::Span<const int64_t> columns) {
+  for (int64_t from = 0; from < std::ssize(columns); ++from) {
+    if (from == 0 || columns[from] != columns[from - 1] + 1) {
+      runs.push_back({from, columns[from], 0});
     }
+    ++runs.back().columns;
   }
-  const int64_t bytes = SizeOf(type);
-  const auto row_bytes = static_cast<int64_t>(resting.size());
-  if (parts.size() == 1 && runs[0][0].columns * bytes == row_bytes) return std::move(parts[0].rows);
-  return MakeEvaluator([parts = std::move(parts), runs = std::move(runs), bytes, row_bytes,
-                        resting = std::move(resting)](const Block& block, std::byte* out,
-                                                      int64_t /*lane_stride_bytes*/) {
-    const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
-    for (int64_t first = block.span.begin; first < block.span.end;) {
-      const int64_t end = std::min(first + most, block.span.end);
-      Repeat(resting.data(), row_bytes, end - first, out);
-      for (size_t i = 0; i < parts.size(); ++i) {
-        parts[i].rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-        const std::byte* from = piece.data();
-        std::byte* to = out;
-        for (int64_t row = first; row < end; ++row) {
-          for (const Run& run : runs[i]) {
-            std::memcpy(to + run.to * bytes, from + run.from * bytes, run.columns * bytes);
+}
+
+EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type) {
+  if (parts.size() == 1 && parts[0].runs.size() == 1 &&
+      parts[0].runs[0].columns * SizeOf(type) == std::ssize(resting)) {
+    return std::move(parts[0].rows);
+  }
+  return MakeEvaluator(
+      [parts = std::move(parts), resting = std::move(resting), bytes = SizeOf(type)](
+          const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {
+        const auto row_bytes = static_cast<int64_t>(resting.size());
+        const int64_t most = std::max<int64_t>(kJoinedPieceBytes / row_bytes, 1);
+        std::vector<std::byte> piece(std::min(most, block.span.size()) * row_bytes);
+        for (int64_t first = block.span.begin; first < block.span.end;) {
+          const int64_t end = std::min(first + most, block.span.end);
+          for (int64_t row = 0; row < end - first; ++row) {
+            std::memcpy(out + row * row_bytes, resting.data(), row_bytes);
           }
-          from += std::ssize(parts[i].columns) * bytes;
-          to += row_bytes;
+          for (const RowPart& part : parts) {
+            part.rows->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+            const std::byte* from = piece.data();
+            std::byte* to = out;
+            for (int64_t row = first; row < end; ++row) {
+              for (const RowPart::Run& run : part.runs) {
+                std::memcpy(to + run.to * bytes, from + run.from * bytes, run.columns * bytes);
+              }
+              from += part.width * bytes;
+              to += row_bytes;
+            }
+          }
+          out += (end - first) * row_bytes;
+          first = end;
         }
-      }
-      out += (end - first) * row_bytes;
-      first = end;
-    }
-  });
+      });
 }
 
 }  // namespace attnbias

@@ -44,10 +44,21 @@ EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const Numbe
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
                                 const std::vector<SinusoidAxis>& axes, const NumberFormat& format);
 
-// Rows of numbers, and the places of their columns, in their order, in wider rows.
+// Rows of numbers, and the places of their columns in wider rows.
 struct RowPart {
+  // Consecutive columns, the first of which is `from` here and `to` there.
+  struct Run {
+    int64_t from;
+    int64_t to;
+    int64_t columns;
+  };
+
+  // Places the columns of `rows`, in their order, at `columns`.
+  void PutAt(absl::Span<const int64_t> columns);
+
   EvaluatorPtr rows;
-  std::vector<int64_t> columns;
+  int64_t width;
+  std::vector<Run> runs = {};
 };
 
 // Returns the maximum bytes of JoinRows's result without its parts and their runs.
