@@ -2,6 +2,7 @@
 #include "core/base/canonical_writer.h"
 
 #include <bit>
+#include <iterator>
 
 namespace attnbias {
 namespace {
@@ -39,20 +40,17 @@ void CanonicalWriter::Real(int field, double value, double default_value) {
 }
 
 void CanonicalWriter::Reals(int field, absl::Span<const double> values) {
-  if (values.empty()) return;
-  Field(field, values.size());
+  Integer(field, std::ssize(values));
   for (const double value : values) AppendLittleEndian(BitsOf(value), 8, bytes_);
 }
 
 void CanonicalWriter::Integers(int field, absl::Span<const int64_t> values) {
-  if (values.empty()) return;
-  Field(field, values.size());
+  Integer(field, std::ssize(values));
   for (const int64_t value : values) AppendLittleEndian(static_cast<uint64_t>(value), 8, bytes_);
 }
 
 void CanonicalWriter::Bytes(int field, std::string_view value) {
-  if (value.empty()) return;
-  Field(field, value.size());
+  Integer(field, std::ssize(value));
   bytes_.append(value);
 }
 

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
@@ -61,7 +62,10 @@ struct Block {
 // Computes an encoding's numbers in one format. Immutable and thread-safe.
 class Evaluator {
  public:
-  virtual ~Evaluator() = default;
+  using Function =
+      absl::AnyInvocable<void(const Block& block, std::byte* out, int64_t lane_stride_bytes) const>;
+
+  Evaluator(Function fill, int64_t batch) : fill_(std::move(fill)), batch_(batch) {}
 
   // Writes the numbers of `block`, each rounded once to nearest even.
   //
@@ -70,34 +74,24 @@ class Evaluator {
   //   Range    the span lies in the encoding's domain, the lanes in its lanes,
   //            and neither is empty
   //   Result   does not depend on how a range is split into blocks
-  virtual void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const = 0;
+  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const {
+    fill_(block, out, lane_stride_bytes);
+  }
 
-  // Number of coordinates that take no longer than one. kNonPreemptible if one may take longer than
-  // a time slice; Fill then polls ComputeScope.
-  virtual int64_t batch() const { return 1; }
+  // This many coordinates take no longer than one. kNonPreemptible if one may
+  // take longer than a time slice; Fill then polls ComputeScope.
+  int64_t batch() const { return batch_; }
+
+ private:
+  const Function fill_;
+  const int64_t batch_;
 };
 
 using EvaluatorPtr = std::unique_ptr<const Evaluator>;
 
-// Returns an Evaluator with this batch() whose Fill is `function`, which is thread-safe.
-template <typename Function>
-EvaluatorPtr MakeEvaluator(Function function, int64_t batch = 1) {
-  class FunctionEvaluator final : public Evaluator {
-   public:
-    FunctionEvaluator(Function function, int64_t batch)
-        : function_(std::move(function)), batch_(batch) {}
-
-    void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
-      function_(block, out, lane_stride_bytes);
-    }
-
-    int64_t batch() const override { return batch_; }
-
-   private:
-    const Function function_;
-    const int64_t batch_;
-  };
-  return std::make_unique<FunctionEvaluator>(std::move(function), batch);
+// `fill` is thread-safe.
+inline EvaluatorPtr MakeEvaluator(Evaluator::Function fill, int64_t batch = 1) {
+  return std::make_unique<const Evaluator>(std::move(fill), batch);
 }
 
 // How an encoding's numbers repeat.

@@ -34,8 +34,8 @@ EvaluatorPtr Masked(EvaluatorPtr inner, const ResolvedMask& mask, DataType type)
     const auto* bits = reinterpret_cast<const std::byte*>(&mask.fill_bits);
     for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
       const int64_t offset = lane * lane_stride_bytes;
-      RepeatElement(type, bits, visible.begin - span.begin, out + offset);
-      RepeatElement(type, bits, span.end - visible.end, at(visible.end) + offset);
+      Repeat(bits, SizeOf(type), visible.begin - span.begin, out + offset);
+      Repeat(bits, SizeOf(type), span.end - visible.end, at(visible.end) + offset);
     }
   };
   return MakeEvaluator(std::move(fill), batch);

@@ -111,44 +111,22 @@ std::unique_ptr<DenseExpander> Payload::MakeExpander() const {
        .border = border.empty() ? nullptr : border.data()});
 }
 
-std::shared_ptr<Payload::Piece> Payload::BeginPiece(Range elements) {
-  const int64_t bytes = elements.size() * element_bytes_;
-  absl::StatusOr<ByteBudget::Reservation> reservation = cache_.Reserve(bytes, *source_.caller);
-  if (!reservation.ok()) return nullptr;
-  auto piece = std::make_shared<Piece>();
-  piece->reservation = *std::move(reservation);
-  piece->memory = kernels_.accelerator->AllocateHost(bytes);
-  piece->elements = elements;
-  const bool begun = piece->memory != nullptr && expander_->Begin(elements, piece->memory.get());
-  return begun ? piece : nullptr;
-}
-
-std::shared_ptr<Payload::Piece> Payload::FinishPiece(Range elements) {
-  std::shared_ptr<Piece> piece = std::exchange(next_, nullptr);
-  if (piece != nullptr && piece->elements != elements) {
-    if (!expander_->Finish()) return nullptr;
-    piece = nullptr;
-  }
-  if (piece == nullptr) piece = BeginPiece(elements);
-  if (piece == nullptr) return nullptr;
-  const Range following = {elements.end,
-                           std::min(elements.end + elements.size(), size_bytes() / element_bytes_)};
-  if (following.size() > 0) next_ = BeginPiece(following);
-  // This piece is valid even without the next one.
-  return expander_->Finish() ? piece : nullptr;
-}
-
 std::optional<Chunk> Payload::ReadExpansion(int64_t offset, int64_t size) {
   if (expander_ == nullptr) return std::nullopt;
   const Range elements = ElementsOf(offset, size);
-  const std::shared_ptr<Piece> piece = FinishPiece(elements);
-  if (piece == nullptr) {
-    expander_ = nullptr;
-    next_ = nullptr;
-    return std::nullopt;
+  const int64_t bytes = elements.size() * element_bytes_;
+  absl::StatusOr<ByteBudget::Reservation> reservation = cache_.Reserve(bytes, *source_.caller);
+  if (reservation.ok()) {
+    std::shared_ptr<std::byte> memory = kernels_.accelerator->AllocateHost(bytes);
+    if (memory != nullptr && expander_->Make(elements, memory.get())) {
+      const absl::Span<const std::byte> made(memory.get(), bytes);
+      auto owner = std::make_shared<std::pair<ByteBudget::Reservation, std::shared_ptr<std::byte>>>(
+          *std::move(reservation), std::move(memory));
+      return ChunkOf(std::move(owner), made, offset - elements.begin * element_bytes_, size);
+    }
   }
-  const absl::Span<const std::byte> memory(piece->memory.get(), elements.size() * element_bytes_);
-  return ChunkOf(piece, memory, offset - elements.begin * element_bytes_, size);
+  expander_ = nullptr;
+  return std::nullopt;
 }
 
 Payload::Row Payload::RowAt(int64_t index) const {

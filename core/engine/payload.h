@@ -126,12 +126,6 @@ class Payload {
     int64_t lane = 0;
     int64_t query = 0;
   };
-  // Memory that an accelerator writes to.
-  struct Piece {
-    ByteBudget::Reservation reservation;
-    std::shared_ptr<std::byte> memory;
-    Range elements;
-  };
 
   Row RowAt(int64_t index) const;
   // Returns the elements that overlap these bytes, since only whole elements are produced.
@@ -142,13 +136,8 @@ class Payload {
 
   // Returns null unless the numbers come from a band and an accelerator expands them.
   std::unique_ptr<DenseExpander> MakeExpander() const;
-  // Reads from the accelerator; returns nothing if there is none or it failed. While one piece is
-  // sent, the accelerator computes the next.
+  // Reads from the accelerator; returns nothing if there is none, or it or the budget has failed.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
-  // Return null if the accelerator or the budget has failed. FinishPiece also begins the next
-  // piece.
-  std::shared_ptr<Piece> BeginPiece(Range elements);
-  std::shared_ptr<Piece> FinishPiece(Range elements);
 
   void Make(int64_t offset, int64_t size, Done done) const;
   // Returns the `unit` of ForRanges.
@@ -175,9 +164,7 @@ class Payload {
   const bool sliceable_;
   // Set if many rows of a lane are sliced.
   std::optional<RowChecksums> row_checksums_;
-  // The piece begun before it is read, or null.
-  std::shared_ptr<Piece> next_;
-  // Set if an accelerator produces the elements. Destroyed first, since it writes to next_.
+  // Set if an accelerator makes the elements.
   std::unique_ptr<DenseExpander> expander_;
 };
 

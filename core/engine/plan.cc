@@ -18,20 +18,9 @@
 namespace attnbias {
 namespace {
 
-std::string_view PartNameOf(v1::Form form) {
-  switch (form) {
-    case v1::FORM_TOEPLITZ:
-      return "diagonals";
-    case v1::FORM_KEY_ROW:
-      return "row";
-    case v1::FORM_DENSE:
-      return "dense";
-    case v1::FORM_BLOCK_TOEPLITZ:
-      return "block";
-    default:
-      return "";  // Tables: the encoding names its parts.
-  }
-}
+// By form. Encodings name the parts of tables.
+constexpr std::string_view kPartNames[] = {"", "", "diagonals", "row", "dense", "block"};
+static_assert(v1::FORM_TOEPLITZ == 2 && v1::FORM_BLOCK_TOEPLITZ == 5);
 
 // Returns the relative positions, key - query, of a window's pairs. The first and the last occur
 // even if positions are lists.
@@ -313,7 +302,7 @@ class Planner {
   absl::Status ResolveParts() {
     const Encoding& encoding = plan_.encoding();
     const Window& window = plan_.window_;
-    Part part{.name = std::string(PartNameOf(plan_.form_)), .form = plan_.form_};
+    Part part{.name = std::string(kPartNames[plan_.form_]), .form = plan_.form_};
     if (encoding.has_heads) part.shape.push_back(window.heads.size());
     Part border{.name = "border", .form = v1::FORM_TABLE, .shape = part.shape};
     const bool is_table = encoding.structure == Structure::kTable;

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
@@ -26,7 +25,7 @@ namespace attnbias {
 struct Part {
   std::string name;
   v1::Form form = v1::FORM_DENSE;
-  absl::InlinedVector<int64_t, 4> shape;
+  std::vector<int64_t> shape;
   // Bytes from the payload's beginning, and of the part.
   int64_t offset = 0;
   int64_t size_bytes = 0;

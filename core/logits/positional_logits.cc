@@ -62,13 +62,22 @@ void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
 // Numbers of one block of vectors, which bounds the memory for computing them.
 constexpr int64_t kBlockNumbers = int64_t{1} << 18;
 
-// Converts numbers to `type`, a work_type().
-void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
-  if (type == DataType::kF64) {
-    std::copy_n(in, count, reinterpret_cast<double*>(out));
-  } else {
-    std::copy_n(in, count, reinterpret_cast<float*>(out));
+template <class Element, typename Work>
+void RoundEach(const Work* in, int64_t count, double scale, std::byte* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const typename Element::Bits bits = Element::Of(static_cast<double>(in[i]) * scale);
+    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
   }
+}
+
+// Scales numbers and rounds them to `type`. In place, each number is read before it is overwritten:
+// no type is wider than Work then.
+template <typename Work>
+void RoundTo(DataType type, const Work* in, int64_t count, double scale, std::byte* out) {
+  if (type == DataType::kF64) return RoundEach<F64Element>(in, count, scale, out);
+  if (type == DataType::kF32) return RoundEach<F32Element>(in, count, scale, out);
+  if (type == DataType::kF16) return RoundEach<F16Element>(in, count, scale, out);
+  RoundEach<Bf16Element>(in, count, scale, out);
 }
 
 // Writes the encoding's numbers for `vectors` of one lane.
@@ -147,15 +156,7 @@ bool AllFinite(const Work* numbers, int64_t count) {
   return finite;
 }
 
-template <typename Out, typename Work, typename Convert>
-void RoundEach(const Work* in, int64_t count, std::byte* out, Convert convert) {
-  for (int64_t i = 0; i < count; ++i) {
-    const Out element = convert(static_cast<double>(in[i]));
-    std::memcpy(out + i * sizeof(Out), &element, sizeof(Out));
-  }
-}
-
-// Rows of one head, counted from query 0, and the destination of their answer.
+// Rows of one head, counted from query 0, and the place of their answer.
 struct Tile {
   int64_t head;
   Range rows;
@@ -277,7 +278,9 @@ class PositionalLogits::TileComputer {
         product.rows * product.output_columns() * static_cast<int64_t>(sizeof(Work));
     if (factor.on_device != nullptr &&
         logits_.resources_.kernels.accelerator->Wants(out_bytes, false) &&
-        factor.on_device->Multiply(product, input, out)) {
+        factor.on_device->Multiply(product, plan_.work_type(),
+                                   reinterpret_cast<const std::byte*>(input),
+                                   reinterpret_cast<std::byte*>(out))) {
       return;
     }
     const auto* const numbers = reinterpret_cast<const Work*>(factor.memory.bytes.data());
@@ -329,22 +332,7 @@ class PositionalLogits::TileComputer {
       std::memmove(out, products, count * sizeof(Work));
       return absl::OkStatus();
     }
-    // In place, each element is read before it is overwritten: no type is wider than Work.
-    switch (type) {
-      case DataType::kF64:
-        RoundEach<double>(products, count, out, [scale](double value) { return value * scale; });
-        break;
-      case DataType::kF32:
-        RoundEach<float>(products, count, out,
-                         [scale](double value) { return static_cast<float>(value * scale); });
-        break;
-      default: {
-        const NarrowFormat format = type == DataType::kF16 ? kBinary16 : kBfloat16;
-        RoundEach<uint16_t>(products, count, out, [scale, format](double value) {
-          return static_cast<uint16_t>(Narrow(value * scale, format));
-        });
-      }
-    }
+    RoundTo(type, products, count, scale, out);
     return absl::OkStatus();
   }
 
@@ -355,12 +343,12 @@ class PositionalLogits::TileComputer {
     const int64_t size = SizeOf(type);
     int64_t key = 0;
     for (const KeySegment& segment : segments) {
-      RepeatElement(type, plan_.fill(), segment.keys.begin - key, out + key * size);
+      Repeat(plan_.fill(), size, segment.keys.begin - key, out + key * size);
       const int64_t count = segment.keys.size();
       const std::byte* const from = products + (segment.vector - first_vector) * size;
       std::byte* const to = out + segment.keys.begin * size;
       if (segment.step == 0) {
-        RepeatElement(type, from, count, to);
+        Repeat(from, size, count, to);
       } else if (segment.step == 1) {
         std::memcpy(to, from, count * size);
       } else {
@@ -371,7 +359,7 @@ class PositionalLogits::TileComputer {
       }
       key = segment.keys.end;
     }
-    RepeatElement(type, plan_.fill(), spec_.key_length() - key, out + key * size);
+    Repeat(plan_.fill(), size, spec_.key_length() - key, out + key * size);
   }
 
   // Returns the vectors that any key of the rows uses.
@@ -538,7 +526,7 @@ class PositionalLogits::Builder : public std::enable_shared_from_this<Positional
       made = projected;
     }
     const int64_t before = (lane * component().count + vectors.begin) * stride;
-    Convert(made, rows * stride, plan_->work_type(),
+    RoundTo(plan_->work_type(), made, rows * stride, /*scale=*/1,
             factors_.back().memory.bytes.data() + before * SizeOf(plan_->work_type()));
     return absl::OkStatus();
   }

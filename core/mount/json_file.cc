@@ -34,33 +34,16 @@ size_t StringLength(absl::string_view text) {
   return std::min(end + 1, text.size());
 }
 
-// Removes the decimal digits that `text` begins with, and returns their number.
-size_t TakeDigits(absl::string_view& text) {
-  const auto* const end = std::ranges::find_if_not(text, absl::ascii_isdigit);
-  const auto count = static_cast<size_t>(end - text.begin());
-  text.remove_prefix(count);
-  return count;
-}
-
-bool IsPythonNumber(absl::string_view text) {
-  absl::ConsumePrefix(&text, "-");
-  const bool begins_with_zero = absl::StartsWith(text, "0");
-  const size_t digits = TakeDigits(text);
-  bool is_number = digits == 1 || (digits > 1 && !begins_with_zero);
-  if (text.empty()) return is_number && digits <= kMaxPythonDigits;
-  if (absl::ConsumePrefix(&text, ".")) is_number &= TakeDigits(text) > 0;
-  if (absl::ConsumePrefix(&text, "e") || absl::ConsumePrefix(&text, "E")) {
-    if (!absl::ConsumePrefix(&text, "+")) absl::ConsumePrefix(&text, "-");
-    is_number &= TakeDigits(text) > 0;
-  }
-  return is_number && text.empty();
-}
-
-// Returns whether Python parses `word` as a non-finite number.
+// Returns whether Python reads `word` as a number that is not finite.
 bool IsNonFinite(absl::string_view word) {
   if (word == "NaN" || word == "Infinity" || word == "-Infinity") return true;
   double value = 0;
-  return IsPythonNumber(word) && absl::SimpleAtod(word, &value) && std::isinf(value);
+  if (!absl::SimpleAtod(word, &value) || !std::isinf(value)) return false;
+  const absl::string_view mantissa = word.substr(0, word.find_first_of("eE"));
+  const bool is_integer = mantissa == word && !absl::StrContains(word, '.');
+  // With another exponent the number is finite, which is JSON if its mantissa is.
+  return json::accept(absl::StrCat(mantissa, "e-", kMaxBytes)) &&
+         !(is_integer && absl::StripPrefix(word, "-").size() > kMaxPythonDigits);
 }
 
 bool IsOfWord(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.'; }

@@ -35,18 +35,13 @@ inline DoubleDouble Split(double a) {
   return {hi, a - hi};
 }
 
-// Returns a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. Without an FMA instruction,
-// std::fma would be a call.
+// Returns a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. std::fma would be a call.
 inline DoubleDouble TwoProduct(double a, double b) {
   const double product = a * b;
-#ifdef __FMA__
-  return {product, std::fma(a, b, -product)};
-#else
   const DoubleDouble x = Split(a);
   const DoubleDouble y = Split(b);
   const double first = x.hi * y.hi - product;
   return {product, (first + x.hi * y.lo + x.lo * y.hi) + x.lo * y.lo};
-#endif
 }
 
 inline DoubleDouble operator-(DoubleDouble a) { return {-a.hi, -a.lo}; }

@@ -63,6 +63,11 @@ constexpr uint32_t Narrow(double value, NarrowFormat format) {
 
 // Elements, rounded on the CPU and on a CUDA device.
 
+struct F64Element {
+  using Bits = uint64_t;
+  static ATTNBIAS_HOST_DEVICE Bits Of(double value) { return std::bit_cast<uint64_t>(value); }
+};
+
 struct F32Element {
   using Bits = uint32_t;
   static ATTNBIAS_HOST_DEVICE Bits Of(double value) {

@@ -51,10 +51,14 @@ double LowestOf(DataType type) {
   return kLowest[static_cast<size_t>(type) - 1];
 }
 
-void RepeatElement(DataType type, const std::byte* value, int64_t count, std::byte* out) {
-  WithBitsOf(type, [=]<typename Bits>(Bits /*zero*/) {
-    std::fill_n(reinterpret_cast<Bits*>(out), count, Load<Bits>(value));
-  });
+void Repeat(const std::byte* value, int64_t size, int64_t count, std::byte* out) {
+  if (count <= 0) return;
+  std::memmove(out, value, size);
+  for (int64_t done = 1; done < count;) {
+    const int64_t now = std::min(done, count - done);
+    std::memcpy(out + done * size, out, now * size);
+    done += now;
+  }
 }
 
 }  // namespace attnbias

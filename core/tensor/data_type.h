@@ -43,7 +43,7 @@ double ReadElement(DataType type, const std::byte* data);
 // Returns the lowest finite number of a type.
 double LowestOf(DataType type);
 
-// Writes `count` copies of the element at `value` to `out`, which is aligned to the element's size.
-void RepeatElement(DataType type, const std::byte* value, int64_t count, std::byte* out);
+// Writes `count` copies of the `size` bytes at `value`, which may be `out`, to `out`.
+void Repeat(const std::byte* value, int64_t size, int64_t count, std::byte* out);
 
 }  // namespace attnbias

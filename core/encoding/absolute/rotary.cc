@@ -222,7 +222,6 @@ constexpr int64_t kScaleLane = 2;
 
 // Size of the pieces in which rows are laid out. It fits a core's private cache.
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
-constexpr int64_t kMostPieceRows = 1024;
 
 int64_t CopiesIn(v1::RotaryLayout layout) { return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2; }
 
@@ -255,7 +254,7 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
                            const Block& block, std::byte* out, int64_t lane_stride_bytes) {
     const int64_t half_bytes = pairs * SizeOf(type);
     const int64_t row_bytes = CopiesIn(layout) * half_bytes;
-    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * half_bytes), 1, kMostPieceRows);
+    const int64_t most = std::max<int64_t>(kPairPieceBytes / (2 * half_bytes), 1);
     std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 * half_bytes);
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
@@ -310,9 +309,6 @@ void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t ste
       },
       format.type, out);
 }
-
-// Returns the maximum bytes that AddDecay's result needs in addition to its rotary table.
-int64_t DecayBytes(int64_t pairs) { return pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)}; }
 
 // Adds xPos's third part (Sun et al. 2022) to a rotary table: the decay, which multiplies queries
 // and divides keys.
@@ -403,11 +399,10 @@ SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
 
 // Returns the rows of all pairs. Pairs that do not rotate have sine 0 and cosine `scale`.
 EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale, DataType type) {
-  if (parts.front().width == 2 * pairs) return std::move(parts.front().rows);
   std::array<std::byte, sizeof(double)> cosine;
   RoundReal(scale, type, cosine.data());
   std::vector<std::byte> resting(2 * pairs * SizeOf(type));
-  RepeatElement(type, cosine.data(), pairs, resting.data() + pairs * SizeOf(type));
+  Repeat(cosine.data(), SizeOf(type), pairs, resting.data() + pairs * SizeOf(type));
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 
@@ -466,22 +461,20 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
   const int64_t rotating = RotatingPairs(spec);
-  // Lists of pairs, columns and runs while they grow.
-  constexpr int64_t kPairBytes = int64_t{6 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
-  int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) + RotaryBytes(pairs) +
-                  JoinedBytes(2 * pairs) + pairs * kPairBytes;
-  if (spec.has_decay()) bytes += DecayBytes(pairs);
-  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
-    return bytes + pairs * int64_t{sizeof(float)};
-  }
+  // A frequency, a decay and its element; lists of pairs, columns and runs while they grow.
+  constexpr int64_t kPairBytes =
+      Real::BytesOf(kSinusoidPrecision + kFrequencyGuardBits) +
+      int64_t{sizeof(DoubleDouble) + 8 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};
+  int64_t bytes = RotaryBytes(pairs) + JoinedBytes(2 * pairs) + pairs * kPairBytes;
+  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) return bytes;
   std::map<double, int64_t> by_offset;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     ++by_offset[OffsetOf(rotation, pair)];
   }
   for (const auto& [offset, count] : by_offset) {
-    bytes += SinusoidsBytes(ColumnsOfPairs(std::min(count, rotating)));
+    bytes += SinusoidsBytes(std::min(count, rotating));
   }
-  return bytes + rotating * int64_t{sizeof(int64_t)};
+  return bytes;
 }
 
 // Describes tables whose columns depend on all axes.

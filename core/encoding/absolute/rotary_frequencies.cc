@@ -10,11 +10,6 @@
 namespace attnbias {
 namespace {
 
-// Bits in addition to the requested precision. Cancellation costs most if two of a spec's doubles,
-// Llama3's high and low factors or Yarn's betas, are neighbours: 2^60, times a factor of at most
-// 2^20. Steps of a progression cost 2^16.
-constexpr int kFrequencyGuardBits = 160;
-
 // Returns the pair that rotates `rotations` times over the original length.
 Real CorrectionDim(const v1::Rotary& spec, double rotations, const Real& theta) {
   const int64_t length = spec.yarn().original_max_position_embeddings();
@@ -163,11 +158,6 @@ std::vector<Real> InverseFrequencies::All() const {
     }
   }
   return all;
-}
-
-// Counts the working precision: rounding a number does not free its memory.
-int64_t InverseFrequencies::BytesOfAll(const v1::Rotary& spec, int precision) {
-  return RotaryPairs(spec) * Real::BytesOf(precision + kFrequencyGuardBits);
 }
 
 Real InverseFrequencies::Finished(int64_t pair, Real power) const {

@@ -50,7 +50,12 @@ inline bool HasLadder(const v1::Rotary& spec, int64_t axis) {
   return !spec.axes().empty() && spec.axes(static_cast<int>(axis)).has_ladder();
 }
 
-// Returns the base after the extension raised it.
+// Bits that numbers take in memory in addition to the requested precision. Cancellation costs most
+// if two of a spec's doubles are neighbours, Llama3's high and low factors or Yarn's betas: 2^60,
+// times a factor of at most 2^20; steps of a progression cost 2^16.
+inline constexpr int kFrequencyGuardBits = 160;
+
+// Returns the base as the extension raises it.
 Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
@@ -64,8 +69,6 @@ class InverseFrequencies {
   Real Of(int64_t pair) const;
   // Returns all of them, at the cost of one product each.
   std::vector<Real> All() const;
-  // Returns the maximum bytes of All's result.
-  static int64_t BytesOfAll(const v1::Rotary& spec, int precision);
 
  private:
   // Frequency k is given[k], or first step^k if `given` is null.

@@ -137,8 +137,7 @@ absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec, const Tables
       .has_heads = true,
       .domain = kRelativePositions,
       // The frequencies, the angles of a step and of a distance, and the heads' factors.
-      .evaluator_bytes = frequencies * int64_t{sizeof(SinusoidFrequency)} +
-                         2 * RotorRows::BytesOf(1, frequencies + kPairMultiple) +
+      .evaluator_bytes = frequencies * int64_t{sizeof(SinusoidFrequency) + 8 * sizeof(double)} +
                          spec.num_heads() * kHeadBytes,
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
         return PrepareSandwich(spec, format, kernels);

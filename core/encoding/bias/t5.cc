@@ -28,7 +28,7 @@ absl::StatusOr<Encoding> DescribeT5(const v1::T5& t5, const Tables& tables) {
                     const auto span_from = [buckets = T5Buckets(rule)](int64_t relative_position) {
                       return buckets.SpanFrom(relative_position);
                     };
-                    return PrepareBiasTable(table, span_from, format);
+                    return PrepareTable(table, span_from, format);
                   }};
 }
 

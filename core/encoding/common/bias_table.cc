@@ -19,15 +19,23 @@
 namespace attnbias {
 namespace {
 
-// Writes the bias of a row, or its index if the type is I32.
-void WriteBias(const std::optional<Table>& table, int64_t row, int64_t head,
-               const NumberFormat& format, std::byte* out) {
+// Writes the numbers of a row for one head, or its index if the type is I32.
+void WriteRow(const std::optional<Table>& table, int64_t width, int64_t row, int64_t head,
+              const NumberFormat& format, std::byte* out) {
   if (format.type == DataType::kI32) {
     const auto index = static_cast<int32_t>(row);
     std::memcpy(out, &index, sizeof(index));
-  } else {
+    return;
+  }
+  if (width == kBiases) {
     const int64_t column = table->columns() == 1 ? 0 : head;
-    RoundProduct(table->At(row, column), format.scale, format.type, out);
+    return RoundProduct(table->At(row, column), format.scale, format.type, out);
+  }
+  const bool per_head = table->shape().size() == 3;
+  for (int64_t column = 0; column < width; ++column) {
+    const double number = per_head ? table->At(head, row * width + column) : table->At(row, column);
+    RoundProduct(number, format.scale, format.type, out);
+    out += SizeOf(format.type);
   }
 }
 
@@ -79,26 +87,20 @@ int64_t Float32Start(const LogRule& rule, int64_t k) {
 
 }  // namespace
 
-RowSpan ClippedFrom(int64_t relative_position, Range reach) {
-  const int64_t clipped = std::clamp(relative_position, reach.begin, reach.end - 1);
-  if (clipped > relative_position) return {clipped, reach.begin};
-  if (clipped < relative_position) return {clipped, kRelativePositions.end};
-  return {clipped, relative_position + 1};
-}
-
-EvaluatorPtr PrepareBiasTable(std::optional<Table> table,
-                              std::function<RowSpan(int64_t coordinate)> span_from,
-                              const NumberFormat& format) {
-  return MakeEvaluator([table = std::move(table), span_from = std::move(span_from), format](
-                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+EvaluatorPtr PrepareTable(std::optional<Table> table,
+                          std::function<RowSpan(int64_t coordinate)> span_from,
+                          const NumberFormat& format, int64_t width) {
+  if (format.type == DataType::kI32) width = kBiases;
+  const int64_t row_bytes = std::max<int64_t>(width, 1) * SizeOf(format.type);
+  return MakeEvaluator([table = std::move(table), span_from = std::move(span_from), format, width,
+                        row_bytes](const Block& block, std::byte* out, int64_t lane_stride_bytes) {
     for (int64_t at = block.span.begin; at < block.span.end;) {
       const RowSpan span = span_from(at);
       const int64_t end = std::min(span.end, block.span.end);
-      std::byte* to = out + (at - block.span.begin) * SizeOf(format.type);
+      std::byte* to = out + (at - block.span.begin) * row_bytes;
       for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        std::byte value[sizeof(double)];
-        WriteBias(table, span.row, lane, format, value);
-        RepeatElement(format.type, value, end - at, to);
+        WriteRow(table, width, span.row, lane, format, to);
+        Repeat(to, row_bytes, end - at, to);
         to += lane_stride_bytes;
       }
       at = end;
@@ -111,7 +113,7 @@ std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> Bor
   return [table = std::move(table), rows](const NumberFormat& format, Range lanes, std::byte* out) {
     for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
       for (const int64_t row : rows) {
-        WriteBias(table, row, lane, format, out);
+        WriteRow(table, kBiases, row, lane, format, out);
         out += SizeOf(format.type);
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned biases: one number for each row of a table and each head; or, for values BUCKETS, the
-// row's own index.
+// Learned biases: a number, or a vector, for each row of a table and each head; or, for values
+// BUCKETS, the row's own index.
 #pragma once
 
 #include <array>
@@ -25,14 +25,15 @@ struct RowSpan {
   int64_t end;
 };
 
-// Clips a relative position to `reach`. The `row` of the result is the clipped position.
-RowSpan ClippedFrom(int64_t relative_position, Range reach);
+// In place of a width: a row has a number for each head.
+inline constexpr int64_t kBiases = 0;
 
-// Prepares the numbers of `table`, [rows, heads], or [rows, 1] for all heads alike; null for
-// indices only. `span_from` returns the row of a coordinate.
-EvaluatorPtr PrepareBiasTable(std::optional<Table> table,
-                              std::function<RowSpan(int64_t coordinate)> span_from,
-                              const NumberFormat& format);
+// Prepares the numbers of `table`, [rows, heads] or [rows, 1] for all heads alike, or vectors
+// [rows, width] or [heads, rows, width]; for indices alone there is none. `span_from` returns the
+// row of a coordinate.
+EvaluatorPtr PrepareTable(std::optional<Table> table,
+                          std::function<RowSpan(int64_t coordinate)> span_from,
+                          const NumberFormat& format, int64_t width = kBiases);
 
 // Returns an Encoding's write_border whose numbers are in these rows of the table.
 std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> BorderIn(

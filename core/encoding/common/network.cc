@@ -26,15 +26,13 @@ constexpr double kMostReach = 1e140;
 constexpr double kNormEps = 1e-5;
 
 void Activate(v1::Activation activation, std::vector<double>& features) {
-  // For x of at least this, 1 + exp(-x) rounds to 1.
-  constexpr double kSiluIsIdentity = 40;
   for (double& x : features) {
     switch (activation) {
       case v1::ACTIVATION_RELU:
         x = std::max(x, 0.0);
         break;
       case v1::ACTIVATION_SILU:
-        if (x < kSiluIsIdentity) x = x / (1 + RoundedExp(-x));
+        x = x / (1 + RoundedExp(-x));
         break;
       default:
         return;

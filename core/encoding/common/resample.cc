@@ -383,38 +383,34 @@ int64_t TableRows::batch() const {
 }
 
 void TableRows::Write(int64_t row, Range columns, int64_t stride, std::byte* out) const {
-  if (!resampling_.has_value() || row < prefix_rows_) return WriteOwn(row, columns, stride, out);
-  WriteResampled(row - prefix_rows_, columns, stride, out);
-}
-
-void TableRows::WriteOwn(int64_t row, Range columns, int64_t stride, std::byte* out) const {
-  for (int64_t column = columns.begin; column < columns.end; ++column) {
-    RoundProduct(table_.At(row, column), format_.scale, format_.type, out);
-    out += stride;
+  std::optional<RowWeights> weights;
+  if (resampling_.has_value() && row >= prefix_rows_) {
+    weights.emplace(*resampling_, row - prefix_rows_);
+    const auto& taps = weights->taps();
+    if (taps.size() == 1) {
+      row = prefix_rows_ + taps.front().row;
+      weights.reset();
+    }
   }
-}
-
-void TableRows::WriteResampled(int64_t row, Range columns, int64_t stride, std::byte* out) const {
-  RowWeights weights(*resampling_, row);
-  if (weights.taps().size() == 1) {
-    return WriteOwn(prefix_rows_ + weights.taps().front().row, columns, stride, out);
-  }
-  for (int64_t column = columns.begin; column < columns.end; ++column) {
+  for (int64_t column = columns.begin; column < columns.end; ++column, out += stride) {
+    if (!weights.has_value()) {
+      RoundProduct(table_.At(row, column), format_.scale, format_.type, out);
+      continue;
+    }
     if (!ComputeScope::Continues()) return;
     DoubleDouble sum;
     double error = 0;
-    if (format_.scale == 1 && weights.TrySum(table_, prefix_rows_, column, sum)) {
+    if (format_.scale == 1 && weights->TrySum(table_, prefix_rows_, column, sum)) {
       if (sum.hi == 0) sum = {};  // not -0
       RoundSum(sum, format_.type, out);
-    } else if (!weights.TryEstimate(table_, prefix_rows_, column, sum, error)) {
-      weights.WriteExactly(table_, prefix_rows_, column, format_, out);
+    } else if (!weights->TryEstimate(table_, prefix_rows_, column, sum, error)) {
+      weights->WriteExactly(table_, prefix_rows_, column, format_, out);
     } else if (error == 0) {
       RoundDouble(0, format_.type, out);
     } else if (!rounding_.TryRound(sum, error + ScaledRounding::kLeastError * std::fabs(sum.hi),
                                    out)) {
-      weights.WriteExactly(table_, prefix_rows_, column, format_, out);
+      weights->WriteExactly(table_, prefix_rows_, column, format_, out);
     }
-    out += stride;
   }
 }
 

@@ -73,9 +73,6 @@ class TableRows {
   void Write(int64_t row, Range columns, int64_t stride, std::byte* out) const;
 
  private:
-  void WriteOwn(int64_t row, Range columns, int64_t stride, std::byte* out) const;
-  void WriteResampled(int64_t row, Range columns, int64_t stride, std::byte* out) const;
-
   const Table table_;
   const std::optional<Resampling> resampling_;
   const int64_t prefix_rows_;

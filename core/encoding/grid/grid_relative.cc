@@ -105,7 +105,7 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec, cons
       .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
         if (!resampling.has_value() || format.type == DataType::kI32) {
           const auto span_from = [row_of](int64_t at) { return RowSpan{row_of(at), at + 1}; };
-          return PrepareBiasTable(table, span_from, format);
+          return PrepareTable(table, span_from, format);
         }
         const TableRows resampled(*table, resampling, /*prefix_rows=*/0, format);
         const int64_t bytes = SizeOf(format.type);

@@ -41,10 +41,6 @@ constexpr int64_t PaddedPairs(int64_t frequencies) {
 
 class RotorRows {
  public:
-  static constexpr int64_t BytesOf(int64_t rows, int64_t pairs) {
-    return 4 * rows * pairs * int64_t{sizeof(double)};
-  }
-
   // `pairs` is a multiple of kPairMultiple.
   RotorRows(int64_t rows, int64_t pairs)
       : pairs_(pairs), size_(rows * pairs), numbers_(4 * size_) {}

@@ -6,7 +6,6 @@
 #include <array>
 #include <numeric>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -149,9 +148,9 @@ Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision) {
              Real(-steps * ladder.numerator, precision) / ladder.denominator);
 }
 
-SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order, v1::OddColumn odd)
+SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order)
     : width(dim),
-      sines(odd == v1::ODD_COLUMN_ZERO ? dim / 2 : dim - dim / 2),
+      sines(dim - dim / 2),
       cosines(dim / 2),
       pair_stride(1),
       sin_offset(0),
@@ -166,14 +165,11 @@ SinusoidColumns::SinusoidColumns(int64_t dim, v1::Columns order, v1::OddColumn o
 }
 
 SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
-  for (const auto& [kind, first, count] : {std::tuple{Kind::kSine, sin_offset, sines},
-                                           std::tuple{Kind::kCosine, cos_offset, cosines}}) {
-    const int64_t distance = column - first;
-    if (distance >= 0 && distance % pair_stride == 0 && distance / pair_stride < count) {
-      return {distance / pair_stride, kind};
-    }
+  const int64_t distance = column - sin_offset;
+  if (distance >= 0 && distance % pair_stride == 0 && distance / pair_stride < sines) {
+    return {distance / pair_stride, Kind::kSine};
   }
-  return {0, Kind::kZero};
+  return {(column - cos_offset) / pair_stride, Kind::kCosine};
 }
 
 std::vector<int64_t> SinusoidAxis::Rotating() const {
@@ -296,9 +292,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const int64_t count = position.count + whole;
     const bool rotates = count != 0 || rest != 0;
-    if (wave.kind == Kind::kZero || (!rotates && wave.kind == Kind::kSine)) {
-      return RoundDouble(0, type, out);
-    }
+    if (!rotates && wave.kind == Kind::kSine) return RoundDouble(0, type, out);
     const RealCacheScope cache_scope;
     if (!rotates) return RoundReal(scale(kSinusoidPrecision), type, out);
     const auto angle = [&](int precision) {

@@ -30,7 +30,7 @@ namespace attnbias {
 //             SINES_COSINES  s0 s1 s2 c0 c1         s0 s1 c0 c1 0
 //             COSINES_SINES  c0 c1 s0 s1 s2         c0 c1 s0 s1 0
 struct SinusoidColumns {
-  enum class Kind : uint8_t { kSine, kCosine, kZero };
+  enum class Kind : uint8_t { kSine, kCosine };
   // The element at a column.
   struct Wave {
     int64_t frequency;
@@ -38,7 +38,8 @@ struct SinusoidColumns {
   };
 
   // Sets the columns of an axis that fills its row.
-  SinusoidColumns(int64_t dim, v1::Columns order, v1::OddColumn odd = v1::ODD_COLUMN_SINE);
+  SinusoidColumns(int64_t dim, v1::Columns order);
+  // `column` is the sine's or the cosine's of a frequency.
   Wave WaveAt(int64_t column) const;
 
   // Columns of the row.

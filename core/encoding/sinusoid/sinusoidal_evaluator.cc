@@ -73,15 +73,6 @@ struct Workspace {
         undecided(new uint32_t[2 * part_rows * pairs]),
         doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
 
-  // Returns the maximum bytes of a workspace. The longest parts hold elements that kernels round,
-  // which are at most as wide as floats.
-  static int64_t BytesOf(int64_t pairs, int64_t block_rows, int64_t width) {
-    const int64_t undecided = 2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
-    const int64_t part = block_rows * width * int64_t{sizeof(float)};
-    const int64_t bounds = 2 * pairs * int64_t{sizeof(double)};
-    return RotorRows::BytesOf(3, pairs) + bounds + undecided + part + kPartBytes;
-  }
-
   std::byte* part() { return reinterpret_cast<std::byte*>(doubles.data()); }
 
   const int64_t part_rows;
@@ -97,7 +88,7 @@ struct Workspace {
   AlignedDoubles doubles;
 };
 
-class SinusoidalEvaluator final : public Evaluator {
+class SinusoidalEvaluator {
  public:
   SinusoidalEvaluator(SinusoidRows rows, DataType type, const KernelSet& kernels)
       : described_(std::move(rows)),
@@ -121,9 +112,9 @@ class SinusoidalEvaluator final : public Evaluator {
     }
   }
 
-  void Fill(const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) const override {
-    const int64_t rows = block.span.size();
-    Rows all = {.position = block.span.begin + described_.whole,
+  void Fill(Range positions, std::byte* out) const {
+    const int64_t rows = positions.size();
+    Rows all = {.position = positions.begin + described_.whole,
                 .count = rows,
                 .out = out,
                 .stream = rows * row_bytes_ >= kStreamingBytes,
@@ -249,7 +240,6 @@ class SinusoidalEvaluator final : public Evaluator {
     }
     std::copy_n(anchor.sin_hi, pairs_, scaled.sin_hi);
     std::copy_n(anchor.cos_hi, pairs_, scaled.cos_hi);
-    if (rounding_.is_unscaled()) return;
     for (size_t i = 0; i < frequencies_.size(); ++i) {
       const DoubleDouble sine = {anchor.sin_hi[i], anchor.sin_lo[i]};
       const DoubleDouble cosine = {anchor.cos_hi[i], anchor.cos_lo[i]};
@@ -265,11 +255,6 @@ class SinusoidalEvaluator final : public Evaluator {
       RotateInDoubles(part, rotation, work);
     }
     if (part.direct) return;
-    for (int64_t column = columns_.sines + columns_.cosines; column < columns_.width; ++column) {
-      for (int64_t row = 0; row < part.count; ++row) {
-        std::memset(work.part() + row * row_bytes_ + column * SizeOf(type_), 0, SizeOf(type_));
-      }
-    }
     const int64_t size = part.count * row_bytes_;
     if (part.stream) {
       kernels_.stream(work.part(), part.out, size);
@@ -371,13 +356,6 @@ class SinusoidalEvaluator final : public Evaluator {
 // Size of the pieces in which rows of axes are joined. Fits in a core's private cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
-// Returns true if there is one axis that fills the row, in an order of kernels.
-bool IsAlone(const std::vector<SinusoidAxis>& axes) {
-  const SinusoidAxis& axis = axes.front();
-  return axes.size() == 1 && axis.columns.sin_offset == 0 && axis.columns.cos_offset > 0 &&
-         std::ssize(axis.Rotating()) == axis.columns.sines;
-}
-
 // Returns true if two axes have the same numbers at the same position.
 bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
   return a.ladder == b.ladder && a.first_frequency == b.first_frequency && a.stretch == b.stretch &&
@@ -430,30 +408,33 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat&
 
 }  // namespace
 
-int64_t SinusoidsBytes(const SinusoidColumns& columns) {
-  const int64_t pairs = PaddedPairs(columns.sines);
-  const int64_t block_rows = BlockRowsOf(pairs);
-  return columns.sines * int64_t{sizeof(SinusoidFrequency)} +
-         RotorRows::BytesOf(block_rows + 1, pairs) +
-         Workspace::BytesOf(pairs, block_rows, columns.width);
+int64_t SinusoidsBytes(int64_t frequencies) {
+  // A rotation, and in a workspace two elements that kernels round, at most as wide as floats, with
+  // their indices.
+  constexpr int64_t kRotationBytes = 4 * sizeof(double) + 2 * (sizeof(float) + sizeof(uint32_t));
+  // The frequency, three anchors, the reach and the bound.
+  constexpr int64_t kFrequencyBytes = sizeof(SinusoidFrequency) + (3 * 4 + 2) * sizeof(double);
+  const int64_t pairs = PaddedPairs(frequencies);
+  return pairs * ((BlockRowsOf(pairs) + 1) * kRotationBytes + kFrequencyBytes) + kPartBytes;
 }
 
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels) {
-  return std::make_unique<SinusoidalEvaluator>(std::move(rows), type, kernels);
+  return MakeEvaluator(
+      [evaluator = std::make_unique<const SinusoidalEvaluator>(std::move(rows), type, kernels)](
+          const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {
+        evaluator->Fill(block.span, out);
+      });
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
   // A frequency's index in the list of those that rotate, its columns, and its runs while their
   // list grows.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
-  const bool is_alone = IsAlone(axes);
-  int64_t bytes = 0;
+  int64_t bytes = JoinedBytes(axes.front().columns.width);
   for (const SinusoidAxis& axis : axes) {
-    SinusoidColumns columns = axis.columns;
-    if (!is_alone) columns.width = columns.sines + columns.cosines;
-    bytes += SinusoidsBytes(columns) + columns.sines * kPairBytes;
+    bytes += SinusoidsBytes(axis.columns.sines) + axis.columns.sines * kPairBytes;
   }
-  return bytes + (is_alone ? 0 : JoinedBytes(axes.front().columns.width));
+  return bytes;
 }
 
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
@@ -461,7 +442,6 @@ EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const Numbe
   const auto rows_of = [&](const SinusoidAxis& axis, const SinusoidColumns& columns) {
     return PrepareSinusoids(RowsOf(axis, columns, format.scale), format.type, kernels);
   };
-  if (IsAlone(axes)) return rows_of(axes.front(), axes.front().columns);
   return JoinAxes(axes, format, /*may_share=*/true, rows_of);
 }
 
@@ -492,6 +472,10 @@ void RowPart::PutAt(absl::Span<const int64_t> columns) {
 }
 
 EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type) {
+  if (parts.size() == 1 && parts[0].runs.size() == 1 &&
+      parts[0].runs[0].columns * SizeOf(type) == std::ssize(resting)) {
+    return std::move(parts[0].rows);
+  }
   return MakeEvaluator(
       [parts = std::move(parts), resting = std::move(resting), bytes = SizeOf(type)](
           const Block& block, std::byte* out, int64_t /*lane_stride_bytes*/) {

@@ -30,8 +30,8 @@
 
 namespace attnbias {
 
-// Returns an Encoding's evaluator_bytes for such rows.
-int64_t SinusoidsBytes(const SinusoidColumns& columns);
+// Returns an Encoding's evaluator_bytes for rows of this many frequencies.
+int64_t SinusoidsBytes(int64_t frequencies);
 
 // `kernels` outlives the result.
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels);

@@ -209,7 +209,8 @@ class TupePositions {
   // `spec` has an absolute term and its position_scale.
   TupePositions(const v1::Tupe& spec, const Table& position_table, const Tables& tables,
                 const KernelSet& kernels)
-      : rows_(position_table.rows()),
+      : resets_(spec.reset_class_token()),
+        rows_(position_table.rows()),
         dim_(position_table.columns()),
         head_dim_(dim_ / spec.num_heads()),
         queries_(rows_ * dim_),
@@ -234,6 +235,23 @@ class TupePositions {
             });
   }
 
+  // Writes the term of a block's pairs for one head.
+  //
+  // With a class token to reset, position p is row p + 1. Pairs whose query is the class token have
+  // the product of row 0 with itself, pairs whose key it is the product of row 1 with itself.
+  void Fill(int64_t head, const Block& block, const KernelSet& kernels, double* out) const {
+    const int64_t offset = resets_ ? 1 : 0;
+    const Range keys = {block.span.begin + offset, block.span.end + offset};
+    if (resets_ && block.query == 0) {
+      Dot(head, 0, {0, 1}, kernels, out);
+      std::fill_n(out + 1, keys.size() - 1, out[0]);
+      return;
+    }
+    Dot(head, block.query + offset, keys, kernels, out);
+    if (resets_ && block.span.begin == 0) Dot(head, 1, {1, 2}, kernels, out);
+  }
+
+ private:
   // Writes the products of the table's row `query` with the rows `keys`.
   void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels, double* out) const {
     const int64_t column = head * head_dim_;
@@ -242,7 +260,6 @@ class TupePositions {
                          {&keys_[column * rows_ + keys.begin], rows_, head_dim_}, out, keys.size());
   }
 
- private:
   // Calls `write` with each column of the projected `positions` [rows, dim], a batch of rows at a
   // time.
   template <typename Write>
@@ -268,6 +285,7 @@ class TupePositions {
     }
   }
 
+  const bool resets_;
   const int64_t rows_;
   const int64_t dim_;
   const int64_t head_dim_;
@@ -295,6 +313,15 @@ struct Tupe {
   int64_t FromClassToken() const { return spec.num_buckets() / 2; }
   int64_t ToClassToken() const { return spec.num_buckets(); }
 
+  // Returns the relative term of a pair.
+  double RelativeAt(int64_t query, int64_t key, int64_t head) const {
+    if (!relative_table.has_value()) return 0;
+    int64_t bucket = buckets.SpanFrom(key - query).row;
+    if (spec.reset_class_token() && key == 0) bucket = ToClassToken();
+    if (spec.reset_class_token() && query == 0) bucket = FromClassToken();
+    return relative_table->At(bucket, head);
+  }
+
   v1::Tupe spec;
   const Tables tables;
   const std::optional<Table> relative_table;
@@ -302,80 +329,39 @@ struct Tupe {
   const T5Buckets buckets;
 };
 
-// Computes the sum of both terms at pairs of positions.
-class DenseEvaluator final : public Evaluator {
- public:
-  DenseEvaluator(const std::shared_ptr<const Tupe>& tupe, const NumberFormat& format,
-                 const KernelSet& kernels)
-      : tupe_(tupe),
-        positions_(tupe->spec, *tupe->position_table, tupe->tables, kernels),
-        format_(format),
-        rounding_(format.scale, format.type),
-        kernels_(kernels) {}
+void WriteSum(double a, double b, const NumberFormat& format, const ScaledRounding& rounding,
+              std::byte* out) {
+  const auto [type, scale] = format;
+  const DoubleDouble sum = TwoSum(a, b);
+  if (scale == 1 || sum.hi == 0) return RoundSum(sum, type, out);
+  if (sum.lo == 0) return RoundProduct(sum.hi, scale, type, out);
+  const double magnitude = std::fabs(sum.hi);
+  const double error = ScaledRounding::kLeastError * magnitude;
+  if (magnitude > 0x1p-500 && magnitude < 0x1p500 && rounding.TryRound(sum, error, out)) return;
+  // 6000 bits hold any product of a sum of F64 numbers.
+  RoundReal((Real(a, 6000) + b) * scale, type, out);
+}
 
-  void Fill(const Block& block, std::byte* out, int64_t lane_stride_bytes) const override {
-    std::vector<double> absolute(block.span.size());
-    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-      FillAbsolute(lane, block, absolute);
-      std::byte* element = out + (lane - block.lanes.begin) * lane_stride_bytes;
-      for (int64_t key = block.span.begin; key < block.span.end; ++key) {
-        WriteSum(absolute[key - block.span.begin], RelativeAt(block.query, key, lane), element);
-        element += SizeOf(format_.type);
-      }
-    }
-  }
-
- private:
-  bool resets() const { return tupe_->spec.reset_class_token(); }
-
-  // With a class token to reset, position p is row p + 1. Pairs whose query is the class token have
-  // the product of row 0 with itself; pairs whose key is the class token have the product of row 1
-  // with itself.
-  void FillAbsolute(int64_t head, const Block& block, std::vector<double>& out) const {
-    const int64_t offset = resets() ? 1 : 0;
-    const Range keys = {block.span.begin + offset, block.span.end + offset};
-    if (resets() && block.query == 0) {
-      positions_.Dot(head, 0, {0, 1}, kernels_, out.data());
-      std::fill(out.begin() + 1, out.end(), out[0]);
-      return;
-    }
-    positions_.Dot(head, block.query + offset, keys, kernels_, out.data());
-    if (resets() && block.span.begin == 0) {
-      positions_.Dot(head, 1, {1, 2}, kernels_, out.data());
-    }
-  }
-
-  double RelativeAt(int64_t query, int64_t key, int64_t head) const {
-    const std::optional<Table>& table = tupe_->relative_table;
-    return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
-  }
-
-  int64_t BucketOf(int64_t query, int64_t key) const {
-    if (resets() && query == 0) return tupe_->FromClassToken();
-    if (resets() && key == 0) return tupe_->ToClassToken();
-    return tupe_->buckets.SpanFrom(key - query).row;
-  }
-
-  void WriteSum(double a, double b, std::byte* out) const {
-    const auto [type, scale] = format_;
-    const DoubleDouble sum = TwoSum(a, b);
-    if (scale == 1 || sum.hi == 0) return RoundSum(sum, type, out);
-    if (sum.lo == 0) return RoundProduct(sum.hi, scale, type, out);
-    const double magnitude = std::fabs(sum.hi);
-    const double error = ScaledRounding::kLeastError * magnitude;
-    if (magnitude > 0x1p-500 && magnitude < 0x1p500 && rounding_.TryRound(sum, error, out)) {
-      return;
-    }
-    // 6000 bits hold any product of a sum of F64 numbers.
-    RoundReal((Real(a, 6000) + b) * scale, type, out);
-  }
-
-  const std::shared_ptr<const Tupe> tupe_;
-  const TupePositions positions_;
-  const NumberFormat format_;
-  const ScaledRounding rounding_;
-  const KernelSet& kernels_;
-};
+// Prepares the sum of both terms at pairs of positions.
+EvaluatorPtr PrepareSums(const std::shared_ptr<const Tupe>& tupe, const NumberFormat& format,
+                         const KernelSet& kernels) {
+  auto positions = std::make_shared<const TupePositions>(tupe->spec, *tupe->position_table,
+                                                         tupe->tables, kernels);
+  return MakeEvaluator(
+      [tupe, positions, format, &kernels, rounding = ScaledRounding(format.scale, format.type)](
+          const Block& block, std::byte* out, int64_t lane_stride_bytes) {
+        std::vector<double> absolute(block.span.size());
+        for (int64_t head = block.lanes.begin; head < block.lanes.end; ++head) {
+          positions->Fill(head, block, kernels, absolute.data());
+          std::byte* element = out + (head - block.lanes.begin) * lane_stride_bytes;
+          for (int64_t key = block.span.begin; key < block.span.end; ++key) {
+            const double relative = tupe->RelativeAt(block.query, key, head);
+            WriteSum(absolute[key - block.span.begin], relative, format, rounding, element);
+            element += SizeOf(format.type);
+          }
+        }
+      });
+}
 
 Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
   if (tupe->has_absolute()) {
@@ -389,7 +375,7 @@ Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
                     .evaluator_bytes = TupePositions::BytesOf(positions) +
                                        positions.rows() * int64_t{sizeof(double)},
                     .prepare = [tupe](const NumberFormat& format, const KernelSet& kernels) {
-                      return std::make_unique<DenseEvaluator>(tupe, format, kernels);
+                      return PrepareSums(tupe, format, kernels);
                     }};
   }
   Encoding encoding{.structure = Structure::kToeplitz,
@@ -401,7 +387,7 @@ Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
                       const auto span_from = [tupe](int64_t at) {
                         return tupe->buckets.SpanFrom(at);
                       };
-                      return PrepareBiasTable(tupe->relative_table, span_from, format);
+                      return PrepareTable(tupe->relative_table, span_from, format);
                     }};
   if (tupe->spec.reset_class_token()) {
     encoding.write_border =

@@ -2,14 +2,12 @@
 // A learned scalar (Huang et al. 2020) or vector (Shaw et al. 2018) for every relative position.
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/numerics/rounding.h"
 #include "core/table/table.h"
 
 namespace attnbias {
@@ -21,7 +19,10 @@ Range ReachOf(const v1::LearnedRelative& spec) {
 }
 
 RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
-  RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
+  const Range reach = ReachOf(spec);
+  RowSpan span = {std::clamp(relative_position, reach.begin, reach.end - 1), relative_position + 1};
+  if (span.row > relative_position) span.end = reach.begin;
+  if (span.row < relative_position) span.end = kRelativePositions.end;
   if (spec.symmetric()) {
     span.row = std::abs(span.row);
   } else if (spec.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY) {
@@ -30,36 +31,6 @@ RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
     span.row = spec.right() - span.row;
   }
   return span;
-}
-
-// Prepares vectors [relative positions, width] or [heads, relative positions, width].
-EvaluatorPtr PrepareVectors(const v1::LearnedRelative& spec, const Table& table,
-                            const NumberFormat& format) {
-  const int64_t width = table.shape().back();
-  const bool per_head = table.shape().size() == 3;
-  const auto write_row = [=](int64_t lane, int64_t index, std::byte* out) {
-    const int64_t row = per_head ? lane : index;
-    const int64_t first = per_head ? index * width : 0;
-    for (int64_t column = 0; column < width; ++column) {
-      RoundProduct(table.At(row, first + column), format.scale, format.type, out);
-      out += SizeOf(format.type);
-    }
-  };
-  return MakeEvaluator([=, row_bytes = width * SizeOf(format.type)](
-                           const Block& block, std::byte* out, int64_t lane_stride_bytes) {
-    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-      std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes;
-      for (int64_t at = block.span.begin; at < block.span.end;) {
-        const RowSpan same = SpanFrom(spec, at);
-        write_row(lane, same.row, to);
-        to += row_bytes;
-        for (++at; at < std::min(same.end, block.span.end); ++at) {
-          std::memcpy(to, to - row_bytes, row_bytes);
-          to += row_bytes;
-        }
-      }
-    }
-  });
 }
 
 absl::Status CheckScalars(const v1::LearnedRelative& spec, const TableAxis& positions,
@@ -93,11 +64,9 @@ absl::StatusOr<Encoding> DescribeLearnedRelative(const v1::LearnedRelative& spec
       .domain = spec.beyond() == v1::BEYOND_REACH_REFUSE ? ReachOf(spec) : kRelativePositions,
       .has_buckets = true,
       .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
-        if (vectors.has_value() && format.type != DataType::kI32) {
-          return PrepareVectors(spec, *vectors, format);
-        }
-        return PrepareBiasTable(
-            scalars, [spec](int64_t at) { return SpanFrom(spec, at); }, format);
+        const auto span_from = [spec](int64_t at) { return SpanFrom(spec, at); };
+        if (!vectors.has_value()) return PrepareTable(scalars, span_from, format);
+        return PrepareTable(vectors, span_from, format, vectors->shape().back());
       }};
   if (scalars.has_value()) encoding.bias_status = CheckScalars(spec, positions, *scalars);
   if (vectors.has_value()) {

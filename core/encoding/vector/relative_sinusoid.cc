@@ -58,7 +58,7 @@ EvaluatorPtr PrepareDistances(EvaluatorPtr table, const SinusoidAxis& axis,
     const auto repeat = [&](int64_t relative, int64_t count, std::byte* to) {
       if (count == 0) return;
       fill({relative, relative + 1}, to);
-      for (int64_t row = 1; row < count; ++row) std::memcpy(to + row * row_bytes, to, row_bytes);
+      Repeat(to, row_bytes, count, to);
     };
     const Range span = block.span;
     // The outermost relative positions that have their own row.

@@ -5,7 +5,6 @@
 // the caller then uses the CPU.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -22,20 +21,12 @@
 
 namespace attnbias {
 
-// Keeps pinned memory of the host for the next piece of work: pinning costs more than a piece's
-// computation. Thread-safe. Lives at least as long as the memory that it returned.
-class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
- public:
-  // `device` outlives the last call of Allocate.
-  explicit PinnedPool(Device* device) : device_(*device) {}
-
-  absl::StatusOr<SharedMemory> Allocate(int64_t bytes);
-
- private:
-  Device& device_;
-  Mutex mutex_;
-  std::multimap<int64_t, SharedMemory> free_ ABSL_GUARDED_BY(mutex_);
-  int64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+// Keeps pinned memory of the host for the next piece of work, by its size: pinning costs more than
+// a piece's computation.
+struct PinnedPool {
+  Mutex mutex;
+  std::multimap<int64_t, SharedMemory> free ABSL_GUARDED_BY(mutex);
+  int64_t free_bytes ABSL_GUARDED_BY(mutex) = 0;
 };
 
 // A row-major tensor [lanes, queries, keys] of numbers that repeat: the pair of query q and key k
@@ -61,8 +52,7 @@ struct DenseExpansion {
   const std::byte* border = nullptr;
 };
 
-// Computes pieces of one expansion: two alternate, so that one is computed while the other is
-// copied. Not thread-safe.
+// Computes pieces of one expansion. Not thread-safe.
 class DenseExpander {
  public:
   // `device` outlives this.
@@ -71,40 +61,17 @@ class DenseExpander {
   // Uploads the inputs of all pieces. Called first, and once.
   absl::Status Start(const DenseExpansion& expansion);
 
-  // Starts to write `elements` of the flat tensor to `out`, memory of Accelerator::AllocateHost. At
-  // most two pieces are pending. Returns false on failure.
-  bool Begin(Range elements, std::byte* out) { return device_.Check(TryBegin(elements, out)); }
-  // Waits for the oldest pending piece. Returns false if it failed.
-  bool Finish();
+  // Writes `elements` of the flat tensor to `out`. Returns false on failure.
+  bool Make(Range elements, std::byte* out) { return device_.Check(TryMake(elements, out)); }
 
  private:
-  // A pending piece.
-  struct Slot {
-    SharedMemory out;
-    int64_t out_bytes = 0;
-    int64_t made_bytes = 0;
-    std::unique_ptr<Stream> stream;  // destroyed first; waits
-  };
-
-  absl::Status TryBegin(Range elements, std::byte* out);
+  absl::Status TryMake(Range elements, std::byte* out);
 
   GuardedDevice& device_;
-  // Arguments common to all launches.
   ExpansionLaunch launch_;
   std::vector<SharedMemory> memory_;
-  std::array<Slot, 2> slots_;
-  size_t begun_ = 0;
-  size_t finished_ = 0;
-};
-
-// Consecutive blocks of FillSinusoid with the same rotations.
-struct SinusoidBlocks {
-  // Here anchor_sin, anchor_cos and sin_bound are [blocks, pairs], and `rows` counts the rows of
-  // all blocks. All blocks except the last have block_rows.
-  SinusoidBlock block;
-  int64_t block_rows = 0;
-  // F32, F16 or BF16.
-  DataType type = DataType::kF32;
+  SharedMemory out_;
+  std::unique_ptr<Stream> stream_;  // goes first, and waits
 };
 
 // Computes products with vectors stored on a device. Thread-safe.
@@ -116,10 +83,12 @@ class DeviceVectors {
   // Copies the numbers. Called first, and once.
   absl::Status Start(const std::byte* numbers, int64_t bytes);
 
-  // Writes [rows, output_columns] to `out`; all matrices are row-major and contiguous. Returns
-  // false on failure. T is float or double.
-  template <typename T>
-  bool Multiply(const VectorProduct& product, const T* input, T* out);
+  // Writes [rows, output_columns] to `out`; all matrices are row-major and contiguous, of `type`,
+  // F32 or F64. Returns false on failure.
+  bool Multiply(const VectorProduct& product, DataType type, const std::byte* input,
+                std::byte* out) {
+    return device_.Check(TryMultiply(product, type, input, out));
+  }
 
  private:
   // Memory and stream of one product, reused by the next.
@@ -129,8 +98,8 @@ class DeviceVectors {
     std::unique_ptr<Stream> stream;  // destroyed first; waits
   };
 
-  template <typename T>
-  absl::Status TryMultiply(const VectorProduct& product, const T* input, T* out);
+  absl::Status TryMultiply(const VectorProduct& product, DataType type, const std::byte* input,
+                           std::byte* out);
   absl::StatusOr<std::unique_ptr<Workspace>> Take(int64_t bytes);
 
   GuardedDevice& device_;
@@ -159,12 +128,11 @@ class Accelerator {
   bool Wants(int64_t bytes, bool cpu_writes_nothing) const;
 
   // Returns pinned memory, or null if there is none.
-  std::shared_ptr<std::byte> AllocateHost(int64_t bytes);
+  SharedMemory AllocateHost(int64_t bytes);
   // Returns null on failure. Copies the expansion's arrays.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
   // Writes elements, and the indices of undecided ones, as FillSinusoid does, but does not overrun
-  // `out`. Columns that hold neither a sine nor a cosine become 0. Returns false on failure; `out`
-  // may then be partly written.
+  // `out`. Every column holds a sine or a cosine. Returns false on failure, perhaps having written.
   bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out, std::vector<int64_t>* undecided);
   // Returns null on failure. Copies the numbers.
   std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers, int64_t bytes);
@@ -172,7 +140,8 @@ class Accelerator {
  private:
   GuardedDevice device_;
   const AcceleratorOptions options_;
-  const std::shared_ptr<PinnedPool> pool_;
+  // Lives as long as the memory.
+  const std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
 };
 
 }  // namespace attnbias

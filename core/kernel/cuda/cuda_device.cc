@@ -78,15 +78,17 @@ absl::Status ToStatus(cublasStatus_t status, const char* what) {
 
 // cuBLAS is column-major and therefore sees every matrix transposed.
 template <typename T, typename Gemm>
-cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle, const ProductLaunch<T>& launch) {
+cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle, const ProductLaunch& launch) {
   const VectorProduct& product = launch.product;
   const auto columns = static_cast<int>(product.output_columns());
   const auto inner = static_cast<int>(product.input_columns());
   const T one = 1;
   const T zero = 0;
   return gemm(handle, product.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, columns,
-              static_cast<int>(product.rows), inner, &one, launch.vectors,
-              static_cast<int>(product.stride), launch.input, inner, &zero, launch.out, columns);
+              static_cast<int>(product.rows), inner, &one,
+              reinterpret_cast<const T*>(launch.vectors), static_cast<int>(product.stride),
+              reinterpret_cast<const T*>(launch.input), inner, &zero,
+              reinterpret_cast<T*>(launch.out), columns);
 }
 
 void Destroy(cublasHandle_t handle) { LoadCublas()->destroy(handle); }
@@ -115,21 +117,17 @@ class CudaStream final : public Stream {
   absl::Status Launch(const SinusoidLaunch& launch) override {
     return ToStatus(StartKernel(launch, stream_.get()), "fill sinusoids");
   }
-  absl::Status Launch(const ProductLaunch<float>& launch) override {
-    return LaunchProduct(launch, &Cublas::sgemm);
-  }
-  absl::Status Launch(const ProductLaunch<double>& launch) override {
-    return LaunchProduct(launch, &Cublas::dgemm);
+  absl::Status Launch(const ProductLaunch& launch) override {
+    if (blas_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(MakeBlas());
+    const Cublas& cublas = *LoadCublas();
+    return ToStatus(launch.type == DataType::kF64
+                        ? Multiply<double>(cublas.dgemm, blas_.get(), launch)
+                        : Multiply<float>(cublas.sgemm, blas_.get(), launch),
+                    "multiply");
   }
   absl::Status Wait() override { return ToStatus(cudaStreamSynchronize(stream_.get()), "wait"); }
 
  private:
-  template <typename T, typename Gemm>
-  absl::Status LaunchProduct(const ProductLaunch<T>& launch, Gemm Cublas::*gemm) {
-    if (blas_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(MakeBlas());
-    return ToStatus(Multiply(LoadCublas()->*gemm, blas_.get(), launch), "multiply");
-  }
-
   absl::Status MakeBlas() {
     const Cublas& cublas = *LoadCublas();
     cublasHandle_t handle = nullptr;

@@ -40,13 +40,14 @@ struct VectorProduct {
   constexpr int64_t output_columns() const { return transposed ? vectors : width; }
 };
 
-// A product whose operands are all on the device; `vectors` points at number `first`.
-template <typename T>
+// A product whose operands are all on the device: numbers of `type`, F32 or F64. `vectors` points
+// at number `first`.
 struct ProductLaunch {
   VectorProduct product;
-  const T* vectors = nullptr;
-  const T* input = nullptr;
-  T* out = nullptr;
+  DataType type = DataType::kF32;
+  const std::byte* vectors = nullptr;
+  const std::byte* input = nullptr;
+  std::byte* out = nullptr;
 };
 
 // Executes work in order, until Wait returns. An error may be caused by earlier work. Not
@@ -59,8 +60,7 @@ class Stream {
   virtual absl::Status SetZero(std::byte* device, int64_t bytes) = 0;
   virtual absl::Status Launch(const ExpansionLaunch& launch) = 0;
   virtual absl::Status Launch(const SinusoidLaunch& launch) = 0;
-  virtual absl::Status Launch(const ProductLaunch<float>& launch) = 0;
-  virtual absl::Status Launch(const ProductLaunch<double>& launch) = 0;
+  virtual absl::Status Launch(const ProductLaunch& launch) = 0;
   virtual absl::Status Wait() = 0;
 };
 

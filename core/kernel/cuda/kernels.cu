@@ -5,17 +5,16 @@
 namespace attnbias {
 namespace {
 
-template <int kBytes>
+template <typename Bits>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     Expand(const __grid_constant__ ExpansionLaunch launch) {
-  ExpandThread<kBytes>(launch, blockIdx.x, static_cast<int>(threadIdx.x));
+  ExpandThread<Bits>(launch, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 
 template <class Element>
 __global__ void __launch_bounds__(kThreadsPerBlock)
-    FillSinusoid(const __grid_constant__ SinusoidLaunch launch,
-                 const DeviceArray<typename Element::Bits> out) {
-  SinusoidThread<Element>(launch, out, blockIdx.x, static_cast<int>(threadIdx.x));
+    FillSinusoids(const __grid_constant__ SinusoidLaunch launch) {
+  SinusoidThread<Element>(launch, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 
 }  // namespace
@@ -23,23 +22,23 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
 cudaError_t StartKernel(const ExpansionLaunch& launch, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(launch.blocks());
   if (launch.element_bytes == 2) {
-    Expand<2><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
+    Expand<uint16_t><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   } else if (launch.element_bytes == 4) {
-    Expand<4><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
+    Expand<uint32_t><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   } else {
-    Expand<8><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
+    Expand<uint64_t><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   }
   return cudaGetLastError();
 }
 
 cudaError_t StartKernel(const SinusoidLaunch& launch, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(launch.blocks());
-  if (launch.type == DataType::kF32) {
-    FillSinusoid<F32Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_f32);
-  } else if (launch.type == DataType::kBF16) {
-    FillSinusoid<Bf16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
+  if (launch.source.type == DataType::kF32) {
+    FillSinusoids<F32Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
+  } else if (launch.source.type == DataType::kBF16) {
+    FillSinusoids<Bf16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   } else {
-    FillSinusoid<F16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
+    FillSinusoids<F16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   }
   return cudaGetLastError();
 }

@@ -2,10 +2,12 @@
 // Arguments and geometry of kernels, for the host and device compilers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/kernel/kernel_set.h"
 #include "core/numerics/narrow.h"
 #include "core/tensor/data_type.h"
 
@@ -13,16 +15,12 @@ namespace attnbias {
 
 inline constexpr int kThreadsPerBlock = 256;
 
-struct alignas(16) Vector16 {
-  uint32_t words[4];
-};
-
 // An array in the device's memory. Checks every index if the kernel runs on a CPU.
 template <typename T>
 class DeviceArray {
  public:
   DeviceArray() = default;
-  DeviceArray(T* data, int64_t size) : data_(data), size_(size) {}
+  ATTNBIAS_HOST_DEVICE DeviceArray(T* data, int64_t size) : data_(data), size_(size) {}
 
   ATTNBIAS_HOST_DEVICE int64_t size() const { return size_; }
   ATTNBIAS_HOST_DEVICE T& operator[](int64_t index) const {
@@ -34,6 +32,12 @@ class DeviceArray {
     }
 #endif
     return data_[index];
+  }
+
+  // Returns the bytes of this array as elements of another type.
+  template <typename Element>
+  ATTNBIAS_HOST_DEVICE DeviceArray<Element> As() const {
+    return {reinterpret_cast<Element*>(data_), size_ / static_cast<int64_t>(sizeof(Element))};
   }
 
  private:
@@ -54,18 +58,12 @@ struct DeviceIndexMap {
 
 // Elements [first, first + count) of DenseExpansion's flat tensor.
 struct ExpansionLaunch {
-  // Vectors of the results.
-  static constexpr int kVectorsPerThread = 4;
-  static constexpr int kVectorsPerBlock = kVectorsPerThread * kThreadsPerBlock;
-  // Maximum rows and columns: they are counted in 32 bits, including one additional block.
-  static constexpr int64_t kMaxCount = (int64_t{1} << 31) - (1 << 16);
-
-  // Lanes side by side, as words, and one more word.
-  DeviceArray<const uint32_t> numbers;
+  // Lanes side by side.
+  DeviceArray<const std::byte> numbers;
   int64_t lane_numbers = 0;
-  int element_bytes = 0;
-  uint32_t num_queries = 0;
-  uint32_t num_keys = 0;
+  int64_t element_bytes = 0;
+  int64_t num_queries = 0;
+  int64_t num_keys = 0;
   DeviceIndexMap query_coordinates;
   DeviceIndexMap key_coordinates;
   DeviceIndexMap queries;
@@ -73,41 +71,42 @@ struct ExpansionLaunch {
   int64_t visible_begin = 0;
   int64_t visible_end = 0;
   uint64_t fill_bits = 0;
-  // The words of [lanes, 3] elements, or empty.
-  DeviceArray<const uint32_t> border;
+  // [lanes, 3] elements, or empty.
+  DeviceArray<const std::byte> border;
   int64_t first = 0;
   int64_t count = 0;
-  // The last vector's unused part is undefined.
-  DeviceArray<Vector16> out;
+  DeviceArray<std::byte> out;
 
-  int64_t blocks() const { return (out.size() + kVectorsPerBlock - 1) / kVectorsPerBlock; }
+  int64_t blocks() const { return (count + kThreadsPerBlock - 1) / kThreadsPerBlock; }
+};
+
+// Consecutive blocks of FillSinusoid with the same rotations.
+struct SinusoidBlocks {
+  // Here anchor_sin, anchor_cos and sin_bound are [blocks, pairs], and `rows` counts the rows of
+  // all blocks. All blocks except the last have block_rows.
+  SinusoidBlock block;
+  int64_t block_rows = 0;
+  // F32, F16 or BF16.
+  DataType type = DataType::kF32;
 };
 
 // SinusoidBlocks on the device.
 struct SinusoidLaunch {
+  // Their arrays are the host's.
+  SinusoidBlocks source;
   DeviceArray<const double> anchor_sin;
   DeviceArray<const double> anchor_cos;
   DeviceArray<const double> sin_bound;
   DeviceArray<const double> rotation_sin;
   DeviceArray<const double> rotation_cos;
-  double cos_bound = 0;
-  int64_t block_rows = 0;
-  int64_t rows = 0;
-  int64_t pairs = 0;
-  int64_t sines = 0;
-  int64_t cosines = 0;
-  int64_t width = 0;
-  int64_t pair_stride = 0;
-  int64_t cos_offset = 0;
-  DataType type = DataType::kF32;
   // [rows, width] elements.
-  DeviceArray<uint32_t> out_f32;
-  DeviceArray<uint16_t> out_16;
-  // Number of undecided elements, which may exceed the size of `undecided`.
-  DeviceArray<uint32_t> undecided_count;
+  DeviceArray<std::byte> out;
+  // Number of undecided elements, which may exceed the room for their indices, then these.
   DeviceArray<uint32_t> undecided;
 
-  int64_t blocks() const { return (rows * width + kThreadsPerBlock - 1) / kThreadsPerBlock; }
+  int64_t blocks() const {
+    return (source.block.rows * source.block.width + kThreadsPerBlock - 1) / kThreadsPerBlock;
+  }
 };
 
 }  // namespace attnbias

@@ -52,10 +52,10 @@ class Bench {
       : device_(Need(OpenCudaDevice())),
         stream_(Need(device_->NewStream())),
         out_(Need(device_->Allocate(kHeads * kLength * kLength * 4))),
-        diagonals_(Need(device_->Allocate(kDiagonals * 4 + 8))) {
-    std::vector<std::byte> diagonals(kDiagonals * 4 + 8, std::byte{2});
-    // Waits below, before these are destroyed.
-    absl::Status status = stream_->CopyIn(diagonals_.get(), diagonals.data(), kDiagonals * 4 + 8);
+        diagonals_(Need(device_->Allocate(kDiagonals * 4))) {
+    std::vector<std::byte> diagonals(kDiagonals * 4, std::byte{2});
+    // Waits below, before these go.
+    absl::Status status = stream_->CopyIn(diagonals_.get(), diagonals.data(), kDiagonals * 4);
     status.Update(stream_->Wait());
     Need(status.ok() ? absl::StatusOr<int>(0) : absl::StatusOr<int>(status));
   }
@@ -70,8 +70,7 @@ class Bench {
     const int64_t count = kHeads * kLength * kLength;
     const int64_t bytes = count * element_bytes;
     ExpansionLaunch launch;
-    launch.numbers = {reinterpret_cast<const uint32_t*>(diagonals_.get()),
-                      kDiagonals * element_bytes / 4 + 2};
+    launch.numbers = {diagonals_.get(), kDiagonals * element_bytes};
     launch.lane_numbers = 2 * kLength - 1;
     launch.element_bytes = element_bytes;
     launch.num_queries = kLength;
@@ -80,7 +79,7 @@ class Bench {
     launch.visible_begin = -kLength;
     launch.visible_end = kLength;
     launch.count = count;
-    launch.out = {reinterpret_cast<Vector16*>(out_.get()), bytes / 16};
+    launch.out = {out_.get(), bytes};
     Measure(state, *stream_, bytes, [&] { return stream_->Launch(launch); });
   }
 

@@ -194,7 +194,7 @@ v1::TensorSpec DenseAlibi(int64_t query_length, int64_t key_length) {
               key_length);
 }
 
-TEST_P(AcceleratedExpansion, SequentialReadsArePrefetched) {
+TEST_P(AcceleratedExpansion, SequentialReadsMatchCpuBytes) {
   Accelerated accelerated(Open());
   const v1::TensorSpec spec = DenseAlibi(50, 50);
   const PlanPtr plan = accelerated.engine().Plan(spec);

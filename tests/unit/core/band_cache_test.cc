@@ -43,23 +43,16 @@ class Gate {
 };
 
 // The number at a coordinate equals the coordinate.
-class Identity final : public Evaluator {
- public:
-  explicit Identity(Gate* started = nullptr, Gate* gate = nullptr)
-      : started_(started), gate_(gate) {}
-  void Fill(const Block& block, std::byte* out, int64_t) const override {
-    if (started_ != nullptr) started_->Open();
-    if (gate_ != nullptr) gate_->Wait();
+EvaluatorPtr Identity(Gate* started = nullptr, Gate* gate = nullptr) {
+  return MakeEvaluator([=](const Block& block, std::byte* out, int64_t) {
+    if (started != nullptr) started->Open();
+    if (gate != nullptr) gate->Wait();
     auto* numbers = reinterpret_cast<int32_t*>(out);
     for (int64_t r = block.span.begin; r < block.span.end; ++r) {
       *numbers++ = static_cast<int32_t>(r);
     }
-  }
-
- private:
-  Gate* const started_;
-  Gate* const gate_;
-};
+  });
+}
 
 BandSpec Spec(std::string key, Range span, Gate* started = nullptr, Gate* gate = nullptr) {
   return {.key = std::move(key),
@@ -67,7 +60,7 @@ BandSpec Spec(std::string key, Range span, Gate* started = nullptr, Gate* gate =
           .span = span,
           .lanes = 1,
           .coordinate_bytes = 4,
-          .prepare = [=] { return std::make_unique<Identity>(started, gate); }};
+          .prepare = [=] { return Identity(started, gate); }};
 }
 
 // A result delivered on another thread.
@@ -318,7 +311,7 @@ TEST_F(BandCacheTest, EvaluatorMemoryCountsWhileItExists) {
   int64_t used = 0;
   spec.prepare = [&] {
     used = budget_.used();
-    return std::make_unique<Identity>();
+    return Identity();
   };
   Get(spec);
   EXPECT_EQ(used, 1000 + 4 * 4 + kEntry);
@@ -332,7 +325,7 @@ TEST_F(BandCacheTest, EvaluatorWithoutRoomIsNotPrepared) {
     spec.evaluator_bytes = bytes;
     spec.prepare = []() -> EvaluatorPtr {
       ADD_FAILURE() << "prepared";
-      return std::make_unique<Identity>();
+      return Identity();
     };
     EXPECT_THAT(TryGet(spec), StatusIs(code, HasSubstr("memory budget")));
   }

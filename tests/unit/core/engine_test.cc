@@ -514,7 +514,7 @@ TEST_F(EngineTest, ReadsInOneStepUnlessRowsOverlap) {
 class TinyBudget : public EngineTest {
  protected:
   // Room for the state of one sinusoid and a chunk, not for eight of the bands below.
-  TinyBudget() : EngineTest(EngineOptions{.memory_budget_bytes = 1100000}) {}
+  TinyBudget() : EngineTest(EngineOptions{.memory_budget_bytes = 1250000}) {}
 };
 
 TEST_F(TinyBudget, LargePayloadIsComputedWhileRead) {

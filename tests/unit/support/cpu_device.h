@@ -39,42 +39,49 @@ inline void RunKernel(const ExpansionLaunch& launch) {
   ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
     switch (launch.element_bytes) {
       case 2:
-        return ExpandThread<2>(launch, block, thread);
+        return ExpandThread<uint16_t>(launch, block, thread);
       case 4:
-        return ExpandThread<4>(launch, block, thread);
+        return ExpandThread<uint32_t>(launch, block, thread);
       default:
-        return ExpandThread<8>(launch, block, thread);
+        return ExpandThread<uint64_t>(launch, block, thread);
     }
   });
 }
 
 inline void RunKernel(const SinusoidLaunch& launch) {
   ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
-    switch (launch.type) {
+    switch (launch.source.type) {
       case DataType::kF32:
-        return SinusoidThread<F32Element>(launch, launch.out_f32, block, thread);
+        return SinusoidThread<F32Element>(launch, block, thread);
       case DataType::kBF16:
-        return SinusoidThread<Bf16Element>(launch, launch.out_16, block, thread);
+        return SinusoidThread<Bf16Element>(launch, block, thread);
       default:
-        return SinusoidThread<F16Element>(launch, launch.out_16, block, thread);
+        return SinusoidThread<F16Element>(launch, block, thread);
     }
   });
 }
 
 template <typename T>
-void RunKernel(const ProductLaunch<T>& launch) {
+void RunProduct(const ProductLaunch& launch) {
   const VectorProduct& product = launch.product;
+  const auto* const vectors = reinterpret_cast<const T*>(launch.vectors);
+  auto* const out = reinterpret_cast<T*>(launch.out);
   for (int64_t row = 0; row < product.rows; ++row) {
-    const T* const input = launch.input + row * product.input_columns();
+    const T* const input = reinterpret_cast<const T*>(launch.input) + row * product.input_columns();
     for (int64_t column = 0; column < product.output_columns(); ++column) {
       T sum = 0;
       for (int64_t i = 0; i < product.input_columns(); ++i) {
-        sum += input[i] * launch.vectors[product.transposed ? column * product.stride + i
-                                                            : i * product.stride + column];
+        sum +=
+            input[i] *
+            vectors[product.transposed ? column * product.stride + i : i * product.stride + column];
       }
-      launch.out[row * product.output_columns() + column] = sum;
+      out[row * product.output_columns() + column] = sum;
     }
   }
+}
+
+inline void RunKernel(const ProductLaunch& launch) {
+  launch.type == DataType::kF64 ? RunProduct<double>(launch) : RunProduct<float>(launch);
 }
 
 class CpuStream final : public Stream {
@@ -93,8 +100,7 @@ class CpuStream final : public Stream {
   }
   absl::Status Launch(const ExpansionLaunch& launch) override { return LaunchLater(launch); }
   absl::Status Launch(const SinusoidLaunch& launch) override { return LaunchLater(launch); }
-  absl::Status Launch(const ProductLaunch<float>& launch) override { return LaunchLater(launch); }
-  absl::Status Launch(const ProductLaunch<double>& launch) override { return LaunchLater(launch); }
+  absl::Status Launch(const ProductLaunch& launch) override { return LaunchLater(launch); }
   absl::Status Wait() override {
     for (const auto& task : std::exchange(tasks_, {})) task();
     return std::exchange(error_, absl::OkStatus());
