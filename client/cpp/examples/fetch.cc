@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fetches an ALiBi bias as diagonals, and one row of it as a dense window into
-// the program's own memory.
+// Fetches an ALiBi bias as diagonals, then the dense row of its last query
+// directly into the program's own memory.
 #include <cstddef>
 #include <iostream>
 #include <vector>

@@ -6,7 +6,7 @@ package attnbias
 import "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
 // Tensor2Tensor is a preset of [attnbiaspb.Sinusoidal]. tensor2tensor's timing signal: sinusoids
-// whose last timescale is the longest itself.
+// that end at the longest timescale.
 type Tensor2Tensor struct {
 	// Columns of the table.
 	Dim int32
@@ -75,7 +75,7 @@ func (p DetrSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 }
 
 // MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of rows and columns (He et al.
-// 2021), each with half of the columns.
+// 2021), each with half the columns.
 type MaeSinusoidal struct {
 	// Columns of the table.
 	Dim int32
@@ -191,7 +191,7 @@ func (p Conformer) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 }
 
 // SymmetricSinusoidal is a preset of [attnbiaspb.RelativeSinusoidal]. Sinusoids of |i - j|,
-// without direction.
+// ignoring direction.
 type SymmetricSinusoidal struct {
 	// Columns of a vector: the model's d_model.
 	Dim int32
@@ -293,7 +293,7 @@ func (p Swin3D) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 }
 
 // Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
-// 2021): Swin's, and a class token.
+// 2021): Swin's plus a class token.
 type Beit struct {
 	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
 	// side, the tokens form a sequence.
@@ -320,7 +320,7 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 }
 
 // LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
-// displacements without sign.
+// unsigned displacements.
 type LeViT struct {
 	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
 	// side, the tokens form a sequence.

@@ -196,7 +196,7 @@ func (BucketRule) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
 }
 
-// Multiplicand of an ALiBi slope; i and j are absolute positions.
+// ALiBi bias for a slope; i and j are absolute positions.
 type AlibiVariant int32
 
 const (
@@ -257,7 +257,7 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
-// Filter of a resampling, by the distance d of two rows.
+// Resampling filter by the distance d between two rows.
 type Filter int32
 
 const (
@@ -310,7 +310,7 @@ func (Filter) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
-// Columns of a rotary table of n pairs.
+// Columns of a rotary table with n pairs.
 type RotaryLayout int32
 
 const (
@@ -1202,8 +1202,9 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 // A column pair is the sine and the cosine of `x w`, where w is the frequency of
 // the pair and x the position on its axis. With several axes, each axis has its
 // own list of position_ids. Positions are in [-2^40, 2^40]; in position_ids they
-// may be fractions. Correctly rounded, and therefore not the framework's bits. Found in the first
-// Transformer, Marian, fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+// may be fractions. Correctly rounded, so not bit-identical to the framework.
+// Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
+// SAM 2, RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
@@ -1569,8 +1570,8 @@ func (x *Timescales) GetMax() float64 {
 // T5's bucketed relative position bias (Raffel et al. 2020).
 //
 // `bias[h, i, j] = table[bucket(j - i), h]`, where i and j are the absolute
-// positions of query and key. The framework's bits. Found in T5, mT5, UMT5, LongT5, MPNet, WavLM,
-// UniLM, LayoutLMv3 and UDOP.
+// positions of query and key. Bit-identical to the framework. Found in T5, mT5,
+// UMT5, LongT5, MPNet, WavLM, UniLM, LayoutLMv3 and UDOP.
 type T5 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the table.
@@ -1669,9 +1670,10 @@ func (x *T5) GetBucketRule() BucketRule {
 // Attention with linear biases (Press et al. 2022).
 //
 // If the number of heads H is a power of two, slope h is
-// `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the next lower power of two,
-// followed by every other slope of the next higher one. With the framework's slopes, the
-// framework's bits. Found in BLOOM, MPT and Falcon.
+// `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the next
+// lower power of two, followed by every other slope of the next higher one. With
+// the framework's slopes, bit-identical to the framework. Found in BLOOM, MPT and
+// Falcon.
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of slopes.
@@ -1952,7 +1954,7 @@ func (x *Resample) GetStep() []float64 {
 // Fields are named as in transformers' rope_parameters. The angle of position p
 // and pair m is `p inv_m` for the n = dim / 2 pairs, where dim is the even part
 // of `head_dim` that rotates. Cosines and sines are multiplied by the attention
-// factor. Correctly rounded, and therefore not the framework's bits.
+// factor. Correctly rounded, so not bit-identical to the framework.
 //
 // With `axes`, p is the coordinate x of the pair's axis: the position on that axis, shifted and
 // scaled. In position_ids it may be a fraction if `angle` is `EXACT` and `decay` is unset.
@@ -2998,7 +3000,7 @@ func (*LearnedRelative_Scalars) isLearnedRelative_Rows() {}
 
 func (*LearnedRelative_Vectors) isLearnedRelative_Rows() {}
 
-// KERPLE (Chi et al. 2022), kernelised biases.
+// KERPLE (Chi et al. 2022), kernelized biases.
 //
 // Symmetric; the models add a causal mask.
 type Kerple struct {
@@ -3140,7 +3142,7 @@ func (x *Sandwich) GetBase() float64 {
 	return 0
 }
 
-// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
+// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalized row by row.
 //
 // With one hidden layer and ReLU:
 //
@@ -3539,8 +3541,9 @@ func (x *Deberta) GetBucketRule() BucketRule {
 // Sinusoids of relative positions (Dai et al. 2019).
 //
 // The vector of query i and key j is the row of Sinusoidal at position i - j, or
-// at j - i or |i - j|, depending on `sign` and `symmetric`. Correctly rounded, and therefore not
-// the framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
+// at j - i or |i - j|, depending on `sign` and `symmetric`. Correctly rounded, so
+// not bit-identical to the framework. Found in Transformer-XL, XLNet, ESPnet,
+// wav2vec2-Conformer and Parakeet.
 type RelativeSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of a vector: the model's d_model.
@@ -3669,8 +3672,9 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 //
 // In a window of Wt by Wh by Ww with frames, the index is larger by
-// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)`. The framework's bits. Found in Swin, BEiT, EVA,
-// MaxViT, CoAtNet, LeViT, EfficientFormer, TinyViT and Video Swin.
+// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)`. Bit-identical to the
+// framework. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer,
+// TinyViT and Video Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh,

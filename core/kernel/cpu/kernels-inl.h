@@ -445,10 +445,15 @@ inline void StreamBytes(const std::byte* source, std::byte* out, int64_t size) n
   std::memcpy(out, source, head);
   const auto* from = reinterpret_cast<const uint8_t*>(source);
   auto* to = reinterpret_cast<uint8_t*>(out);
+  const auto copy = [&](int64_t i) HWY_ATTR { hn::Stream(hn::LoadU(d, from + i), d, to + i); };
   int64_t i = head;
-  for (; i + step <= size; i += step) {
-    hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  for (; i + 4 * step <= size; i += 4 * step) {
+    copy(i);
+    copy(i + step);
+    copy(i + 2 * step);
+    copy(i + 3 * step);
   }
+  for (; i + step <= size; i += step) copy(i);
   std::memcpy(out + i, source + i, size - i);
 }
 

@@ -49,8 +49,8 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Exceptions to the parameters": {None: [advice_test.test_every_row_has_a_case]},
     "Configurations without `rope_parameters`": {None: [advice_test.test_every_row_has_a_case]},
     "Position modules": {None: [position_modules_test.test_every_row_has_a_case]},
-    "Encodings of a checkpoint": {None: [checkpoint_test.test_specs_match_model]},
-    "Another length or grid": {
+    "Encodings in a checkpoint": {None: [checkpoint_test.test_specs_match_model]},
+    "Resampling": {
         None: [
             learned_absolute_test.test_resampled_sequence_matches_torch,
             learned_absolute_test.test_resampled_grid_matches_torch,
@@ -82,9 +82,9 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
             alibi_test.test_falcon_up_to_exact_bf16_positions,
         ],
         "`KEY_FROM_END`": [alibi_test.test_matches_mpt],
-        "that see the left": [alibi_test.test_one_sided_heads_combine_two_answers],
-        "that see the right": [alibi_test.test_one_sided_heads_combine_two_answers],
-        "unequal slopes for left and right, no mask": [
+        "attending to the left": [alibi_test.test_one_sided_heads_combine_two_answers],
+        "attending to the right": [alibi_test.test_one_sided_heads_combine_two_answers],
+        "with unequal slopes for left and right, no mask": [
             alibi_test.test_unequal_slopes_sum_two_answers
         ],
     },
@@ -170,9 +170,9 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "The class token": {None: [golden_test.test_tupe_class_token]},
 }
-# Bits by first cell: numbers of learned tables, and correctly rounded numbers.
+# By the first cell: learned tables' numbers, and what is correctly rounded instead.
 BITS: dict[str, list[Any]] = {
-    "T5 and models that have its bias": [
+    "T5 and models with its bias": [
         t5_bias_test.test_bias_in_every_form,
         t5_buckets_test.test_causal_configurations,
         t5_buckets_test.test_shipped_configurations_match_torch_under_both_rules,
@@ -199,7 +199,7 @@ BITS: dict[str, list[Any]] = {
         rotary_test.test_float32_error_matches_docs,
         rotary_test.test_float32_angles_match_framework,
     ],
-    "sinusoids of positions, of images and of distances": [
+    "sinusoids of positions, images and distances": [
         sinusoidal_peers_test.test_matches_float64_peers,
         sinusoidal_peers_test.test_close_to_float32_peers,
         sinusoidal_axes_test.test_tables_are_correctly_rounded,
@@ -236,7 +236,7 @@ def test_rows_and_tests_correspond() -> None:
 
 
 def test_every_checkpoint_is_mounted_and_compared() -> None:
-    table = section_of("encodings/checkpoints.md", "Encodings of a checkpoint")
+    table = section_of("encodings/checkpoints.md", "Encodings in a checkpoint")
     documented = {name for row in table for name in MODEL_TYPE.findall(row.cells[0])}
     documented -= {"relative_key"}
     assert documented <= {name for name, model in MODELS.items() if model.tables}
@@ -247,4 +247,4 @@ def test_every_checkpoint_is_mounted_and_compared() -> None:
 
 
 def test_every_family_has_bit_exactness_tests() -> None:
-    assert [row.cells[0] for row in section_of("numerics.md", "Whose bits")] == list(BITS)
+    assert [row.cells[0] for row in section_of("numerics.md", "Bit compatibility")] == list(BITS)

@@ -173,7 +173,7 @@ def anyflow_causal(d: int, patch_size: Any, max_seq_len: int) -> Any:
 
 @case(
     dits.transformer_anyflow.AnyFlowRotaryPosEmbed,
-    ("AnyFlowCausalRotaryPosEmbed of full frames", anyflow_causal),
+    ("AnyFlowCausalRotaryPosEmbed for full frames", anyflow_causal),
     dits.transformer_sana_wm.SanaWMRotaryPosEmbed,
     sizes=VIDEOS,
 )
@@ -186,7 +186,7 @@ def of_complex_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     return sines(table.reshape(-1, d // 2), max(lengths), d=d, theta=10000, **sized(lengths))
 
 
-@case(("AnyFlowCausalRotaryPosEmbed of compressed frames", anyflow_causal), sizes=VIDEOS)
+@case(("AnyFlowCausalRotaryPosEmbed for compressed frames", anyflow_causal), sizes=VIDEOS)
 def of_compressed_videos(module: Any, d: int, lengths: list[int]) -> Peer:
     """A mean of 4 adjacent unit vectors has a length of at least 0.47, and dividing by it magnifies
     its error."""
@@ -207,7 +207,7 @@ ROPE_DIMS = [([8, 12, 12], [3, 5, 7]), ([16, 56, 56], [3, 34, 60])]
 @case(dits.transformer_motif_video.MotifVideoRotaryPosEmbed, sizes=ROPE_DIMS, rounded_once=True)
 @case(
     (
-        "HunyuanImageRotaryPosEmbed of images",
+        "HunyuanImageRotaryPosEmbed for images",
         dits.transformer_hunyuanimage.HunyuanImageRotaryPosEmbed,
     ),
     sizes=[([8, 12], [5, 7]), ([64, 64], [64, 48])],
@@ -341,7 +341,7 @@ def of_qwens_text_and_image(module: Any, axes_dim: list[int], n: int, sides: lis
 
 # CogVideoX at its own size, which is a whole grid, followed by other sizes.
 @case(
-    ("get_3d_rotary_pos_embed of a whole grid", embeddings.get_3d_rotary_pos_embed),
+    ("get_3d_rotary_pos_embed for a whole grid", embeddings.get_3d_rotary_pos_embed),
     sizes=[(64, [3, 5, 7], "linspace"), (64, [3, 5, 7], "slice"), (64, [13, 30, 45], "linspace")],
 )
 def of_whole_grids(function: Any, d: int, lengths: list[int], grid_type: str) -> Peer:
@@ -359,7 +359,7 @@ def cropped(tables: Any, d: int, lengths: list[int], edges: Any) -> Peer:
 
 
 @case(
-    ("get_3d_rotary_pos_embed of a crop", embeddings.get_3d_rotary_pos_embed),
+    ("get_3d_rotary_pos_embed for a crop", embeddings.get_3d_rotary_pos_embed),
     sizes=[(64, [3, 5, 7], ((2, 0), (9, 11))), (64, [3, 48, 42], ((0, 9), (30, 36)))],
 )
 def of_crops(function: Any, d: int, lengths: list[int], edges: Any) -> Peer:
@@ -900,7 +900,7 @@ def of_shifted_windows_3d(module: Any, num_heads: int, lengths: list[int]) -> Pe
 
 @case(
     (
-        "ShiftedWindowAttention3d of clips smaller than its window",
+        "ShiftedWindowAttention3d for clips smaller than its window",
         video_swin_transformer.ShiftedWindowAttention3d,
     ),
     sizes=[(4, [3, 3, 4], [2, 3, 4]), (4, [3, 4, 5], [2, 4, 3])],
@@ -1037,15 +1037,15 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
 
 
 @case(
-    ("RelPosMlp of mode swin", timm_layers.RelPosMlp),
+    ("RelPosMlp in mode swin", timm_layers.RelPosMlp),
     sizes=[(4, [2, 3], None), (4, [8, 12], None), (16, [8, 8], None)],
 )
 @case(
-    ("RelPosMlp of mode swin with pretrained_window_size", timm_layers.RelPosMlp),
+    ("RelPosMlp in mode swin with pretrained_window_size", timm_layers.RelPosMlp),
     sizes=[(4, [3, 5], (12, 6)), (16, [16, 16], (8, 8))],
 )
 @case(
-    ("RelPosMlp of mode swin with prefix_tokens of 1", timm_layers.RelPosMlp),
+    ("RelPosMlp in mode swin with prefix_tokens = 1", timm_layers.RelPosMlp),
     sizes=[(4, [2, 3], None, 1), (16, [8, 8], None, 1)],
 )
 def of_rel_pos_mlp(
@@ -1058,7 +1058,7 @@ def of_rel_pos_mlp(
 
 
 @case(
-    ("RelPosMlp of mode cr", timm_layers.RelPosMlp),
+    ("RelPosMlp in mode cr", timm_layers.RelPosMlp),
     swin_transformer_v2_cr.WindowMultiHeadAttention,
     sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])],
 )

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fetch gets the bias of a T5 encoder from the server named by ATTNBIAS_SERVER and checks
-// it: keys up to 7 positions before the query have one bucket per distance; keys at least 128
+// it: keys up to 7 positions before the query have one bucket per distance, and keys 128 or more
 // positions before it share the last bucket.
 package main
 

@@ -21,7 +21,7 @@ const definitions = protoLoader.loadSync(
   ],
   {
     includeDirs: [path.join(__dirname, '../../../../proto')],
-    keepCase: true, // names as the contract has them
+    keepCase: true, // names as in the contract
     longs: Number, // sizes and positions are below 2^53
     enums: String,
     defaults: true,

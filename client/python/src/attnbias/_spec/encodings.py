@@ -142,9 +142,9 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
 
     A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
     the position on its axis. With several axes, each axis has its own list of position_ids.
-    Positions are in [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, and
-    therefore not the framework's bits. Found in the first Transformer, Marian, fairseq, Whisper,
-    DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+    Positions are in [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, so not
+    bit-identical to the framework. Found in the first Transformer, Marian, fairseq, Whisper, DETR,
+    Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
     a GridTable over several axes.
@@ -190,8 +190,8 @@ class T5(Encoding[Toeplitz]):
     """T5's bucketed relative position bias (Raffel et al. 2020).
 
     ``bias[h, i, j] = table[bucket(j - i), h]``, where i and j are the absolute positions of query
-    and key. The framework's bits. Found in T5, mT5, UMT5, LongT5, MPNet, WavLM, UniLM, LayoutLMv3
-    and UDOP.
+    and key. Bit-identical to the framework. Found in T5, mT5, UMT5, LongT5, MPNet, WavLM, UniLM,
+    LayoutLMv3 and UDOP.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
     is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
@@ -235,8 +235,8 @@ class ALiBi(Encoding[Compact]):
 
     If the number of heads H is a power of two, slope h is ``2^(-alibi_bias_max (h+1) / H)``.
     Otherwise the slopes are those of the next lower power of two, followed by every other slope of
-    the next higher one. With the framework's slopes, the framework's bits. Found in BLOOM, MPT and
-    Falcon.
+    the next higher one. With the framework's slopes, bit-identical to the framework. Found in
+    BLOOM, MPT and Falcon.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A KeyRow with ``variant``
     "key_from_start" or "key_from_end".
@@ -549,8 +549,8 @@ class Rotary(Encoding[Compact]):
 
     Fields are named as in transformers' rope_parameters. The angle of position p and pair m is ``p
     inv_m`` for the n = dim / 2 pairs, where dim is the even part of ``head_dim`` that rotates.
-    Cosines and sines are multiplied by the attention factor. Correctly rounded, and therefore not
-    the framework's bits.
+    Cosines and sines are multiplied by the attention factor. Correctly rounded, so not
+    bit-identical to the framework.
 
     With ``axes``, p is the coordinate x of the pair's axis: the position on that axis, shifted and
     scaled. In position_ids it may be a fraction if ``angle`` is "exact" and ``decay`` is unset.
@@ -757,7 +757,7 @@ class LearnedRelative(Encoding[Toeplitz]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Kerple(Encoding[Toeplitz]):
-    """KERPLE (Chi et al. 2022), kernelised biases.
+    """KERPLE (Chi et al. 2022), kernelized biases.
 
     Symmetric; the models add a causal mask.
 
@@ -806,7 +806,7 @@ class Sandwich(Encoding[Toeplitz]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fire(Encoding[npt.NDArray[Any]]):
-    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
+    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalized row by row.
 
     With one hidden layer and ReLU:
 
@@ -957,8 +957,8 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
     """Sinusoids of relative positions (Dai et al. 2019).
 
     The vector of query i and key j is the row of Sinusoidal at position i - j, or at j - i or |i -
-    j|, depending on ``sign`` and ``symmetric``. Correctly rounded, and therefore not the
-    framework's bits. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
+    j|, depending on ``sign`` and ``symmetric``. Correctly rounded, so not bit-identical to the
+    framework. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
 
@@ -1011,8 +1011,8 @@ class GridRelative(Encoding[BlockToeplitz]):
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
     In a window of Wt by Wh by Ww with frames, the index is larger by ``(t_i - t_j + Wt - 1)(2 Wh -
-    1)(2 Ww - 1)``. The framework's bits. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT,
-    EfficientFormer, TinyViT and Video Swin.
+    1)(2 Ww - 1)``. Bit-identical to the framework. Found in Swin, BEiT, EVA, MaxViT, CoAtNet,
+    LeViT, EfficientFormer, TinyViT and Video Swin.
 
     A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
     ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``. With

@@ -57,7 +57,7 @@ def Tensor2Tensor(  # noqa: N802
     min_timescale: float | None = None,
     max_timescale: float | None = None,
 ) -> Sinusoidal:
-    """tensor2tensor's timing signal: sinusoids whose last timescale is the longest itself.
+    """tensor2tensor's timing signal: sinusoids that end at the longest timescale.
 
     Sines precede cosines; an odd ``dim`` ends with a zero. Found in fairseq, M2M100, Whisper,
     OpenNMT and DDPM.
@@ -91,7 +91,7 @@ def DetrSinusoidal(  # noqa: N802
 ) -> Sinusoidal:
     """DETR's sinusoids (Carion et al. 2020): positions are fractions of the image.
 
-    Rows precede columns, and positions count from 1. Found in Conditional and Deformable DETR,
+    Rows precede columns, and positions start at 1. Found in Conditional and Deformable DETR,
     Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has its own lengths.
 
     A Sinusoidal with ``axes.0.scale=6.283185307179586`` and ``axes.0.eps=1e-06`` and
@@ -143,7 +143,7 @@ def MaeSinusoidal(  # noqa: N802
     temperature: float | None = None,
     scale: float | None = None,
 ) -> Sinusoidal:
-    """Sinusoids of rows and columns (He et al. 2021), each with half of the columns.
+    """Sinusoids of rows and columns (He et al. 2021), each with half the columns.
 
     Sines precede cosines. Axes have the order of the lists of positions: columns before rows in
     MAE, AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
@@ -268,7 +268,7 @@ def SymmetricSinusoidal(  # noqa: N802
     columns: Columns | None = None,
     base: float | None = None,
 ) -> RelativeSinusoidal:
-    """Sinusoids of |i - j|, without direction.
+    """Sinusoids of |i - j|, ignoring direction.
 
     Found in SpeechBrain as RelPosEncXL.
 
@@ -396,7 +396,7 @@ def Beit(  # noqa: N802
     table_layout: TableLayout | None = None,
     resample: Resample | None = None,
 ) -> GridRelative:
-    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
+    """BEiT's relative position bias (Bao et al. 2021): Swin's plus a class token.
 
     A GridRelative with ``class_token=True``.
 
@@ -432,7 +432,7 @@ def LeViT(  # noqa: N802
     table_layout: TableLayout | None = None,
     resample: Resample | None = None,
 ) -> GridRelative:
-    """LeViT's attention bias (Graham et al. 2021): displacements without sign.
+    """LeViT's attention bias (Graham et al. 2021): unsigned displacements.
 
     Also found in EfficientFormer and TinyViT. Between stages, LeViT and EfficientFormerV2 have a
     ``query_stride`` of 2 on each axis, which is an argument of the request.
