@@ -20,5 +20,5 @@ set(CMAKE_INSTALL_LIBDIR lib/aarch64-linux-gnu)
 
 set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CMAKE_SYSROOT}")
 set(libraries "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu")
-# The machine's alternatives system would select others.
+# The machine's alternatives system would select its own libraries.
 set(ENV{PKG_CONFIG_LIBDIR} "${libraries}/pkgconfig:${libraries}/openblas-pthread/pkgconfig")

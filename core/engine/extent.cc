@@ -371,8 +371,8 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Windo
   if (spec.has_table()) got = "got table";
   if (spec.has_pair()) got = "got pair";
   if (spec.has_grid()) got = "got grid";
-  return Invalid("extent: ", got, ", want ", wanted, ", the extent of ",
-                 std::string(encoding.name));
+  return Invalid("extent: ", got, ", want ", wanted, ", as ", std::string(encoding.name),
+                 " requires");
 }
 
 Range AllTokens(const Encoding& encoding, const std::vector<int64_t>& query_stride) {

@@ -328,8 +328,7 @@ TEST(Grids, RejectInvalidWindowSides) {
 TEST(Grids, RejectInvalidGridExtents) {
   const std::pair<const char*, const char*> kCases[] = {
       {"pair {query_length: 4 key_length: 4}",
-       "extent: got pair, want grid or none, which is what grid_relative "
-       "takes"},
+       "extent: got pair, want grid or none, as grid_relative requires"},
       {"grid {queries {end: 5}}",
        "grid.queries: got [0, 5), want a non-empty range inside [0, "
        "4)"},

@@ -395,8 +395,8 @@ TEST(MlpBias, RejectsInvalidWindows) {
               }),
               IsInvalid("mlp_bias.window: got 4 numbers, want at most 3"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.add_pretrained_window(3); }),
-              IsInvalid("mlp_bias.pretrained_window: got 3 sides, want 2, as "
-                        "many as window has"));
+              IsInvalid("mlp_bias.pretrained_window: got 3 sides, want 2, one "
+                        "for each side of window"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.set_coordinates(v1::COORDINATES_LINEAR); }),
               IsInvalid("mlp_bias.pretrained_window: got 2 numbers, want none "
                         "with coordinates LINEAR"));

@@ -212,7 +212,7 @@ TEST(RelativeSinusoidal, DistancesBeyondPositionsAreOutOfRange) {
   EXPECT_THAT(
       engine.MakePlan(over("", 2, 1, kMost)),
       StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("relative positions in [-1099511627777, "
-                                                        "-1099511627775), want them in "
+                                                        "-1099511627775), want positions in "
                                                         "[-1099511627776, 1099511627777)")));
   EXPECT_THAT(engine.MakePlan(over("", 1, 2, -kMost)), ends);
   EXPECT_THAT(engine.MakePlan(over("causal: true", 2, 1, kMost)), ends);

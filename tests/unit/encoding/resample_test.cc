@@ -339,7 +339,7 @@ TEST(Resample, PositionsBeyondTargetAreOutOfRange) {
   EXPECT_THAT(engine.MakePlan(Over(spec, {-1, 9})),
               StatusIs(absl::StatusCode::kOutOfRange,
                        HasSubstr("table.positions: got positions in [-1, 9), "
-                                 "want them in [-1, 8)")));
+                                 "want positions in [-1, 8)")));
 }
 
 TEST(Resample, RejectsInvalidSidesAndFieldsWithoutEffect) {
