@@ -13,7 +13,7 @@ struct Estimate {
   double bound = 0;
 };
 
-// Returns ln x, within kLogBound of its magnitude plus 2^-103. x is normalised and in [2^-900,
+// Returns ln x, within kLogBound of its magnitude plus 2^-103. x is normalized and in [2^-900,
 // 2^900].
 inline constexpr double kLogBound = 0x1p-65;
 Estimate LogOf(DoubleDouble x);

@@ -122,7 +122,7 @@ absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& laye
     most = std::max(most, sum);
   }
   if (most < kMostReach && layer.norm_weight.has_value()) {
-    // A normalised feature is at most the root of the number of features, far below kMaxHidden.
+    // A normalized feature is at most the root of the number of features, far below kMaxHidden.
     most = 0;
     for (int64_t i = 0; i < layer.norm_weight->size(); ++i) {
       most = std::max(most, std::fabs(layer.norm_weight->At(i)) * kMaxHidden +

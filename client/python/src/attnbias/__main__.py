@@ -217,7 +217,7 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _existing(folder: str) -> Cache:
-    """Returns a cache whose folder exists, so that a misspelt folder does not look empty."""
+    """Returns a cache whose folder exists, so that a misspelled folder does not look empty."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
         raise FileNotFoundError(f"cache: got {folder!r}, want a folder that exists")
