@@ -57,12 +57,12 @@ def printed_by(command: str, server: str, python: str) -> str:
     return done.stdout
 
 
-def test_each_is_here() -> None:
+def test_examples_and_expected_outputs_correspond() -> None:
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(PRINTED)
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_runs(server: str, name: str) -> None:
+def test_example_prints_expected_output(server: str, name: str) -> None:
     assert PRINTED[name] in printed_by(command_of(name), server, sys.executable)
 
 

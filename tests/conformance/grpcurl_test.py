@@ -87,7 +87,7 @@ def test_describe_tensor_returns_header(server: str) -> None:
     ]
 
 
-def test_invalid_field_is_named(server: str) -> None:
+def test_error_names_invalid_field(server: str) -> None:
     spec = SMALL_ALIBI | {"alibi": {"numHeads": -1}}
     result = grpcurl(server, f"{SERVICE}/GetTensor", spec=spec)
     assert result.returncode == INVALID_ARGUMENT_EXIT

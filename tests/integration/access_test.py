@@ -116,7 +116,7 @@ def test_only_tls_connections_are_accepted(start_server: Any, files: Files) -> N
     assert not handshake(server.address, files.credentials(authority=stranger))
 
 
-def test_certificate_reload_under_load(start_server: Any, files: Files) -> None:
+def test_certificate_reload_under_load_fails_no_call(start_server: Any, files: Files) -> None:
     server = start_server(*files.tls(), log_level="info")
     other = Authority(files.folder, "other")
     expiry = server.metrics()["attnbias_tls_certificate_expiry_seconds"]
@@ -546,14 +546,14 @@ def say(*flags: str) -> str:
         ('{"callers": {"a": {}, "a": {}}}', "a"),
     ],
 )
-def test_invalid_policy_is_named(files: Files, policy: str, complaint: str) -> None:
+def test_error_names_invalid_policy(files: Files, policy: str, complaint: str) -> None:
     files.policy.write_text(policy)
     said = say(files.write_tokens(a="t"), f"--policy={files.policy}")
     assert said.startswith(f"--policy: {files.policy}: ") or "--policy: " in said
     assert re.search(complaint, said)
 
 
-def test_unusable_files_are_named(files: Files) -> None:
+def test_error_names_unusable_file(files: Files) -> None:
     cert, key = f"--tls-cert={files.certificate}", f"--tls-key={files.key}"
     missing = files.folder / "missing"
     assert "--tls-cert: needs --tls-key" in say(cert)

@@ -205,7 +205,7 @@ def test_bad_precompute_file_is_a_configuration_error(
 @pytest.mark.parametrize(
     ("name", "mention"), [("none.json", "no such file"), (".", "got a folder, want a regular file")]
 )
-def test_unreadable_precompute_file_is_named(
+def test_error_names_unreadable_precompute_file(
     tmp_path: pathlib.Path, name: str, mention: str
 ) -> None:
     done = run_server(f"--precompute={tmp_path / name}", "--check-config")

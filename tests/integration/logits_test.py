@@ -137,7 +137,7 @@ class Feed:
             yield request
 
 
-def test_rows_in_blocks_in_any_order(stub: Stub) -> None:
+def test_blocks_of_rows_are_answered_in_any_order(stub: Stub) -> None:
     queries = queries_of(50)
     want = gathered(queries, 70)
     cuts = [(20, 50), (0, 1), (49, 50), (0, 20), (0, 1)]
@@ -148,7 +148,7 @@ def test_rows_in_blocks_in_any_order(stub: Stub) -> None:
     assert list(call) == []
 
 
-def test_grid_tokens_in_any_order(stub: Stub) -> None:
+def test_grid_tokens_are_answered_in_any_order(stub: Stub) -> None:
     queries = queries_of(6)
     want = gathered_in_a_grid(queries)
     spec = spec_of(6, 6, decomposed_relative_positions=GRIDS, direction=BIDIRECTIONAL)

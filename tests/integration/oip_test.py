@@ -165,7 +165,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_PARAMETERS)
-def test_invalid_parameter_is_named(channel: grpc.Channel, name: str) -> None:
+def test_error_names_invalid_parameter(channel: grpc.Channel, name: str) -> None:
     parameters, want = BAD_PARAMETERS[name]
     error = refused(lambda: infer(channel, ask("alibi", parameters)))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -234,7 +234,7 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_INPUTS)
-def test_invalid_input_is_named(channel: grpc.Channel, name: str) -> None:
+def test_error_names_invalid_input(channel: grpc.Channel, name: str) -> None:
     tensor, raw, want = BAD_INPUTS[name]
     request = t5_request(**tensor)
     request.raw_input_contents.extend(raw)

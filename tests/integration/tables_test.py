@@ -100,7 +100,9 @@ def test_tables_used_together_have_one_spec(start_server: Any, tmp_path: pathlib
         assert list(stub.header(output.spec).parts[0].shape) == [3, 3, 3]
 
 
-def test_names_of_folder_and_single_tables(start_server: Any, tmp_path: pathlib.Path) -> None:
+def test_folder_and_single_tables_are_mounted_by_name(
+    start_server: Any, tmp_path: pathlib.Path
+) -> None:
     save_file({"w": ENCODER, "ids": np.arange(3)}, tmp_path / "a.safetensors")
     save_file({"only": ENCODER.T.copy()}, tmp_path / "heads.safetensors")
     server = start_server(

@@ -161,7 +161,7 @@ func TestSendsContextMetadata(t *testing.T) {
 	}
 }
 
-func TestInvalidOptionsAreNamed(t *testing.T) {
+func TestErrorNamesInvalidOption(t *testing.T) {
 	for want, options := range map[string][]Option{
 		"WithTimeout: got 0s, want more than 0":            {WithTimeout(0)},
 		"WithMaxAttempts: got 0, want at least 1":          {WithMaxAttempts(0)},

@@ -180,7 +180,7 @@ func TestErrorAdviceMatchesServerSecurity(t *testing.T) {
 	}
 }
 
-func TestUnusableCredentialsAreNamed(t *testing.T) {
+func TestErrorNamesUnusableCredentials(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
 	replaceFile(t, text, []byte("two words"))
 	for _, test := range []struct {

@@ -144,7 +144,7 @@ func TestToeplitzMatchesDenseTensor(t *testing.T) {
 	}
 }
 
-func TestElementTypes(t *testing.T) {
+func TestReadsEveryElementType(t *testing.T) {
 	client := realClient(t)
 	tensor := func(name string) *Tensor {
 		return get(t, client, specOf(t, "alibi { num_heads: 2 } pair { query_length: 7 "+
@@ -397,7 +397,7 @@ func expectPanic(t *testing.T, want string, call func()) {
 	call()
 }
 
-func TestServerInfoTablesAndHealth(t *testing.T) {
+func TestReportsServerInfoTablesAndHealth(t *testing.T) {
 	client := realClient(t)
 	info, err := client.ServerInfo(t.Context())
 	if err != nil || info.Version == "" || len(info.Encodings) == 0 {

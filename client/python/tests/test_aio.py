@@ -70,7 +70,7 @@ def test_cancelling_the_task_cancels_the_call(server: FakeServer) -> None:
     asyncio.run(main())
 
 
-def test_concurrent_calls_in_one_event_loop(server: FakeServer) -> None:
+def test_concurrent_calls_in_one_event_loop_succeed(server: FakeServer) -> None:
 
     async def main() -> None:
         async with aio.Client(server.target) as client:

@@ -56,7 +56,9 @@ def test_toeplitz_has_lengths_of_its_window(server: FakeServer, client: attnbias
     np.testing.assert_array_equal(got.diagonals, DIAGONALS, strict=True)
 
 
-def test_toeplitz_over_position_lists(server: FakeServer, client: attnbias.Client) -> None:
+def test_position_lists_set_the_shape_of_a_toeplitz(
+    server: FakeServer, client: attnbias.Client
+) -> None:
     server.script = [TOEPLITZ.serve]
     got = client.get(ALIBI, query_positions=range(2, 6), key_positions=range(6))
     assert got.shape == (2, 4, 6)
@@ -125,7 +127,7 @@ NEVER_NONE = ["max_tensor_bytes", "metadata", "streams"]
     ("name", "wrong"),
     [*itertools.product(OF_CLIENT, [object(), b"5", [1]]), *itertools.product(NEVER_NONE, [None])],
 )
-def test_client_argument_of_wrong_type_is_named(connect: Connect, name: str, wrong: Any) -> None:
+def test_error_names_client_argument_of_wrong_type(connect: Connect, name: str, wrong: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=f"^{name}: got .*[,;] want "):
         connect(**{name: wrong})
 
@@ -135,7 +137,7 @@ OF_REQUEST = [field.name for field in dataclasses.fields(attnbias.Request)]
 
 
 @pytest.mark.parametrize("name", sorted({*OF_GET, *OF_REQUEST} - {"options", "out"}))
-def test_get_argument_of_wrong_type_is_named(connect: Connect, name: str) -> None:
+def test_error_names_get_argument_of_wrong_type(connect: Connect, name: str) -> None:
     given: dict[str, Any] = {"encoding": ALIBI, "query_length": 4, "key_length": 4, "causal": True}
     if name in tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name:
         given = {"encoding": ROTARY}
@@ -157,7 +159,7 @@ def test_get_argument_of_wrong_type_is_named(connect: Connect, name: str) -> Non
         ("timeout", lambda client: client.info(timeout=object())),
     ],
 )
-def test_method_argument_of_wrong_type_is_named(
+def test_error_names_method_argument_of_wrong_type(
     client: attnbias.Client, name: str, call: Callable[[attnbias.Client], object]
 ) -> None:
     with pytest.raises(TypeError, match=f"^{name}: got .*[,;] want "):
@@ -387,7 +389,7 @@ def test_list_tables_follows_pages(server: FakeServer, client: attnbias.Client) 
     assert (second.name, second.encoding) == ("n", None)
 
 
-def test_list_tables_of_single_layout_encodings(
+def test_list_tables_omits_layout_of_single_layout_encodings(
     server: FakeServer, client: attnbias.Client
 ) -> None:
     def ref(name: str) -> tensor_pb2.TableRef:
@@ -585,7 +587,9 @@ def test_progress_bar_counts_to_the_end(
     assert "16.0k/16.0k" in capfd.readouterr().err
 
 
-def test_progress_bar_on_terminal(server: FakeServer, client: attnbias.Client) -> None:
+def test_progress_bar_reaches_total_on_terminal(
+    server: FakeServer, client: attnbias.Client
+) -> None:
     reader, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 100))
     server.script = [table(sequence(4096)).serve]

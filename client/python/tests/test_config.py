@@ -170,7 +170,7 @@ def test_old_and_new_rope_fields_are_equivalent() -> None:
         ),
     ],
 )
-def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_rope_type_sets_matching_fields(rope: dict[str, Any], fields: dict[str, Any]) -> None:
     rope_type = rope.get("rope_type", "linear")
     want = Mrope(16, rope_theta=10000.0, rope_type=rope_type, **fields)
     assert rotary_of(rope_scaling=rope) == want
@@ -350,7 +350,7 @@ def test_unserved_model_type_names_the_reason() -> None:
         from_config({"model_type": "mamba"})
 
 
-def test_older_flat_multimodal_configs() -> None:
+def test_older_flat_multimodal_configs_equal_nested_ones() -> None:
     """Fields of the text model next to a part that has the model_type of the whole model."""
     scaling = {"type": "mrope", "mrope_section": [16, 24, 24]}
     text = {"hidden_size": 256, "num_attention_heads": 2, "rope_scaling": scaling}
@@ -404,7 +404,7 @@ def test_beit_for_oblong_image_is_resampled() -> None:
     }
 
 
-def test_bert_relative_position_types() -> None:
+def test_bert_position_type_selects_the_encoding() -> None:
     bert = {"model_type": "bert", "num_hidden_layers": 2, "max_position_embeddings": 40}
     assert from_config(bert) == {"positions": LearnedAbsolute(table=None, offset=0)}
     relative = from_config(bert | {"position_embedding_type": "relative_key"}, checkpoint="b")

@@ -248,7 +248,7 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),
     ],
 )
-def test_invalid_metadata_is_named(
+def test_error_names_invalid_metadata(
     kind: str, name: str, value: str | None, says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "bias.safetensors"

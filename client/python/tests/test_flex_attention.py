@@ -182,7 +182,7 @@ def test_block_mask_steps_compile_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own: flex_attention called without compile
-def test_flex_attention_without_compile() -> None:
+def test_flex_attention_without_compile_matches_dense() -> None:
     attention = Attention(compiled=False)
     bias, hidden = masked(attnbias.Mask(causal=True, window_left=40), fill=0.0)
     want = np.where(hidden, np.float32(-np.inf), bias.dense())

@@ -157,7 +157,9 @@ def test_num_heads_is_derived_from_table(real_client: attnbias.Client, kind: Any
     ("fill", "masked"),
     [({}, -np.inf), ({"fill_value": 0.0}, 0.0), ({"fill_lowest": True}, np.finfo(np.float32).min)],
 )
-def test_masks(real_client: attnbias.Client, form: Any, fill: Any, masked: float) -> None:
+def test_masked_pairs_have_the_fill_value(
+    real_client: attnbias.Client, form: Any, fill: Any, masked: float
+) -> None:
     got = real_client.get(
         attnbias.ALiBi(num_heads=8),
         query_length=40,
@@ -298,7 +300,7 @@ def test_oversized_table_error_suggests_mounting(real_client: attnbias.Client) -
         real_client.get(attnbias.DynamicPositionBias([wide] * 6, num_heads=2), **SQUARE)
 
 
-def test_info_and_health_of_real_server(real_client: attnbias.Client) -> None:
+def test_real_server_reports_info_and_health(real_client: attnbias.Client) -> None:
     info = real_client.info()
     assert {"sinusoidal", "t5", "alibi"} <= set(info.encodings)
     assert {"f64", "f32", "f16", "bf16"} <= set(info.dtypes)

@@ -49,7 +49,7 @@ def test_serves_within_with_block() -> None:
         client.health()
 
 
-def test_start_and_close_without_with_block() -> None:
+def test_starts_and_closes_without_with_block() -> None:
     server = attnbias.LocalServer()
     for _ in range(2):
         assert server.start().health()
@@ -253,7 +253,7 @@ def test_program_is_found_in_documented_order(
 
 
 @pytest.mark.parametrize("name", ["a" * 120, "a,b"])
-def test_temporary_folder_unsuitable_for_socket(
+def test_starts_if_temporary_folder_is_unsuitable_for_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (tmp_path / name).mkdir()

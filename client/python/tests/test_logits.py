@@ -92,7 +92,7 @@ def check(got: Array, queries: Array, vectors: Array, visible: Array, terms: int
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(("queries", "keys", "extent"), EXTENTS)
-def test_shaw_keys(
+def test_shaw_keys_match_definition(
     real_client: attnbias.Client, queries: int, keys: int, extent: Any, direction: Any
 ) -> None:
     rows, table = random(HEADS, queries, DIM), random(6, DIM)
@@ -106,7 +106,7 @@ def test_shaw_keys(
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(("queries", "keys", "extent"), EXTENTS)
-def test_shaw_values(
+def test_shaw_values_match_definition(
     real_client: attnbias.Client, queries: int, keys: int, extent: Any, direction: Any
 ) -> None:
     weights, table = random(HEADS, queries, keys, dtype=np.float64), random(6, DIM)
@@ -120,7 +120,7 @@ def test_shaw_values(
     np.testing.assert_allclose(got, want, atol=1e-12)
 
 
-def test_shaw_with_query_minus_key_sign(real_client: attnbias.Client) -> None:
+def test_shaw_follows_query_minus_key_sign(real_client: attnbias.Client) -> None:
     """BERT's relative_key: distance_embedding(i - j + max_position_embeddings - 1)."""
     longest = 9
     rows, table = random(HEADS, longest, DIM), random(2 * longest - 1, DIM)
@@ -222,7 +222,7 @@ def test_bias_only_logits_equal_difference(real_client: attnbias.Client) -> None
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_absolute_keys(real_client: attnbias.Client, direction: Any) -> None:
+def test_absolute_keys_match_definition(real_client: attnbias.Client, direction: Any) -> None:
     rows, table = random(HEADS, 6, DIM), random(12, WIDTH)
     projection = random(HEADS * DIM, WIDTH, seed=2)
     term = attnbias.AbsoluteKeys(positions=table, projection=projection)
@@ -237,7 +237,9 @@ def test_absolute_keys(real_client: attnbias.Client, direction: Any) -> None:
 
 
 @pytest.mark.parametrize("keys", [(3, 4), (6, 2)])
-def test_decomposed_relative_positions(real_client: attnbias.Client, keys: tuple[int, int]) -> None:
+def test_decomposed_relative_positions_match_definition(
+    real_client: attnbias.Client, keys: tuple[int, int]
+) -> None:
     height, width = 3, 4
     places = [2 * max(pair) - 1 for pair in zip((height, width), keys, strict=True)]
     tables = random(places[0], DIM), random(places[1], DIM, seed=1)
@@ -275,7 +277,7 @@ def places_in(queries: int, keys: int) -> npt.NDArray[np.int64]:
     return (q - k + np.float32((keys - 1) * max(queries / keys, 1))).astype(np.int64)
 
 
-def test_types_scale_and_fill(real_client: attnbias.Client) -> None:
+def test_options_set_type_scale_and_fill(real_client: attnbias.Client) -> None:
     rows = random(HEADS, 6, DIM).astype(ml_dtypes.bfloat16)
     table = random(6, DIM)
     term = attnbias.ShawKeys(table=table, left=4, right=1)
@@ -293,7 +295,7 @@ def test_types_scale_and_fill(real_client: attnbias.Client) -> None:
     )
 
 
-def test_many_blocks_into_out_array(real_client: attnbias.Client) -> None:
+def test_many_blocks_fill_out_array(real_client: attnbias.Client) -> None:
     queries = 5000
     rows, table = random(8, queries, 64), random(33, 64)
     term = attnbias.ShawKeys(table=table, left=16, right=16)
@@ -478,7 +480,7 @@ def test_repeated_calls_are_bit_identical(real_client: attnbias.Client) -> None:
         ({}, {"fill_value": []}, "fill_value: got []"),
     ],
 )
-def test_argument_of_wrong_type_is_named(
+def test_error_names_argument_of_wrong_type(
     fields: dict[str, Any], options: dict[str, Any], name: str, connect: Connect
 ) -> None:
     sides = {"query_height": 2, "query_width": 2, "key_height": 2, "key_width": 2} | fields

@@ -148,7 +148,7 @@ def test_long_tensor_is_sampled_evenly() -> None:
     assert np.size(line.get_xdata()) <= 4000
 
 
-def test_head_selection_and_limit() -> None:
+def test_plot_draws_sixteen_heads_unless_selected() -> None:
     many = toeplitz(heads=20)
     assert len(many.plot()) == 16
     assert [axis.get_title() for axis in many.plot(heads=(17, 19))] == ["head 17", "head 18"]

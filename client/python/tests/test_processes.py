@@ -295,7 +295,7 @@ def test_nested_grpc_section_keeps_outer_one() -> None:
     assert thread not in forks._inside
 
 
-def test_import_on_platform_without_fork() -> None:
+def test_imports_on_platform_without_fork() -> None:
     """As on Windows."""
     script = "import os; del os.fork, os.register_at_fork; import attnbias, attnbias.aio"
     subprocess.run([sys.executable, "-c", script], timeout=60, check=True)

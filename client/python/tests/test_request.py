@@ -220,7 +220,7 @@ def test_output_options_are_sent(options: dict[str, Any], want: dict[str, Any]) 
         ({"scale": "2"}, "scale: got '2'"),
     ],
 )
-def test_invalid_options_are_named(options: dict[str, Any], says: str) -> None:
+def test_error_names_invalid_option(options: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         attnbias.Request(ALIBI, **SIZE | options).to_spec()
 
@@ -239,7 +239,7 @@ def test_invalid_options_are_named(options: dict[str, Any], says: str) -> None:
         ({"grid": [2, 1.5]}, "grid: got"),
     ],
 )
-def test_invalid_positions_are_named(options: dict[str, Any], says: str) -> None:
+def test_error_names_invalid_positions(options: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         attnbias.Request(SINUSOIDAL, **options).to_spec()
 
@@ -272,7 +272,7 @@ def test_oversized_table_error_suggests_mounting() -> None:
         ),
     ],
 )
-def test_invalid_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
+def test_error_names_invalid_field(encoding: attnbias.Encoding, says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         encoding.to_spec()
 

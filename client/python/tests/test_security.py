@@ -182,7 +182,7 @@ def test_environment_supplies_missing_arguments(
         (("tenant-bin", "a"), "metadata: got str for 'tenant-bin', want bytes"),
     ],
 )
-def test_invalid_metadata_is_named(pair: tuple[str, str | bytes], want: str) -> None:
+def test_error_names_invalid_metadata(pair: tuple[str, str | bytes], want: str) -> None:
     with pytest.raises((TypeError, ValueError), match=want):
         attnbias.Client(metadata=[("team", "a"), pair])
 
@@ -419,7 +419,7 @@ def test_token_requires_tls_beyond_loopback(
         attnbias.Client("host")
 
 
-def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Connect) -> None:
+def test_error_names_unusable_credentials(pki: Pki, tmp_path: Path, connect: Connect) -> None:
     text, folder = tmp_path / "text", tmp_path / "folder"
     text.write_text("two words")
     folder.mkdir()
@@ -489,7 +489,7 @@ def test_unusable_credentials_are_named(pki: Pki, tmp_path: Path, connect: Conne
         assert "two words" not in str(caught.value)
 
 
-def test_invalid_environment_variables_are_named(
+def test_error_names_invalid_environment_variable(
     pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variables, says in [

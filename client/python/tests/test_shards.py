@@ -324,7 +324,7 @@ def test_invalid_shard_request_is_rejected(
         make("toeplitz", 3, 10, np.float32).shard(*arguments, **options)
 
 
-def test_ring_shard_of_arbitrary_indices() -> None:
+def test_ring_shard_selects_arbitrary_indices() -> None:
     bias = make("toeplitz", 3, 16, np.float32)
     dense = bias.dense()
     same(attnbias.RingShard(bias, query_indices=[5, 2]).dense(), dense[:, [5, 2]])
@@ -726,7 +726,7 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
     return found
 
 
-def test_shard_of_tensor_larger_than_memory(real_target: str) -> None:
+def test_tensor_larger_than_memory_can_be_sharded(real_target: str) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:

@@ -126,7 +126,7 @@ def bloom_slopes() -> list[list[float]]:
     return [_get_alibi_slopes(n, torch.device("cpu")).tolist() for n in HEADS]
 
 
-def test_falcon_up_to_exact_bf16_positions(client: attnbias.Client) -> None:
+def test_matches_falcon_up_to_exact_bf16_positions(client: attnbias.Client) -> None:
     for num_heads, got in zip(HEADS, rows_of(client, falcon_slopes(), 257, "bf16"), strict=True):
         assert_same_bits(got, to_array(falcon(num_heads, 257)))
 
@@ -166,7 +166,7 @@ def test_matches_mpt(client: attnbias.Client) -> None:
             assert_same_bits(bias.row, want)
 
 
-def test_x_transformers(client: attnbias.Client) -> None:
+def test_matches_x_transformers(client: attnbias.Client) -> None:
     for queries, keys in [(1, 1), (1, 2), (64, 64), (5, 300), (300, 300)]:
         wanted, requests = [], []
         for num_heads in (1, 2, 3, 8, 12, 71, 112, 128):
@@ -180,7 +180,7 @@ def test_x_transformers(client: attnbias.Client) -> None:
             assert_same_bits(bias.view(), want)
 
 
-def test_slopes_for_twelve_heads(client: attnbias.Client) -> None:
+def test_slopes_for_twelve_heads_match_known_values(client: attnbias.Client) -> None:
     (got,) = served_slopes(client, [attnbias.ALiBi(num_heads=12)], "f64")
     assert got[:8].tolist() == [2.0**-i for i in range(1, 9)]
     np.testing.assert_allclose(

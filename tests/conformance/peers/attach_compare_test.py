@@ -434,7 +434,9 @@ def test_ignored_config_fields_do_not_matter(
     attach_test.assert_near(attached, before, "eager")
 
 
-def test_bert_with_ignored_relative_positions(client_of_tables: attnbias.Client) -> None:
+def test_attach_replaces_positions_of_bert_that_ignores_relative_ones(
+    client_of_tables: attnbias.Client,
+) -> None:
     model = attach_learned_test.new_model("bert")
     model.config.position_embedding_type = "relative_key"
     with attnbias.attach(model, client_of_tables, max_length=64) as attached:
@@ -501,7 +503,7 @@ LEFT = ("bert", "bart", "vit", "swin", "beit", "swinv2")  # whose answer is comp
 
 
 @pytest.mark.parametrize("model_type", SHARDED)
-def test_sharded_model(
+def test_sharded_model_keeps_its_outputs(
     client: attnbias.Client, sharded: Callable[[Any], None], model_type: str
 ) -> None:
     model = made(model_type).requires_grad_(True)
@@ -517,7 +519,7 @@ def test_sharded_model(
 
 
 @pytest.mark.parametrize("model_type", SHARDED)
-def test_weights_loaded_after_attach_on_meta_device(
+def test_weights_may_be_loaded_after_attach_on_meta_device(
     client: attnbias.Client, model_type: str
 ) -> None:
     """Loads the weights after attaching."""

@@ -142,7 +142,7 @@ MASKS = {
 @pytest.mark.parametrize("padding", [False, True])
 @pytest.mark.parametrize("kind", ["diagonals", "rows", "none"])
 @pytest.mark.parametrize("shown", MASKS)
-def test_grouped_query_attention(
+def test_grouped_query_attention_matches_sdpa(
     shown: str, kind: str, *, padding: bool, queries: int, shapes: list[tuple[int, int]]
 ) -> None:
     """Compares 12 query heads and 4 key heads with SDPA: full, causal and sliding window."""

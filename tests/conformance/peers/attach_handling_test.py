@@ -164,7 +164,7 @@ def test_non_buffer_frequencies_are_accepted(client: attnbias.Client) -> None:
         output(model)
 
 
-def test_unknown_model_type_is_named(client: attnbias.Client) -> None:
+def test_error_names_unknown_model_type(client: attnbias.Client) -> None:
     model = made("llama")
     model.config.model_type = "mine"
     with pytest.raises(ValueError, match=r"^model: got model_type 'mine', .*models\.md\. Leave "):

@@ -219,7 +219,7 @@ def test_greedy_decoding_is_unchanged(client_of_tables: attnbias.Client, name: s
 @pytest.mark.parametrize(
     "name", chosen(["bert", "roberta", "gpt2", "opt", "bart", "siglip", "vit"], "bert", "gpt2")
 )
-def test_compiled(client_of_tables: attnbias.Client, name: str) -> None:
+def test_compiled_outputs_match(client_of_tables: attnbias.Client, name: str) -> None:
     model = new_model(name)
     want = outputs(model, name, ["left"])
     with attnbias.attach(model, client_of_tables, max_length=ROWS):

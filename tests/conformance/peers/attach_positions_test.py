@@ -189,7 +189,9 @@ def test_sinusoids_reject_negative_positions(
 @pytest.mark.parametrize(
     "model_type", ["llama", "gpt_neox", "falcon", "stablelm", "cohere", "olmo2"]
 )
-def test_padding_position_of_minus_one(client: attnbias.Client, model_type: str) -> None:
+def test_outputs_match_with_padding_position_of_minus_one(
+    client: attnbias.Client, model_type: str
+) -> None:
     model = attach_rotary_test.new_model(model_type)
     own = copy.deepcopy(model)
     mask = torch.ones(2, 24, dtype=torch.int64)

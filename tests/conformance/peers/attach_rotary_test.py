@@ -383,7 +383,7 @@ def test_position_without_row_is_rejected(client: attnbias.Client, model_type: s
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 @pytest.mark.parametrize("max_length", [ORIGINAL - 2, ORIGINAL, ORIGINAL + 2])
-def test_max_length_around_original_length(
+def test_outputs_match_up_to_max_length_near_original_length(
     client: attnbias.Client, rope_type: str, max_length: int
 ) -> None:
     model = llama(rope_type)
@@ -424,7 +424,9 @@ def test_custom_attention_implementation_is_kept(client: attnbias.Client) -> Non
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral"])
-def test_transformers_own_flex_attention(client: attnbias.Client, model_type: str) -> None:
+def test_outputs_match_with_transformers_own_flex_attention(
+    client: attnbias.Client, model_type: str
+) -> None:
     """Covers groups of heads, padding and a sliding window; on a CPU FlexAttention is wrong for few
     tokens."""
     fields = {"sliding_window": 12} if model_type == "mistral" else {}
@@ -466,7 +468,7 @@ def test_attention_implementation_is_used(
     assert_attention(model, attention, client, monkeypatch, lambda: model(tokens(1, LENGTH)).logits)
 
 
-def test_gpt_j_beyond_its_own_length(client: attnbias.Client) -> None:
+def test_gpt_j_beyond_its_length_matches_longer_model(client: attnbias.Client) -> None:
     """Compares with a model that has a longer table."""
     lengths = {"n_positions": 2 * LENGTH, "max_position_embeddings": 2 * LENGTH}
     model, longer = new_model("gptj"), new_model("gptj", **lengths)
@@ -505,7 +507,7 @@ def test_replaced_layers_are_rejected(
 
 
 @pytest.mark.parametrize("model_type", chosen(MODELS, "llama", "gptj", "gemma3_text", "qwen2_vl"))
-def test_compiled(client: attnbias.Client, model_type: str) -> None:
+def test_compiled_outputs_match(client: attnbias.Client, model_type: str) -> None:
     has_types = model_type in ("gemma3_text", "olmo3", "qwen2_vl", "modernbert-decoder")
     fields = {} if has_types else {"num_hidden_layers": 1}
     model = new_model(model_type, **fields)
@@ -518,7 +520,7 @@ def test_compiled(client: attnbias.Client, model_type: str) -> None:
 
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
-def test_compiled_at_other_lengths(client: attnbias.Client, rope_type: str) -> None:
+def test_compiled_outputs_match_at_other_lengths(client: attnbias.Client, rope_type: str) -> None:
     """Covers tables that differ by length; the one for "dynamic" is requested between two
     graphs."""
     model = llama(rope_type, num_hidden_layers=1)

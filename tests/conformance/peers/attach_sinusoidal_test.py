@@ -134,7 +134,7 @@ def test_weights_are_trainable(client: attnbias.Client, model_type: str) -> None
 
 
 @pytest.mark.parametrize("model_type", chosen(TYPES, "marian", "whisper"))
-def test_compiled(client: attnbias.Client, model_type: str) -> None:
+def test_compiled_outputs_match(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     want = logits(model, model_type)
     with attnbias.attach(model, client, max_length=LENGTH):
@@ -213,7 +213,9 @@ def test_numbers_are_correctly_rounded(client: attnbias.Client, model_type: str)
 
 
 @pytest.mark.parametrize("model_type", AFTER_PADDING)
-def test_padding_and_lengths(client: attnbias.Client, model_type: str) -> None:
+def test_padding_is_zero_and_longer_positions_match(
+    client: attnbias.Client, model_type: str
+) -> None:
     """Padding is zero; positions beyond the model's own are those of a longer table."""
     model = new_model(model_type)
     positions, padding = positions_of(model), model.config.pad_token_id

@@ -126,7 +126,7 @@ def test_weights_are_trainable(client: attnbias.Client) -> None:
             assert torch.equal(one.grad, other.grad)
 
 
-def test_compiled(client: attnbias.Client) -> None:
+def test_compiled_outputs_match(client: attnbias.Client) -> None:
     model = new_model()
     want = output(model)
     with attnbias.attach(model, client, max_length=64):

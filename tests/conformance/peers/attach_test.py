@@ -255,7 +255,7 @@ def test_alibi_matches_transformers(client: attnbias.Client) -> None:
             assert torch.equal(getattr(model, name)(*arguments), want)
 
 
-def test_mpt_beyond_its_own_length(client: attnbias.Client) -> None:
+def test_mpt_beyond_its_length_matches_longer_model(client: attnbias.Client) -> None:
     """Compares with a model that has a greater max_seq_len."""
     model = make("mpt")
     config = transformers.MptConfig(**{**CONFIGS["mpt"][1], "max_seq_len": 500})
@@ -265,7 +265,7 @@ def test_mpt_beyond_its_own_length(client: attnbias.Client) -> None:
         assert torch.equal(output(model, 500), output(longer, 500))
 
 
-def test_falcon_beyond_exact_bf16_positions(client: attnbias.Client) -> None:
+def test_falcon_beyond_exact_bf16_positions_is_unchanged(client: attnbias.Client) -> None:
     """Covers lengths at which it rounds positions to bfloat16."""
     model = make("falcon")
     with torch.no_grad():
@@ -275,7 +275,7 @@ def test_falcon_beyond_exact_bf16_positions(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize(("name", "attention"), CASES)
-def test_detach_restores(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_detach_restores_the_model(client: attnbias.Client, name: str, attention: Any) -> None:
     model = make(name)
     before, keys = state(model), list(model.state_dict())
     attached = attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention)
@@ -323,7 +323,7 @@ def test_gradients_are_unchanged(client: attnbias.Client, name: str, attention: 
 
 
 @pytest.mark.parametrize("name", ["t5-encoder", "bloom", "mpt", "falcon"])
-def test_gradients_of_short_sequences(client: attnbias.Client, name: str) -> None:
+def test_gradients_of_short_sequences_are_unchanged(client: attnbias.Client, name: str) -> None:
     """Also covers the CPU, where FlexAttention has no gradients."""
     model = make(name, "flex")
     want = gradients_of(model, output(model, 100, masks(100)[2]))
@@ -352,7 +352,7 @@ def test_copy_has_its_own_table(client: attnbias.Client) -> None:
     assert_near(outputs(model), before, "eager")
 
 
-def test_compiled_flex(client: attnbias.Client) -> None:
+def test_compiled_flex_outputs_match(client: attnbias.Client) -> None:
     model = make("t5-encoder")
     with torch.no_grad():
         before = [output(model, length) for length in (LENGTH, 150)]
@@ -367,7 +367,7 @@ def test_compiled_flex(client: attnbias.Client) -> None:
     ("name", "attention"),
     [(name, "eager") for name in EAGER] + [("t5", "sdpa"), ("falcon", "sdpa")],
 )
-def test_compiled(client: attnbias.Client, name: str, attention: Any) -> None:
+def test_compiled_outputs_match(client: attnbias.Client, name: str, attention: Any) -> None:
     fields = {"num_layers": 1} if "t5" in name else {}
     model = make(name, attention, **fields)
     with torch.no_grad():

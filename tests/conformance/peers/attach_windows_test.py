@@ -110,7 +110,9 @@ def test_outputs_are_unchanged(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["swin", "beit"])
-def test_other_data_types(client: attnbias.Client, name: str, dtype: torch.dtype) -> None:
+def test_outputs_are_unchanged_in_other_data_types(
+    client: attnbias.Client, name: str, dtype: torch.dtype
+) -> None:
     model = new_model(name).to(dtype)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=64):
@@ -187,7 +189,7 @@ def test_model_is_trainable(client: attnbias.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", chosen(KINDS, "swin", "beit-both"))
-def test_compiled(client: attnbias.Client, name: str) -> None:
+def test_compiled_outputs_match(client: attnbias.Client, name: str) -> None:
     """Changed tables are also used in compiled code."""
     model = new_model(name)
     want = output(model)

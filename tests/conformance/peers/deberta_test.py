@@ -55,7 +55,7 @@ def test_indices_match_transformers(client: attnbias.Client, length: int) -> Non
         assert (clamped[different] == 1).all()
 
 
-def test_indices_without_buckets(client: attnbias.Client) -> None:
+def test_indices_without_buckets_match_transformers(client: attnbias.Client) -> None:
     relative = build_relative_position(torch.empty(90, 1), torch.empty(90, 1), -1, 64)[0]
     want = to_array(torch.clamp(relative + 64, 0, 127))
     got = served(client, attnbias.Deberta(bucket_size=0, max_position=64), 90, 90)

@@ -107,14 +107,14 @@ def assert_same(
         ((1, 1), (1, 1), (1, 1)),
     ],
 )
-def test_grids(
+def test_grids_match_peers(
     client: attnbias.Client, peer: Any, rows: Grid, of_queries: Grid, of_keys: Grid
 ) -> None:
     assert_same(client, peer, rows, of_queries, of_keys)
 
 
 @pytest.mark.parametrize("queries", range(1, 17))
-def test_every_pair_of_sides(client: attnbias.Client, queries: int) -> None:
+def test_every_pair_of_sides_matches_sam(client: attnbias.Client, queries: int) -> None:
     """Covers sides, such as 8 and 6, for which float32 selects different rows than exact
     arithmetic."""
     for keys in range(1, 17):

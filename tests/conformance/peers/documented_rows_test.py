@@ -64,22 +64,22 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "WavLM, UniLM": [t5_family_test.test_matches_wavlm],
         "LayoutLMv2, LayoutLMv3": [
             t5_family_test.test_matches_layoutlm,
-            t5_family_test.test_layoutlmv3_scaled_bias,
+            t5_family_test.test_layoutlmv3_divides_bias_by_square_root_of_head_size,
         ],
         "PP-DocLayoutV2's reading order, with `has_relative_attention_bias`": [
             t5_family_test.test_matches_pp_doclayout_v2
         ],
         "UDOP": [t5_family_test.test_matches_udop],
-        "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_derived_models],
+        "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_derived_models_match],
         "ProphetNet": [t5_family_test.test_matches_prophetnet],
         "CPM-Ant": [t5_family_test.test_matches_cpm_ant],
     },
     "ALiBi": {
-        "`SYMMETRIC`": [alibi_test.test_x_transformers],
+        "`SYMMETRIC`": [alibi_test.test_matches_x_transformers],
         "`CAUSAL`": [alibi_test.test_variants_agree_up_to_softmax],
         "`KEY_FROM_START`": [
             alibi_test.test_matches_bloom,
-            alibi_test.test_falcon_up_to_exact_bf16_positions,
+            alibi_test.test_matches_falcon_up_to_exact_bf16_positions,
         ],
         "`KEY_FROM_END`": [alibi_test.test_matches_mpt],
         "attending to the left": [alibi_test.test_one_sided_heads_combine_two_answers],
@@ -94,9 +94,11 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`SwinV2`": [swin_v2_test.test_matches_swin_v2],
         "`RelPosMlp` (timm's mode `cr`)": [survey_test.test_each_row_matches_its_function],
         "CrossFormer's `DynamicPosBias`": [
-            position_mlp_test.test_dynamic_position_bias_in_two_dimensions
+            position_mlp_test.test_matches_crossformer_in_two_dimensions
         ],
-        "`DynamicPositionBias` (x-transformers)": [position_mlp_test.test_dynamic_position_bias],
+        "`DynamicPositionBias` (x-transformers)": [
+            position_mlp_test.test_matches_dynamic_position_bias
+        ],
     },
     "DeBERTa": {None: [deberta_test.test_indices_match_transformers]},
     "Distances": {
@@ -106,10 +108,10 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "SymmetricSinusoidal": [relative_sinusoid_test.test_symmetric_vectors_match_table_rows],
     },
     "Learned biases": {
-        "Swin": [grid_relative_test.test_swin_bias_in_every_form],
+        "Swin": [grid_relative_test.test_swin_bias_matches_in_every_form],
         "Swin3D": [survey_test.test_each_row_matches_its_function],
-        "Beit": [grid_relative_test.test_beit_bias_in_every_form],
-        "LeViT": [grid_relative_test.test_levit_bias],
+        "Beit": [grid_relative_test.test_beit_bias_matches_in_every_form],
+        "LeViT": [grid_relative_test.test_matches_levit],
     },
     "Rotary": {
         "`HALF`": [rotary_test.test_float32_angles_match_framework],
@@ -121,14 +123,14 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
             f"`{extension}`": [rotary_test.test_parameters_match_transformers]
             for extension in ("linear", "yarn", "longrope", "llama3", "proportional")
         },
-        "`ntk`": [rotary_test.test_x_transformers],
-        "`dynamic`": [rotary_test.test_dynamic_lengths],
+        "`ntk`": [rotary_test.test_matches_x_transformers],
+        "`dynamic`": [rotary_test.test_dynamic_frequencies_match_at_each_length],
     },
     "Several axes": {
-        "`mrope_section` (Qwen2-VL)": [rotary_test.test_multimodal_sections],
-        "with `mrope_interleaved` (Qwen3-VL)": [rotary_test.test_multimodal_sections],
+        "`mrope_section` (Qwen2-VL)": [rotary_test.test_multimodal_sections_match_module],
+        "with `mrope_interleaved` (Qwen3-VL)": [rotary_test.test_multimodal_sections_match_module],
         "`rope_type` axial (vision towers of Qwen-VL, Gemma 4, SAM 2 and 3)": [
-            rotary_test.test_axial_sections,
+            rotary_test.test_axial_sections_match_formula,
             default_configs_test.test_every_default_is_served_or_documented,
         ],
     },
@@ -136,17 +138,17 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "`INTERLEAVED`": [sinusoidal_peers_test.test_matches_float64_peers],
         "`SINES_COSINES`": [sinusoidal_peers_test.test_matches_float64_peers],
         "`COSINES_SINES`": [sinusoidal_axes_test.test_tables_are_correctly_rounded],
-        "`SINE`": [sinusoidal_rounding_test.test_other_dims_and_bases],
-        "`ZERO`": [sinusoidal_peers_test.test_close_to_float32_peers],
+        "`SINE`": [sinusoidal_rounding_test.test_other_dims_and_bases_are_correctly_rounded],
+        "`ZERO`": [sinusoidal_peers_test.test_is_close_to_float32_peers],
     },
     "Ladders": {
-        "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases],
+        "`ladder.base`": [sinusoidal_rounding_test.test_other_dims_and_bases_are_correctly_rounded],
         "`ladder.timescales`": [sinusoidal_rounding_test.test_tensor2tensor_is_correctly_rounded],
         "`ladder.frequencies`": [sinusoidal_axes_test.test_tables_are_correctly_rounded],
     },
     "Axes": {
         **{
-            models: [sinusoidal_axes_test.test_fractional_positions]
+            models: [sinusoidal_axes_test.test_fractional_positions_match_modules]
             for models in (
                 "DETR, Conditional DETR, Table Transformer, MaskFormer, Mask2Former, OneFormer, "
                 "SAM 2 and 3, EdgeTAM",
@@ -155,9 +157,11 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
                 "SAM 3's decoder",
             )
         },
-        "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [sinusoidal_axes_test.test_integer_positions],
+        "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [
+            sinusoidal_axes_test.test_integer_positions_match_modules
+        ],
         "ViT-MAE, AIMv2, Granite-Docling, OmDet-Turbo": [
-            sinusoidal_axes_test.test_vit_mae_positions,
+            sinusoidal_axes_test.test_matches_vit_mae,
             sinusoidal_axes_test.test_matches_aimv2,
             sinusoidal_axes_test.test_matches_granite_docling,
             sinusoidal_axes_test.test_matches_omdet_turbo,
@@ -168,27 +172,27 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "relative, b": [tupe_test.test_relative_term_matches_formula],
         "absolute, A": [tupe_test.test_absolute_term_matches_formula],
     },
-    "The class token": {None: [golden_test.test_tupe_class_token]},
+    "The class token": {None: [golden_test.test_tupe_class_token_matches_known_values]},
 }
 # By the first cell: learned tables' numbers, and what is correctly rounded instead.
 BITS: dict[str, list[Any]] = {
     "T5 and models with its bias": [
-        t5_bias_test.test_bias_in_every_form,
-        t5_buckets_test.test_causal_configurations,
+        t5_bias_test.test_bias_matches_in_every_form,
+        t5_buckets_test.test_causal_configurations_differ_only_as_committed,
         t5_buckets_test.test_shipped_configurations_match_torch_under_both_rules,
     ],
     "ALiBi": [
         alibi_test.test_matches_bloom,
         alibi_test.test_matches_mpt,
-        alibi_test.test_x_transformers,
+        alibi_test.test_matches_x_transformers,
     ],
     "learned positions, LearnedRelative, GridRelative": [
         learned_absolute_test.test_opt_starts_at_row_two,
         learned_relative_test.test_gathers_rows_of_the_table,
-        shaw_test.test_relative_key_vectors,
-        grid_relative_test.test_swin_bias_in_every_form,
-        grid_relative_test.test_beit_bias_in_every_form,
-        grid_relative_test.test_levit_bias,
+        shaw_test.test_relative_key_vectors_match_modules,
+        grid_relative_test.test_swin_bias_matches_in_every_form,
+        grid_relative_test.test_beit_bias_matches_in_every_form,
+        grid_relative_test.test_matches_levit,
     ],
     "DeBERTa": [
         deberta_test.test_indices_match_transformers,
@@ -201,7 +205,7 @@ BITS: dict[str, list[Any]] = {
     ],
     "sinusoids of positions, images and distances": [
         sinusoidal_peers_test.test_matches_float64_peers,
-        sinusoidal_peers_test.test_close_to_float32_peers,
+        sinusoidal_peers_test.test_is_close_to_float32_peers,
         sinusoidal_axes_test.test_tables_are_correctly_rounded,
         relative_sinusoid_test.test_values_are_correctly_rounded,
     ],
@@ -209,8 +213,8 @@ BITS: dict[str, list[Any]] = {
         kerple_sandwich_test.test_kerple_matches_paper,
         kerple_sandwich_test.test_sandwich_matches_paper,
         position_mlp_test.test_fire_matches_paper,
-        position_mlp_test.test_dynamic_position_bias,
-        position_mlp_test.test_dynamic_position_bias_in_two_dimensions,
+        position_mlp_test.test_matches_dynamic_position_bias,
+        position_mlp_test.test_matches_crossformer_in_two_dimensions,
         swin_v2_test.test_matches_swin_v2,
         tupe_test.test_absolute_term_matches_formula,
     ],

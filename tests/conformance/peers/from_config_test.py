@@ -181,7 +181,7 @@ def test_odd_column_count_is_rejected() -> None:
         attnbias.from_config(config)
 
 
-def test_phi3_older_names_of_longrope(client: attnbias.Client) -> None:
+def test_older_rope_types_of_phi3_mean_longrope(client: attnbias.Client) -> None:
     rope = {key: ROPES["longrope"][key] for key in ("short_factor", "long_factor")}
     rope["original_max_position_embeddings"] = 4096
     for old_name in ("su", "yarn"):
@@ -196,7 +196,9 @@ def test_phi3_older_names_of_longrope(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("name", ["default", "linear", "llama3", "proportional"])
 @pytest.mark.parametrize("old", [False, True], ids=["rope_parameters", "rope_scaling"])
-def test_gemma_3_layer_types(client: attnbias.Client, name: str, old: bool) -> None:
+def test_gemma_3_layer_types_have_their_own_rotary_tables(
+    client: attnbias.Client, name: str, old: bool
+) -> None:
     full = ROPES[name]
     sliding = {"rope_type": "default", "rope_theta": 20000.0}
     if old:
@@ -218,7 +220,7 @@ def test_gemma_3_layer_types(client: attnbias.Client, name: str, old: bool) -> N
     assert all(in_whole[f"text.{place}"] == encodings[place] for place in encodings)
 
 
-def test_rows_of_sines_then_cosines(client: attnbias.Client) -> None:
+def test_rotary_matches_rows_of_sines_then_cosines(client: attnbias.Client) -> None:
     """The rows exist once per pair, in a buffer or a weight of the model or of a layer."""
     for config in (
         hf.CodeGenConfig(n_layer=1, n_embd=64, n_head=4, rotary_dim=8),
@@ -287,7 +289,7 @@ ALL_POSITIONS = {"max_position_embeddings": LENGTH}
 
 
 @pytest.mark.parametrize("model_type", ["marian", "pegasus", "whisper"])
-def test_sinusoids(client: attnbias.Client, model_type: str) -> None:
+def test_sinusoids_match_model(client: attnbias.Client, model_type: str) -> None:
     sizes = {"max_source_positions": LENGTH} if model_type == "whisper" else ALL_POSITIONS
     config = make_config(model_type, **SEQUENCES, **sizes)
     model = hf.AutoModel.from_config(config)
@@ -309,7 +311,7 @@ def test_sinusoids(client: attnbias.Client, model_type: str) -> None:
         ("whisper", ["decoder"]),
     ],
 )
-def test_learned_sequence_positions(
+def test_learned_sequence_positions_match_model(
     client: attnbias.Client, model_type: str, sides: list[str]
 ) -> None:
     """Covers those that no server mounts; each module is called as its model calls it."""
@@ -331,7 +333,7 @@ def test_learned_sequence_positions(
         assert_same_bits(got, want)
 
 
-def test_learned_siglip_positions(client: attnbias.Client) -> None:
+def test_learned_siglip_positions_match_model(client: attnbias.Client) -> None:
     config = hf.SiglipVisionConfig(**PATCHED)
     embeddings = hf.SiglipVisionModel(config).eval().embeddings
     torch.nn.init.zeros_(embeddings.patch_embedding.weight)
@@ -343,7 +345,7 @@ def test_learned_siglip_positions(client: attnbias.Client) -> None:
     assert_same_bits(client.get(replace(encoding, table=table), positions=len(want)), want)
 
 
-def test_detr_sine_positions(client: attnbias.Client) -> None:
+def test_detr_sine_positions_match_model(client: attnbias.Client) -> None:
     config = detr_config(num_queries=5, **ENCODER_DECODER)
     config.position_embedding_type = "sine"
     with torch.device("meta"):

@@ -25,7 +25,9 @@ def by_skewing(queries: Array, relative: Array) -> Array:
 
 
 @pytest.mark.parametrize("direction", ["left_to_right", "bidirectional"])
-def test_shaw_logits_by_index_and_by_skewing(client: attnbias.Client, direction: Any) -> None:
+def test_shaw_logits_by_index_and_by_skewing_are_equal(
+    client: attnbias.Client, direction: Any
+) -> None:
     random = np.random.default_rng(1)
     length, dim, reach = 40, 8, 6
     queries = random.standard_normal((1, length, dim))
@@ -48,7 +50,7 @@ def test_shaw_logits_by_index_and_by_skewing(client: attnbias.Client, direction:
     assert np.all(np.isneginf(got[~seen]))
 
 
-def test_tupe_class_token(client: attnbias.Client) -> None:
+def test_tupe_class_token_matches_known_values(client: attnbias.Client) -> None:
     encoding = attnbias.Tupe(num_heads=1, reset_class_token=True)
     index = client.get(encoding, query_length=5, key_length=5, values="buckets", form="dense")
     assert index.tolist() == [

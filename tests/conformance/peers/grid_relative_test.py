@@ -35,7 +35,7 @@ def swin_of(module: SwinRelativePositionBias) -> attnbias.GridRelative:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("num_heads", [1, 3, 32])
-def test_swin_bias_in_every_form(
+def test_swin_bias_matches_in_every_form(
     client: attnbias.Client, window: tuple[int, int], num_heads: int
 ) -> None:
     module = swin_module(num_heads, window)
@@ -62,7 +62,7 @@ def test_index_matches_swin(client: attnbias.Client, window: tuple[int, int]) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_swin_in_other_data_types(client: attnbias.Client, dtype: torch.dtype) -> None:
+def test_swin_matches_in_other_data_types(client: attnbias.Client, dtype: torch.dtype) -> None:
     module = swin_module(4, (3, 5)).to(dtype)
     with torch.no_grad():
         want = to_array(module()[0])
@@ -100,7 +100,7 @@ def beit_of(module: BeitRelativePositionBias) -> attnbias.GridRelative:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("num_heads", [1, 12])
-def test_beit_bias_in_every_form(
+def test_beit_bias_matches_in_every_form(
     client: attnbias.Client, window: tuple[int, int], num_heads: int
 ) -> None:
     module = beit_module(num_heads, window)
@@ -119,7 +119,7 @@ def test_beit_bias_in_every_form(
     assert_same_bits(index, own.numpy().astype(np.int32))
 
 
-def test_beit_from_command_line(
+def test_beit_from_command_line_matches_client(
     client: attnbias.Client, attnbias_cli: CommandLine, tmp_path: Path
 ) -> None:
     module = beit_module(3, (4, 4))
@@ -140,7 +140,7 @@ def test_beit_from_command_line(
 
 
 @pytest.mark.parametrize("side", [1, 2, 5, 14])
-def test_levit_bias(client: attnbias.Client, side: int) -> None:
+def test_matches_levit(client: attnbias.Client, side: int) -> None:
     module = LevitAttention(4, 2, 3, 2, side)
     torch.nn.init.normal_(module.attention_biases)
     want = to_array(module.get_attention_biases(torch.device("cpu")))
@@ -152,7 +152,7 @@ def test_levit_bias(client: attnbias.Client, side: int) -> None:
 
 
 @pytest.mark.parametrize(("side", "stride"), [(1, 2), (4, 2), (7, 2), (5, 3)])
-def test_levit_subsample_bias(client: attnbias.Client, side: int, stride: int) -> None:
+def test_matches_levit_subsample(client: attnbias.Client, side: int, stride: int) -> None:
     module = LevitAttentionSubsample(4, 4, 2, 3, 2, stride, side, (side - 1) // stride + 1)
     torch.nn.init.normal_(module.attention_biases)
     want = to_array(module.get_attention_biases(torch.device("cpu")))
@@ -186,7 +186,7 @@ def of_pairs(window: tuple[int, ...], table: Array, fields: Any, stride: list[in
 @pytest.mark.parametrize("fields", SIGNS)
 @pytest.mark.parametrize("class_token", [False, True])
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_sign_class_token_and_stride(
+def test_sign_class_token_and_stride_match_definition(
     client: attnbias.Client, window: tuple[int, ...], fields: Any, class_token: bool, stride: int
 ) -> None:
     strides = [1, stride, stride][-len(window) :]

@@ -103,7 +103,7 @@ POSITIONS = np.array([*range(300), 4095, 32767, 131071])
 
 
 @pytest.mark.parametrize("name", ROTARIES)
-def test_rotary_with_keras_frequencies(client: attnbias.Client, name: str) -> None:
+def test_rotary_with_keras_frequencies_matches(client: attnbias.Client, name: str) -> None:
     parameters, _ = ROTARIES[name]
     layer = keras_hub.layers.RotaryEmbedding(**parameters)
     want = rotary_tables(layer, POSITIONS, 128)
@@ -121,7 +121,7 @@ def test_rotary_with_keras_frequencies(client: attnbias.Client, name: str) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in ROTARIES if name != "dynamic"])
-def test_rotary_parameters(client: attnbias.Client, name: str) -> None:
+def test_rotary_frequencies_match(client: attnbias.Client, name: str) -> None:
     """Float32 powers and blends, as in transformers."""
     parameters, fields = ROTARIES[name]
     layer = keras_hub.layers.RotaryEmbedding(**parameters)

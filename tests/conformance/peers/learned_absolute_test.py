@@ -53,7 +53,7 @@ def test_padding_is_zero(client: attnbias.Client, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dim", [24, 64])
-def test_x_transformers(client: attnbias.Client, dim: int) -> None:
+def test_matches_x_transformers(client: attnbias.Client, dim: int) -> None:
     """Scaled by dim^(-1/2) in float32."""
     torch.manual_seed(2)
     peer = AbsolutePositionalEmbedding(dim, 100)
@@ -198,7 +198,7 @@ CUBIC = Filter(cubic=True)
     ],
     ids=["vit", "deit", "dinov2", "beit", "ijepa", "internvl", "tipsv2"],
 )
-def test_interpolate_pos_encoding(
+def test_matches_interpolate_pos_encoding(
     client: attnbias.Client, module: Any, prefix: int, how: Filter, size: tuple[int, int]
 ) -> None:
     torch.manual_seed(3)
@@ -216,7 +216,7 @@ def test_interpolate_pos_encoding(
     assert off <= np.finfo(np.float32).eps / 2 * loss_of(table, grid, how)
 
 
-def test_siglip2_resized_positions(client: attnbias.Client) -> None:
+def test_matches_siglip2_resized_positions(client: attnbias.Client) -> None:
     torch.manual_seed(4)
     square = torch.randn(16, 16, 6)
     table, how = square.reshape(-1, 6).numpy(), Filter(antialias=True)
@@ -233,7 +233,7 @@ def test_siglip2_resized_positions(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("merge", [1, 2])
 @pytest.mark.parametrize("how", [how for how in FILTERS if not how.antialias])
-def test_packed_image_interpolation_weights(
+def test_matches_interpolation_of_packed_images(
     client: attnbias.Client, how: Filter, merge: int
 ) -> None:
     """Qwen3-VL and similar models, in which the tokens of a block of patches are adjacent."""

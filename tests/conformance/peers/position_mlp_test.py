@@ -50,7 +50,7 @@ def layers_of(peer: DynamicPositionBias) -> list[attnbias.MlpLayer]:
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("log_distance", [False, True])
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_dynamic_position_bias(
+def test_matches_dynamic_position_bias(
     client: attnbias.Client, depth: int, log_distance: bool, norm: bool
 ) -> None:
     torch.manual_seed(depth)
@@ -108,7 +108,7 @@ class CrossFormerPaper(nn.Module):
 
 
 @pytest.mark.parametrize("window", [(7, 7), (3, 5)])
-def test_dynamic_position_bias_in_two_dimensions(
+def test_matches_crossformer_in_two_dimensions(
     client: attnbias.Client, window: tuple[int, int]
 ) -> None:
     torch.manual_seed(window[0])
@@ -167,7 +167,7 @@ def test_fire_matches_paper(client: attnbias.Client, queries: int, keys: int, of
     assert_same_bits(client.get(encoding, **extent, data_type="f16"), got.astype(np.float16))
 
 
-def test_fire_golden_values(client: attnbias.Client) -> None:
+def test_fire_matches_known_values(client: attnbias.Client) -> None:
     """Uses the network's input itself, at the positions of the golden cases."""
     one = np.ones((1, 1), np.float32)
     encoding = attnbias.Fire(num_heads=1, hidden_weight=one, output_weight=one)

@@ -128,7 +128,7 @@ def test_sinusoidal_matches_modules(client: attnbias.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNED)
-def test_learned(client: attnbias.Client, name: str) -> None:
+def test_learned_positions_match_modules(client: attnbias.Client, name: str) -> None:
     module = make(MODULES[name])
     by_shape = "input_ids_shape" in inspect.signature(module.forward).parameters
     with torch.no_grad():

@@ -248,7 +248,7 @@ def test_float32_error_matches_docs(client: attnbias.Client, theta: float) -> No
 
 
 @pytest.mark.parametrize("length", [2048, 2049, 4096, 8192])
-def test_dynamic_lengths(client: attnbias.Client, length: int) -> None:
+def test_dynamic_frequencies_match_at_each_length(client: attnbias.Client, length: int) -> None:
     rope = ROPES["dynamic"]
     module = module_of(rope)
     positions = [*range(50), length - 1]
@@ -276,7 +276,7 @@ def test_longrope_switches_beyond_original_length(client: attnbias.Client, lengt
     assert np.all(np.abs(ours - to_array(module.inv_freq)) <= 1e-6 * ours)
 
 
-def test_partial_rotary_in_gpt_neox(client: attnbias.Client) -> None:
+def test_partial_rotary_matches_gpt_neox(client: attnbias.Client) -> None:
     rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
     module = module_of(rope, GPTNeoXConfig, GPTNeoXRotaryEmbedding)
     want = forward(module, POSITIONS)
@@ -324,7 +324,7 @@ def multimodal_positions() -> list[list[int]]:
         (True, [24, 20, 20], Qwen3VLTextConfig, Qwen3VLTextRotaryEmbedding),
     ],
 )
-def test_multimodal_sections(
+def test_multimodal_sections_match_module(
     client: attnbias.Client,
     interleaved: bool,
     section: list[int],
@@ -340,7 +340,7 @@ def test_multimodal_sections(
     assert_within_1_ulp(client.get(encoding, position_ids=positions), want)
 
 
-def test_axial_sections(client: attnbias.Client) -> None:
+def test_axial_sections_match_formula(client: attnbias.Client) -> None:
     """Qwen2-VL's vision tower has rows, then columns, each starting at the highest frequency."""
     random = np.random.default_rng(2)
     rows, columns = (random.integers(0, 64, 300).tolist() for _ in range(2))
@@ -411,7 +411,7 @@ def test_tables_are_correctly_rounded(client: attnbias.Client, name: str) -> Non
         ({"base_rescale_factor": 4.0}, {"ntk": attnbias.Ntk(4)}),
     ],
 )
-def test_x_transformers(
+def test_matches_x_transformers(
     client: attnbias.Client, parameters: Parameters, fields: Parameters
 ) -> None:
     """It leaves the cosine of the angles to its attention."""
@@ -423,7 +423,7 @@ def test_x_transformers(
         assert_near(ours, theirs, np.arange(length))
 
 
-def test_xpos(client: attnbias.Client) -> None:
+def test_xpos_matches_x_transformers(client: attnbias.Client) -> None:
     """x-transformers' decay: one float32 base and exponent, and a power within 2 ulp."""
     length, dim = 700, 64
     _, want = RotaryEmbedding(dim, use_xpos=True).forward_from_seq_len(length)

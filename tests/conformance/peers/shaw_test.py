@@ -52,7 +52,9 @@ def vectors_of(attention: torch.nn.Module, length: int) -> Array:
 
 @pytest.mark.parametrize("peer", [wav2vec2_bert, seamless_m4t_v2])
 @pytest.mark.parametrize(("left", "right"), [(64, 8), (3, 1), (0, 5), (2, 0), (200, 200)])
-def test_relative_key_vectors(client: attnbias.Client, peer: Any, left: int, right: int) -> None:
+def test_relative_key_vectors_match_modules(
+    client: attnbias.Client, peer: Any, left: int, right: int
+) -> None:
     torch.manual_seed(left)
     attention = peer(left, right)
     encoding = attnbias.Shaw(left=left, right=right, table=attention.distance_embedding.weight)
@@ -86,7 +88,7 @@ def test_bert_counts_query_minus_key(client: attnbias.Client) -> None:
         client.get(encoding, query_length=longest + 1, key_length=longest + 1)
 
 
-def test_per_head_vectors(client: attnbias.Client) -> None:
+def test_per_head_vectors_match_definition(client: attnbias.Client) -> None:
     heads, left, right, dim = 3, 4, 2, 6
     table = np.random.default_rng(2).standard_normal((heads, left + right + 1, dim))
     encoding = attnbias.Shaw(left=left, right=right, table=table)

@@ -108,7 +108,7 @@ def assert_near(got: Array, want: Array, largest_angle: float, base: float) -> N
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("model_type", FRACTIONS)
-def test_fractional_positions(
+def test_fractional_positions_match_modules(
     client: attnbias.Client, model_type: str, dtype: torch.dtype, padded: bool
 ) -> None:
     """Rows and columns start at 1; the lengths are those of the unmasked part."""
@@ -127,7 +127,7 @@ def test_fractional_positions(
 
 
 @pytest.mark.parametrize("model_type", COUNTS)
-def test_integer_positions(client: attnbias.Client, model_type: str) -> None:
+def test_integer_positions_match_modules(client: attnbias.Client, model_type: str) -> None:
     """Compares in float64; rows come before columns."""
     for module in position_modules(model_type):
         want = to_array(module(WIDTH, HEIGHT, torch.device("cpu"), torch.float64)[0])
@@ -136,7 +136,7 @@ def test_integer_positions(client: attnbias.Client, model_type: str) -> None:
         assert_near(got, want, WIDTH, 10000)
 
 
-def test_vit_mae_positions(client: attnbias.Client) -> None:
+def test_matches_vit_mae(client: attnbias.Client) -> None:
     """Columns come before rows, a mistake that its checkpoints contain."""
     embeddings = ViTMAEEmbeddings(hf.ViTMAEConfig(image_size=112))
     embeddings.initialize_weights()

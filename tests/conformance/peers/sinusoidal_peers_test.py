@@ -68,7 +68,7 @@ def m2m_100(length: int, dim: int) -> Array:
 @pytest.mark.parametrize(
     ("peer", "dim"), [(whisper, 384), (m2m_100, 512), (m2m_100, 7), (m2m_100, 101)]
 )
-def test_close_to_float32_peers(
+def test_is_close_to_float32_peers(
     client: attnbias.Client, peer: Callable[[int, int], Array], dim: int
 ) -> None:
     length = 1500
@@ -88,7 +88,7 @@ def test_fairseq_padding_is_left_to_model(client: attnbias.Client) -> None:
     assert_near(got[2:], want[2:], np.arange(2, 5))
 
 
-def test_x_transformers(client: attnbias.Client) -> None:
+def test_matches_x_transformers(client: attnbias.Client) -> None:
     """The scale is a learned number, initially dim^(-1/2)."""
     length, start, dim = 900, 77, 64
     peer = ScaledSinusoidalEmbedding(dim)

@@ -38,7 +38,9 @@ def check_cells(table: Any, cells: Cells, dtype: str, reals: list[mpmath.mpf]) -
 
 @pytest.mark.parametrize(("length", "dim"), [(131072, 512), (1048576, 64)])
 @pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES"])
-def test_large_table_samples(client: attnbias.Client, length: int, dim: int, layout: str) -> None:
+def test_samples_of_large_tables_are_correctly_rounded(
+    client: attnbias.Client, length: int, dim: int, layout: str
+) -> None:
     cells = sampled_cells(length, dim)
     reals = [sinusoid(p, c, dim=dim, layout=layout) for p, c in cells]
     for dtype in NUMPY_TYPES:
@@ -72,7 +74,9 @@ def test_tensor2tensor_is_correctly_rounded(
 @pytest.mark.parametrize("layout", ["INTERLEAVED", "SINES_COSINES"])
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 101])
 @pytest.mark.parametrize("base", [10000, 500000, 1, 37.5])
-def test_other_dims_and_bases(client: attnbias.Client, dim: int, layout: str, base: float) -> None:
+def test_other_dims_and_bases_are_correctly_rounded(
+    client: attnbias.Client, dim: int, layout: str, base: float
+) -> None:
     length = 3000
     cells = sampled_cells(length, dim)[::3]
     reals = [sinusoid(p, c, dim=dim, layout=layout, base=base) for p, c in cells]
@@ -118,7 +122,7 @@ def near_crossings(pair: int, dim: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("dim", [64, 128, 512])
-def test_zero_crossings_up_to_the_largest_position(client: attnbias.Client, dim: int) -> None:
+def test_zero_crossings_are_correctly_rounded(client: attnbias.Client, dim: int) -> None:
     positions = {p: pair for pair in range(dim // 2) for p in near_crossings(pair, dim)}
     ids = [*positions, *(-p for p in positions)]
     cells = [
@@ -133,7 +137,7 @@ def test_zero_crossings_up_to_the_largest_position(client: attnbias.Client, dim:
 
 
 @pytest.mark.parametrize(("position", "pair"), [(4524508, 5), (7086789, 16)])
-def test_cosines_misrounded_by_two_float64_fmas(
+def test_cosines_misrounded_by_float64_fmas_are_correctly_rounded(
     client: attnbias.Client, position: int, pair: int
 ) -> None:
     encoding = attnbias.Sinusoidal(dim=128)

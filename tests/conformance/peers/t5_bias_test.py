@@ -53,7 +53,9 @@ def computed_bias(attention: T5Attention, *lengths: int, past: int = 0) -> np.nd
 
 @pytest.mark.parametrize("is_decoder", [False, True])
 @pytest.mark.parametrize("num_heads", [1, 6, 12, 32])
-def test_bias_in_every_form(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
+def test_bias_matches_in_every_form(
+    client: attnbias.Client, num_heads: int, is_decoder: bool
+) -> None:
     attention = t5_attention(num_heads, is_decoder=is_decoder)
     encoding = encoding_of(attention)
     for queries, keys in LENGTHS:
@@ -68,7 +70,7 @@ def test_bias_in_every_form(client: attnbias.Client, num_heads: int, is_decoder:
 
 @pytest.mark.parametrize("bucket_rule", ["EXACT", "FLOAT32_LOG"])
 @pytest.mark.parametrize(("num_buckets", "max_distance"), [(64, 256), (320, 800), (9, 20)])
-def test_other_bucket_counts(
+def test_other_bucket_counts_match(
     client: attnbias.Client, num_buckets: int, max_distance: int, bucket_rule: str
 ) -> None:
     for is_decoder in (False, True):
@@ -96,7 +98,7 @@ def test_float32_log_rule_matches_torch_only(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_cached_decode_rows(client: attnbias.Client, is_decoder: bool) -> None:
+def test_cached_decode_rows_match(client: attnbias.Client, is_decoder: bool) -> None:
     attention = t5_attention(8, is_decoder=is_decoder)
     encoding = encoding_of(attention)
     for past in (0, 1, 5, 127, 128, 200, 2000):
@@ -112,7 +114,7 @@ def test_cached_decode_rows(client: attnbias.Client, is_decoder: bool) -> None:
                 assert_same_bits(bias.view(), want)
 
 
-def test_cached_generation(client: attnbias.Client) -> None:
+def test_cached_generation_matches_attention_layer(client: attnbias.Client) -> None:
     """Compares with the numbers that the attention layer adds, token by token, from one tensor."""
     attention = t5_attention(4, is_decoder=True)
     whole = client.get(encoding_of(attention), query_length=150, key_length=150)
@@ -134,7 +136,7 @@ def test_half_precision_model_matches(client: attnbias.Client, dtype: torch.dtyp
     assert_same_bits(got.view(), computed_bias(attention, 200, 200))
 
 
-def test_transposed_table(client: attnbias.Client) -> None:
+def test_transposed_table_matches(client: attnbias.Client) -> None:
     attention = t5_attention(12, is_decoder=True)
     table = attention.relative_attention_bias.weight.detach().T.contiguous()
     encoding = attnbias.T5(
@@ -147,7 +149,7 @@ def test_transposed_table(client: attnbias.Client) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d_head", [64, 80])
 @pytest.mark.parametrize(("queries", "keys"), [(64, 64), (3, 200), (1, 17)])
-def test_x_transformers(
+def test_matches_x_transformers(
     client: attnbias.Client, causal: bool, queries: int, keys: int, d_head: int
 ) -> None:
     """Aligned at the end, and scaled by sqrt(d_head), which torch rounds to float32 first."""
@@ -164,7 +166,9 @@ def test_x_transformers(
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_bias_from_command_line(attnbias_cli: Any, tmp_path: Path, is_decoder: bool) -> None:
+def test_bias_from_command_line_matches(
+    attnbias_cli: Any, tmp_path: Path, is_decoder: bool
+) -> None:
     attention = t5_attention(6, is_decoder=is_decoder)
     want = computed_bias(attention, 50, 70)
     table = tmp_path / "table.safetensors"
@@ -191,7 +195,7 @@ def test_bias_from_command_line(attnbias_cli: Any, tmp_path: Path, is_decoder: b
 EXACT_TABLE = (np.arange(32)[:, None] + np.arange(4) / 4).astype(np.float32)
 
 
-def test_encoder_values(client: attnbias.Client) -> None:
+def test_encoder_bias_has_known_values(client: attnbias.Client) -> None:
     encoding = attnbias.T5(num_heads=4, bidirectional=True, table=EXACT_TABLE)
     got = client.get(encoding, query_length=3, key_length=5, alignment="start").view()[1]
     assert got.tolist() == [
@@ -205,7 +209,7 @@ def test_encoder_values(client: attnbias.Client) -> None:
     assert sums.tolist() == [5721546, 5787082, 5852618, 5918154]
 
 
-def test_decoder_values(client: attnbias.Client) -> None:
+def test_decoder_bias_has_known_values(client: attnbias.Client) -> None:
     encoding = attnbias.T5(num_heads=4, bidirectional=False, table=EXACT_TABLE)
     got = client.get(encoding, query_length=2, key_length=6, alignment="end").view()[0]
     assert got.tolist() == [[4, 3, 2, 1, 0, 0], [5, 4, 3, 2, 1, 0]]

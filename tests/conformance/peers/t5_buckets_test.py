@@ -63,14 +63,14 @@ def differences(
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.exhaustive)])
-def test_causal_configurations(buckets: BucketServer, every: int) -> None:
+def test_causal_configurations_differ_only_as_committed(buckets: BucketServer, every: int) -> None:
     chosen = list(causal_configurations())[::every]
     assert len(chosen) == math.ceil(123_906 / every)
     found = differences(buckets, chosen, bidirectional=False)
     assert found == [row for row in committed_differences() if (row[0], row[1]) in chosen]
 
 
-def test_bidirectional_configurations(buckets: BucketServer) -> None:
+def test_bidirectional_configurations_match_their_rules(buckets: BucketServer) -> None:
     of_one_direction = list(causal_configurations())[::41]
     chosen = [(2 * num_buckets, distance) for num_buckets, distance in of_one_direction]
     differences(buckets, chosen, bidirectional=True)
@@ -103,7 +103,7 @@ def test_committed_differences_exclude_shipped_configurations() -> None:
         assert (num_buckets // 2, max_distance) not in configurations
 
 
-def test_bucket_starts_of_shipped_configurations() -> None:
+def test_bucket_starts_match_the_literature() -> None:
     """Checks the oracle itself against numbers from the literature."""
     assert exact_starts(16, 128) == [*range(9), 12, 16, 23, 32, 46, 64, 91]
     assert exact_starts(32, 128) == [
@@ -128,7 +128,7 @@ def test_bucket_starts_of_shipped_configurations() -> None:
         (40, 640, 40, 24),
     ],
 )
-def test_distance_on_bucket_border(
+def test_distance_on_bucket_border_is_in_the_upper_bucket(
     client: attnbias.Client, num_buckets: int, max_distance: int, distance: int, bucket: int
 ) -> None:
     for bidirectional, factor in [(False, 1), (True, 2)]:
@@ -145,7 +145,7 @@ def test_distance_on_bucket_border(
         assert got.diagonals[0] == bucket
 
 
-def test_ten_by_ten_matrix(client: attnbias.Client) -> None:
+def test_ten_by_ten_matrix_has_known_buckets(client: attnbias.Client) -> None:
     t5 = attnbias.T5(bidirectional=True)
     got = client.get(t5, query_length=10, key_length=10, values="buckets", form="dense")
     assert got[0].tolist() == [0, 17, 18, 19, 20, 21, 22, 23, 24, 24]

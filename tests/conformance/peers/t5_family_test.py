@@ -201,7 +201,7 @@ def test_matches_layoutlm(
 
 
 @pytest.mark.parametrize("spatial", [False, True])
-def test_layoutlmv3_scaled_bias(spatial: bool) -> None:
+def test_layoutlmv3_divides_bias_by_square_root_of_head_size(spatial: bool) -> None:
     """With zero queries, only its bias reaches the scores."""
     config = LayoutLMv3Config(
         hidden_size=24, num_attention_heads=6, has_spatial_attention_bias=spatial
@@ -265,7 +265,7 @@ def compute_bias(attention: Any, queries: int, keys: int) -> Array:
         return to_array(attention.compute_bias(queries, keys)[0])
 
 
-def test_t5_derived_models(client: attnbias.Client) -> None:
+def test_t5_derived_models_match(client: attnbias.Client) -> None:
     sizes = {"d_model": 16, "d_kv": 4, "num_heads": 4}
     attentions = [
         (kind(config(**sizes, is_decoder=is_decoder), True, layer_idx=0), is_decoder)

@@ -60,7 +60,7 @@ def test_matches_transformer_xl(
 
 
 @pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
-def test_bert_relative_key_logits(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
+def test_bert_relative_key_logits_match(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
     table = oracle[f"{kind}_table"]
     query, key = (oracle[f"{kind}_{name}"].astype(np.float64) for name in ("query", "key"))
     reach = len(table) // 2
@@ -91,7 +91,7 @@ def test_bert_rejects_more_tokens_than_positions(client: attnbias.Client, oracle
         client.get(encoding, query_length=reach + 2, key_length=reach + 2)
 
 
-def test_saved_bert_checkpoint(folder: Path, oracle: Oracle) -> None:
+def test_saved_bert_checkpoint_has_relative_vectors(folder: Path, oracle: Oracle) -> None:
     """Its positions are in the file, but the model does not add them."""
     want = oracle["saved_bert_vectors"]
     with serving(folder / "bert") as client:

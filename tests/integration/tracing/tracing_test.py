@@ -230,7 +230,7 @@ def test_resource_attributes_come_from_environment(
     assert resource()["service.name"] == "biases"
 
 
-def test_mutual_tls_with_collector(
+def test_spans_are_exported_over_mutual_tls(
     start_server: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path)

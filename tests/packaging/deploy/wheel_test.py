@@ -167,7 +167,7 @@ def test_programs_folder_is_exported(site: pathlib.Path) -> None:
     assert {pathlib.Path(path).name for path in said} == set(STAND_INS)
 
 
-def test_program_for_other_machine_is_named(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_error_names_program_for_other_machine(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
     other = pathlib.Path(shutil.copytree(site, tmp_path / "site"))
     (other / "attnbias_server" / "bin" / "attnbias").write_bytes(b"\x7fELF of some other machine")
     done = run(other, "attnbias", "--help")

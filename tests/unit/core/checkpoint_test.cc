@@ -250,7 +250,7 @@ class SavedCheckpoint : public Checkpoint, public testing::WithParamInterface<Sa
   const nlohmann::json fields_ = GetParam().fields;
 };
 
-TEST_P(SavedCheckpoint, Loads) {
+TEST_P(SavedCheckpoint, MountsItsTables) {
   const absl::StatusOr<TableSetPtr> set = Load(fields_, GetParam().tensors);
   ASSERT_THAT(set, IsOk());
   std::vector<std::string> names;
@@ -513,7 +513,7 @@ TEST_F(CheckpointSpec, PatchPositionsDropBatchAxis) {
   }
 }
 
-TEST_F(CheckpointSpec, MpnetBuckets) {
+TEST_F(CheckpointSpec, MpnetBucketsIgnoreTheConfig) {
   const auto tensors = [](int64_t rows) {
     return std::vector<F32Tensor>{Tensor("encoder.relative_attention_bias.weight", {rows, 2})};
   };

@@ -390,7 +390,7 @@ void ForEachExtent(const std::function<void(v1::LogitsSpec)>& body) {
   }
 }
 
-TEST_F(LogitsTest, ShawKeys) {
+TEST_F(LogitsTest, ShawKeysMatchTheDefinition) {
   for (auto [left, right] : {std::pair(2, 2), {3, 1}, {0, 4}, {500, 0}}) {
     ForEachExtent([&](v1::LogitsSpec spec) {
       *spec.mutable_shaw_keys() = ShawKeys(left, right, spec.head_dim());
@@ -406,7 +406,7 @@ TEST_F(LogitsTest, UsesAcceleratorForProducts) {
   EXPECT_GT(device_log_.launches, 0);
 }
 
-TEST_F(LogitsTest, ShawKeysPerHead) {
+TEST_F(LogitsTest, ShawKeysPerHeadMatchTheDefinition) {
   ForEachExtent([&](v1::LogitsSpec spec) {
     *spec.mutable_shaw_keys() =
         Shaw(3, 1, RandomRef(DataType::kF32, {spec.num_heads(), 5, spec.head_dim()}, 2));
@@ -414,7 +414,7 @@ TEST_F(LogitsTest, ShawKeysPerHead) {
   });
 }
 
-TEST_F(LogitsTest, ShawValues) {
+TEST_F(LogitsTest, ShawValuesMatchTheDefinition) {
   for (auto [left, right] : {std::pair(2, 2), {3, 1}, {0, 0}, {500, 500}}) {
     ForEachExtent([&](v1::LogitsSpec spec) {
       *spec.mutable_shaw_values() =
@@ -424,7 +424,7 @@ TEST_F(LogitsTest, ShawValues) {
   }
 }
 
-TEST_F(LogitsTest, ShawWithQueryMinusKeySign) {
+TEST_F(LogitsTest, ShawFollowsQueryMinusKeySign) {
   ForEachExtent([&](v1::LogitsSpec spec) {
     const auto reversed = [](int64_t left, int64_t right, const v1::TableRef& table) {
       v1::RelativeTable term = Shaw(left, right, table);
@@ -442,7 +442,7 @@ TEST_F(LogitsTest, ShawWithQueryMinusKeySign) {
   });
 }
 
-TEST_F(LogitsTest, TransformerXl) {
+TEST_F(LogitsTest, TransformerXlMatchesTheDefinition) {
   for (bool symmetric : {false, true}) {
     for (const int64_t clamp : {0, 4}) {
       ForEachExtent([&](v1::LogitsSpec spec) {
@@ -458,7 +458,7 @@ TEST_F(LogitsTest, TransformerXl) {
   }
 }
 
-TEST_F(LogitsTest, TransformerXlBiasOnly) {
+TEST_F(LogitsTest, TransformerXlBiasAloneMatchesTheDefinition) {
   v1::LogitsSpec spec = Base(6, 9);
   *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   *spec.mutable_query_bias() = RandomRef(DataType::kF32, {spec.num_heads(), spec.head_dim()}, 9);
@@ -466,14 +466,14 @@ TEST_F(LogitsTest, TransformerXlBiasOnly) {
   ExpectTheDefinition(spec);
 }
 
-TEST_F(LogitsTest, SinusoidsWithoutProjection) {
+TEST_F(LogitsTest, SinusoidsWithoutProjectionMatchTheDefinition) {
   v1::LogitsSpec spec = Base(30, 40);
   *spec.mutable_sinusoidal_distances() = TransformerXl(spec.head_dim(), 1);
   spec.mutable_sinusoidal_distances()->clear_projection();
   ExpectTheDefinition(spec);
 }
 
-TEST_F(LogitsTest, AbsoluteKeys) {
+TEST_F(LogitsTest, AbsoluteKeysMatchTheDefinition) {
   ForEachExtent([&](v1::LogitsSpec spec) {
     const int64_t width = spec.num_heads() * spec.head_dim();
     v1::AbsoluteKeys& term = *spec.mutable_absolute_keys();
@@ -489,7 +489,7 @@ TEST_F(LogitsTest, AbsoluteKeys) {
   });
 }
 
-TEST_F(LogitsTest, DecomposedRelativePositions) {
+TEST_F(LogitsTest, DecomposedRelativePositionsMatchTheDefinition) {
   struct Case {
     std::array<int, 2> queries;
     std::array<int, 2> keys;
@@ -515,7 +515,7 @@ TEST_F(LogitsTest, DecomposedRelativePositions) {
   }
 }
 
-TEST_F(LogitsTest, RoundingCountOfProductSums) {
+TEST_F(LogitsTest, CountsRoundingsOfProductSums) {
   const auto roundings = [](const v1::LogitsSpec& spec) { return (*PlanOf(spec))->roundings(); };
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 5})), 5 + 1);
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4})), 5 + 1 + 2);
@@ -579,7 +579,7 @@ TEST_F(LogitsTest, ProductSumsAreWithinTheirErrorBound) {
   }
 }
 
-TEST_F(LogitsTest, LargeTilesOnAllThreads) {
+TEST_F(LogitsTest, LargeTilesOnAllThreadsMatchTheDefinition) {
   v1::LogitsSpec spec = Base(700, 700);
   spec.set_num_heads(2);
   spec.set_head_dim(8);
@@ -631,7 +631,7 @@ TEST_F(ShiftTest, XlnetAndConformerAreSigned) {
 }
 
 // Equal query rows show which vector each key uses (encodings.md, cases 29 and 30).
-TEST_F(LogitsTest, ClippedIndices) {
+TEST_F(LogitsTest, ClipsIndicesToTheReach) {
   const auto indices = [this](v1::LogitsSpec spec, int64_t left, int64_t right,
                               v1::RelativeSign sign = v1::RELATIVE_SIGN_KEY_MINUS_QUERY) {
     spec.set_num_heads(1);
@@ -697,7 +697,7 @@ TEST_F(LogitsTest, RejectsNonFiniteNumbers) {
               IsInvalid("data: sums of products overflow F32"));
 }
 
-TEST_F(LogitsTest, CancelledBeforeStart) {
+TEST_F(LogitsTest, FailsIfCancelledBeforeStart) {
   v1::LogitsSpec spec = Base(100, 100);
   *spec.mutable_sinusoidal_distances() = TransformerXl(6, spec.num_heads() * spec.head_dim());
   const auto caller = std::make_shared<Caller>();

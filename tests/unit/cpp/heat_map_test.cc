@@ -158,7 +158,7 @@ TEST(DrawText, ColumnLabelsDoNotOverlap) {
   EXPECT_THAT(DrawText(map, Screen()), HasSubstr("\n  1000            1016            1032\n"));
 }
 
-TEST(DrawText, EqualNumbersAndAllMasked) {
+TEST(DrawText, DistinguishesEqualFromMaskedNumbers) {
   HeatMap map = Small();
   map.numbers.assign(6, 2);
   EXPECT_THAT(DrawText(map, Screen()), HasSubstr("7    \n"));

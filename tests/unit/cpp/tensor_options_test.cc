@@ -188,7 +188,7 @@ std::string EncodingNames() {
 
 class InvalidOptions : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(InvalidOptions, AreNamed) {
+TEST_P(InvalidOptions, AreNamedInErrors) {
   EXPECT_EQ(BuildSpec(OptionsOf(GetParam().line)).status(),
             absl::InvalidArgumentError(GetParam().message));
 }

@@ -106,7 +106,7 @@ TEST(SinusoidalRows, Tensor2TensorEndsOddDimsWithZero) {
   EXPECT_TRUE(Same(row[6], 0.0));
 }
 
-TEST(SinusoidalRows, Tensor2TensorOfTwoColumns) {
+TEST(SinusoidalRows, Tensor2TensorOfTwoColumnsIsOnePair) {
   EXPECT_THAT(F64Row({.dim = 2, .layout = kTensor2Tensor}, 3),
               Prints(V({0.141120008060, -0.989992496600})));
 }

@@ -58,7 +58,7 @@ TEST(T5Buckets, KeysToTheRightUseSecondHalfOrBucketZero) {
   }
 }
 
-TEST(T5Buckets, TenByTenMatrixOfTheEncoder) {
+TEST(T5Buckets, TenByTenEncoderMatrixHasKnownBuckets) {
   std::vector<int64_t> first;
   std::vector<int64_t> last;
   for (int64_t j = 0; j < 10; ++j) {
@@ -180,7 +180,7 @@ TEST(T5Bias, GathersTheTable) {
   EXPECT_THAT(Diagonals(false, 0, {-5, 2}), ElementsAre(5, 4, 3, 2, 1, 0, 0));
 }
 
-TEST(T5Bias, DecodeRowAtPosition200) {
+TEST(T5Bias, DecodeRowAtPosition200HasKnownValues) {
   const std::vector<double> row = Diagonals(false, 0, {-200, 1});
   std::vector<double> seen;
   for (int j : {0, 72, 73, 87, 88, 101, 184, 185, 199, 200}) {
@@ -189,7 +189,7 @@ TEST(T5Bias, DecodeRowAtPosition200) {
   EXPECT_THAT(seen, ElementsAre(31, 31, 31, 31, 30, 30, 16, 15, 1, 0));
 }
 
-TEST(T5Bias, ChecksumsOfWholeMatrices) {
+TEST(T5Bias, SumsOfWholeMatricesMatchKnownValues) {
   const auto sums = [](bool bidirectional, int64_t length) {
     std::vector<double> result;
     for (int64_t head = 0; head < 4; ++head) {

@@ -185,7 +185,7 @@ struct Bad {
 
 class BadFlag : public testing::TestWithParam<Bad> {};
 
-TEST_P(BadFlag, IsNamedAndExitsWith2) {
+TEST_P(BadFlag, IsNamedInErrorAndExitsWith2) {
   const auto [code, text] = Refused({GetParam().flag});
   EXPECT_EQ(code, 2);
   EXPECT_THAT(text, HasSubstr(GetParam().mention));
