@@ -68,7 +68,8 @@ inline constexpr int64_t kNonPreemptible = 0;
 //
 // Begins on the calling thread, a thread of the executor, and may end there. The first range is one
 // `unit`; the duration of earlier ranges determines the size of later ones. After a time slice of
-// milliseconds the thread switches to other work and this is scheduled again; idle threads join in.
+// milliseconds the thread switches to other work and the remaining ranges are scheduled again; idle
+// threads join in.
 //
 // If `unit` is kNonPreemptible, the body is called once for all items, in the same way as
 // RunBlocking calls `make`.

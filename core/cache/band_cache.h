@@ -156,7 +156,7 @@ class BandCache {
   // A computation in flight.
   struct InFlight {
     BandSpec spec;
-    // Acts for all waiters; charged to the owner of the first.
+    // The caller that acts for all waiters. Its work is charged to the owner of the first waiter.
     CallerPtr caller;
     // Guarded by mutex_.
     std::vector<Waiter> waiters;

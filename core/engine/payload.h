@@ -136,7 +136,8 @@ class Payload {
 
   // Returns null unless the numbers come from a band and an accelerator expands them.
   std::unique_ptr<DenseExpander> MakeExpander() const;
-  // Reads from the accelerator; returns nothing if there is none, or it or the budget has failed.
+  // Reads from the accelerator; returns nothing if there is none, or if the accelerator or the
+  // budget has failed.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
 
   void Make(int64_t offset, int64_t size, Done done) const;

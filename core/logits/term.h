@@ -55,7 +55,7 @@ struct TermComponent {
 };
 
 struct LogitsTerm {
-  // A logit is the sum of a query's products with a vector of each.
+  // A logit is the sum of a query's products with one vector of each component.
   std::vector<TermComponent> components;
   // True if received rows are attention weights, and answers sums of vectors. There is then one
   // component.

@@ -113,8 +113,8 @@ std::array<int64_t, 2> DebertaReachOf(ModelConfig& config) {
           distance >= 1 ? distance : config.Size("max_position_embeddings")};
 }
 
-// Returns the value of a term of a length: a number, a quantity that follows from several fields,
-// or a field.
+// Returns the value of one term in the chain that states a length: a number, a quantity that
+// follows from several fields, or a field.
 int64_t ValueOf(const std::string& term, ModelConfig& config, const std::vector<int64_t>& numbers) {
   int64_t number = 0;
   if (absl::SimpleAtoi(term, &number)) return number;

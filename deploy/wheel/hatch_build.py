@@ -25,7 +25,7 @@ class ProgramsBuildHook(BuildHookInterface[Any]):
         server = Path(self.root) / "src" / "attnbias_server" / "bin" / "attnbias-server"
         if self.target_name != "wheel" or not server.exists():
             message = (
-                "attnbias-server contains its programs and is published only as wheels, for"
+                "attnbias-server contains compiled programs and is published only as wheels, for"
                 " Linux on x86_64 and aarch64 with glibc 2.35 or later; elsewhere build the server"
                 " from its repository: ./dev wheels makes a wheel, ./dev serve runs it"
             )

@@ -215,8 +215,8 @@ absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
       });
   const std::vector<std::string> given = absl::StrSplit(text, ',', absl::SkipWhitespace());
   if (headers.size() == given.size()) return headers;
-  return Invalid(Otlp("HEADERS"), ": got ", given.size(), " of which ", headers.size(),
-                 " can be sent, want KEY=VALUE,…");
+  return Invalid(Otlp("HEADERS"), ": got ", given.size(), " headers, ", headers.size(),
+                 " of them valid, want KEY=VALUE,…");
 }
 
 absl::StatusOr<std::unique_ptr<Exporter>> MakeExporter() {

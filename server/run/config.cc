@@ -108,7 +108,7 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--max-connection-age", transport.max_connection_age, absl::ZeroDuration(),
               "Age after which a connection is closed once its calls end; 0s: never");
   AddDuration(app, "--keepalive-time", transport.keepalive_time, absl::Seconds(1),
-              "Time without data from a client before it is pinged");
+              "Time without data before a client is pinged");
   AddDuration(app, "--keepalive-timeout", transport.keepalive_timeout, absl::Seconds(1),
               "Time to wait for a ping reply before the connection is closed");
   app.add_option("--max-concurrent-streams", transport.max_concurrent_streams,

@@ -85,7 +85,8 @@ class Server {
   // Its tasks never wait.
   Timer timer_;
   Timer disk_timer_;
-  // Separate from tables, which take long to read, since a removed token must not stay valid.
+  // Separate from tables, which take a long time to read, since a removed token must not stay
+  // valid.
   Timer access_timer_;
   // Set by Drain; outlives everything that could still compute.
   std::optional<Timer::Task> last_resort_;

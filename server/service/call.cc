@@ -44,7 +44,7 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Returns the last address in `x-forwarded-for`: which the proxy that connects to this server
+// Returns the last address in `x-forwarded-for`, which the proxy that connects to this server
 // added. Ignores values longer than an address.
 std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   constexpr size_t kLongestAddress = 45;

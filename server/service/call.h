@@ -67,7 +67,7 @@ class Call {
   // Checks whether the call is allowed, before it has any effect. Reserves memory until the call
   // ends, for the call itself and the bytes received.
   //
-  // UNAUTHENTICATED, PERMISSION_DENIED  see Access::Identify, or the method is not granted
+  // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or if the method is not granted
   // RESOURCE_EXHAUSTED                  no memory, or the caller's limit is reached
   absl::Status Admit(int64_t received_bytes);
 

@@ -19,7 +19,7 @@ from tests.support.cases import Case
 from tests.support.contract import message
 
 ESCAPES = "\x1b]0;owned\x07\n\u202eline"
-"""Renames a terminal's window, begins a new line, and reverses its direction."""
+"""Renames a terminal's window, begins a new line, and reverses the text's direction."""
 
 
 def claimed(name: str, form: str, *shape: int) -> dict[str, Any]:

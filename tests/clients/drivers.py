@@ -25,14 +25,14 @@ HERE = pathlib.Path(__file__).parent
 
 Outcome = dict[str, Any]
 """Fingerprint and parts; or status, message, reason, fields and request_id, as far as the client
-says them.
+reports them.
 """
 Driver = Callable[[Asked | None, dict[str, Any], pathlib.Path], Outcome]
-"""Gets what is asked for, or lists tables, with settings: target, timeout and others; may leave
-files in a folder.
+"""Gets a tensor, or lists tables if it is None, with settings such as target and timeout. May leave
+files in the folder.
 """
 PRINTED: Outcome = {}
-"""Output of the tool for tables, which is for people."""
+"""Replaces the outcome of the tool's list of tables, which is text for people."""
 
 
 def sketch(part: ways.Part) -> dict[str, Any]:
@@ -128,7 +128,7 @@ LACKS = {
     "c++": {"streams"},
     "tool": {"max_attempts", "max_tensor_bytes", "streams", "times"},
 }
-"""Settings that a client does not have; it has no part in trials with them."""
+"""Settings that a client lacks. The client is not part of trials with such settings."""
 DRIVERS: dict[str, Driver] = {
     "python": _by_python("sync"),
     "aio": _by_python("aio"),

@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
     reason: str = ""
     retry_seconds: float | None = None
     trailers: tuple[tuple[str, str | bytes], ...] = ()
-    """Other metadata, or in place of those that the details make."""
+    """Additional metadata, or metadata that replaces the details' own."""
 
 
 class Stall:
@@ -49,7 +49,7 @@ class Pause(NamedTuple):
 Step = bytes | Refusal | Stall | Cut | Away | Pause
 Fault = Callable[[int, list[bytes]], Iterable[Step]]
 Change = Callable[[Any], object]
-"""Of a message or a header, in place."""
+"""Changes a message or a header in place."""
 
 STALL, CUT = Stall(), Cut()
 DRAINING = Refusal(grpc.StatusCode.UNAVAILABLE, "the server drains", "DRAINING")

@@ -28,7 +28,7 @@ _RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER that makes close() reset 
 _PASSED_ON = ("authorization",)
 # On the wire, a unary call is a stream of one message.
 _TABLES = f"/{SERVICE}/ListTables"
-"""Faults make up its answers: only a server that has a page knows its token."""
+"""Faults invent the answers of this method: only the server that has a page knows its token."""
 _SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor"}
 
 
@@ -51,7 +51,7 @@ class Proxy(grpc.GenericRpcHandler):
         self, loop: Loop, server: str, fault: Fault, front: Front, certificates: pathlib.Path
     ) -> None:
         self.calls: list[float] = []
-        """When each call came that is for a payload or tables."""
+        """Times at which calls for a payload or tables arrived."""
         self.target = ""
         self.certificates = certificates
         self._loop = loop

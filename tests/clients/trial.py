@@ -42,7 +42,7 @@ class Fails:
 
     status: str
     says: str = ""
-    """A pattern that the message of every client matches."""
+    """Pattern that every client's message matches."""
     reason: str | None = ""
     """None accepts any reason."""
     field: str = ""
@@ -58,19 +58,19 @@ class Trial:
     fault: Fault = none
     settings: dict[str, Any] = field(default_factory=dict)
     fails: Fails | None = None
-    """None if the right bytes must arrive."""
+    """None if the correct bytes must arrive."""
     tables: list[str] | None = None
     """Names expected in the list of tables."""
     calls: int | None = 1
-    """Number that the server sees; None if it depends on timing."""
+    """Number of calls that the server receives; None if it depends on timing."""
     guarded: bool = False
-    """Whether the server authenticates callers."""
+    """True if the server authenticates callers."""
     gap: float = 0
-    """Seconds between two calls, at least."""
+    """Minimum seconds between two calls."""
     front: Front = plain
     """Server at the client's target."""
     on_localhost: bool = False
-    """Whether the target is localhost with two addresses, which some machines lack."""
+    """True if the target is localhost with two addresses, which some machines lack."""
 
     def outcome(self) -> str:
         """Describes the outcome in words."""

@@ -117,7 +117,7 @@ def test_every_parameter_listed_can_be_set(channel: grpc.Channel, model: str) ->
 BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
     "an unknown field": (
         {"alibi.heads": 2},
-        "alibi.heads: alibi has no such field, want one that ModelConfig lists, of alibi, pair, "
+        "alibi.heads: alibi has no such field, want a field that ModelConfig lists: alibi, pair, "
         "output",
     ),
     "another model's": ({"t5.num_heads": 2}, "t5.num_heads: alibi has no such field"),

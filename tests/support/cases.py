@@ -27,9 +27,9 @@ Options = dict[str, Any]
 FAR = 1 << 40
 TABLE_TYPES: list[Any] = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 MOST = {"table": 70, "pair": 16, "grid": 5}
-"""By how much integers exceed the least ones, by the extent of their encoding."""
+"""Maximum excess of integers over their minimum, by the extent of their encoding."""
 FACTOR = 10
-"""By which real numbers are larger or smaller than their default, at most."""
+"""Maximum ratio of a real number to its default, or of the default to the number."""
 
 
 @dataclass(frozen=True)
@@ -554,8 +554,8 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "grid_relative": _grid_relative,
     "tupe": _tupe,
 }
-"""Fields that depend on one another, and lengths of axes. One that has no meaning beside the
-others is left out, None is not set, ... is drawn by its rule."""
+"""Fields that depend on one another, and lengths of axes. A field that others make meaningless is
+omitted. None leaves a field unset; ... draws it by its rule."""
 
 
 def _rows(fields: Fields) -> tuple[int, int]:
@@ -578,7 +578,7 @@ POSITIONS: dict[str, Callable[[Fields], tuple[int, int] | None]] = {
     "fire": lambda _: (0, FAR),
     "tupe": lambda fields: (0, 119) if "position_table" in fields else None,
 }
-"""First and last positions of encodings that do not have all."""
+"""First and last positions of encodings that do not accept all positions."""
 
 
 def case_of(encoding: str, seed: int) -> Case:

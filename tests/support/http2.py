@@ -25,10 +25,10 @@ CANCEL = 8
 INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5  # settings
 DEFAULT_WINDOW = 65535
 WIDE = 2**31 - 1
-"""A window that lets everything come."""
+"""The maximum window, which holds nothing back."""
 
 STRANGER = "127.0.0.66"
-"""Where connections over TLS come from, so that a limit for each address leaves others alone."""
+"""Source of connections over TLS, so that limits per address do not affect other clients."""
 
 _QUEUED = 1 << 18  # bytes of frames prepared ahead of the socket
 
@@ -125,7 +125,7 @@ class Stream:
     half_closes: bool
     window: int
     received: int = 0
-    """Bytes of messages: none in an answer that is an error."""
+    """Bytes of messages received; 0 for an answer that is an error."""
     ended: bool = False
 
 

@@ -96,13 +96,13 @@ class CompactOptions(TypedDict, total=False):
 
 
 class ListOptions(CompactOptions, total=False):
-    \"""Those, and the lists of positions, of which most have no compact form.\"""
+    \"""``CompactOptions`` and lists of positions, most of which have no compact form.\"""
 
 {lists}
 
 
 class GridOptions(CompactOptions, total=False):
-    \"""Those, and a grid of tokens: its form and the encoding determine the result.\"""
+    \"""``CompactOptions`` and a grid of tokens: form and encoding determine the result.\"""
 
     grid: Required[Sequence[SupportsIndex]]
     grid_offset: Sequence[SupportsIndex] | None
@@ -814,7 +814,9 @@ def preset_function(preset: Preset) -> str:
         for path, value in constants_of(preset.constants)
     ]
     made = " and ".join(f"`{each}`" for each in constants or renamed)
-    made = f"A {name_of(preset.owner)}{' with ' * bool(made)}{made}."
+    kind = name_of(preset.owner)
+    article = "An" if kind.startswith("Mlp") else "A"
+    made = f"{article} {kind}{' with ' * bool(made)}{made}."
     texts = [wrapped(in_python(each), 4) for each in (*preset.paragraphs, made)]
     names = [each.name for each in preset.arguments]
     arguments = [
@@ -824,7 +826,7 @@ def preset_function(preset: Preset) -> str:
     return PRESET.format(
         name=preset.name,
         parameters=", ".join(parameters),
-        kind=name_of(preset.owner),
+        kind=kind,
         result=preset.result,
         docstring="\n\n".join([preset.title, *texts, "    Args:\n" + "\n".join(arguments)]),
         values=", ".join(values_in_python(preset.owner, preset.constants, assigned)),

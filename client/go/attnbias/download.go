@@ -106,7 +106,7 @@ func (d *download) receive(stream receiver, request rawRequest) error {
 	}
 }
 
-// take reads a message, the first of which has the header, and copies its data into place.
+// take reads a message and copies its data into place. The first message has the header.
 func (d *download) take(message rawMessage, request rawRequest, isFirst bool) error {
 	defer message.Free()
 	read, err := readChunk(message.ReadOnlyData())

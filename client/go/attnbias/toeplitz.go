@@ -45,8 +45,8 @@ func (p *pairs) cut(window Window) (Window, error) {
 	return window, nil
 }
 
-// splitHeads returns the counts of a tensor's window, and the axes of its first part without that
-// of heads, whose presence the resolved request determines.
+// splitHeads returns the counts of a tensor's window, and the axes of its first part except the
+// head axis, whose presence the resolved request determines.
 func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
 	spec := header.ResolvedSpec
 	queries, keys := axesOf(spec)
@@ -153,8 +153,8 @@ func (t *Toeplitz[T]) Row(h, i int) []T {
 	return t.data[begin:end:end]
 }
 
-// Diagonals returns the (Queries() + Keys() - 1) * Dim() numbers of head hin ascending order of key
-// minus query; not a copy.
+// Diagonals returns the (Queries() + Keys() - 1) * Dim() numbers of head h in ascending order of
+// key minus query; not a copy.
 func (t *Toeplitz[T]) Diagonals(h int) []T {
 	t.checkRow(h, 0)
 	begin := h * t.stride

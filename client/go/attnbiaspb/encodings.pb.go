@@ -11,7 +11,7 @@
 //
 // The rule of a field states its bounds, its default and whether it is required;
 // options.proto defines the terms. With values BUCKETS, num_heads is not needed.
-// The zero of an enum means its default.
+// The zero value of an enum means its default.
 //
 // `./dev generate` copies these comments into the Python client and docs/. The first paragraph of a
 // message is its title, on one line. A sentence "Found in MODELS." is for docs/encodings.md.

@@ -895,7 +895,7 @@ PLACES = {
     "draft": f"drafts/{KEY}.safetensors",
 }
 SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
-"""What is in the way of looking at a place."""
+"""Places that the client reads first, so that it would not read this one."""
 HUGE = 64 << 30
 USE_AND_KEEP_HOUSE = """
 import resource, sys, attnbias
@@ -1051,7 +1051,7 @@ def test_folder_writable_by_others_is_rejected(
 def test_folder_of_another_user_is_rejected(connect: Connect, folder: Path) -> None:
     folder.mkdir()
     os.chown(folder, 12345, -1)
-    want = f"cache: {folder}: got one that belongs to user 12345, want one of user 0's own"
+    want = f"cache: {folder}: got one that user 12345 owns, want one that user 0 owns"
     with pytest.raises(ValueError, match=re.escape(want)):
         connect("localhost", cache=folder)
 

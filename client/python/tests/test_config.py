@@ -186,7 +186,7 @@ def test_rope_type_sets_matching_fields(rope: dict[str, Any], fields: dict[str, 
         ({"rope_parameters": {"rope_type": 3}}, "rope_parameters.rope_type: got 3, want one of "),
         (
             {"rope_scaling": {"type": "linear", "factor": 2.0, "fast": 32}},
-            "rope_scaling.fast: got 32, want a word of rope_type 'linear', or one that is ignored. "
+            "rope_scaling.fast: got 32, want a field of rope_type 'linear', or an ignored field. "
             "attnbias.attach(model, client, max_length=...) uses the numbers of the model's "
             "module; or request Rotary(head_dim=..., inverse_frequencies=",
         ),
@@ -337,7 +337,7 @@ def test_layer_types_have_separate_encodings() -> None:
 
 
 def test_nested_truncate_is_ignored_with_warning() -> None:
-    """The models' code looks for it next to the layers' fields."""
+    """The models' code reads truncate only next to the layers' fields."""
     words = {"rope_type": "yarn", "factor": 2.0, "truncate": False}
     config = {"model_type": "gemma3_text", "rope_parameters": {"full_attention": words}}
     with pytest.warns(UserWarning, match="full_attention.truncate = False"):
@@ -468,7 +468,7 @@ def test_bert_position_type_selects_the_encoding() -> None:
         ),
         (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},
-            "image_size: got 8, want one that leaves pixels for stage 2",
+            "image_size: got 8, want a size that leaves pixels for stage 2",
         ),
         ({"model_type": "gptj", "rotary_dim": None}, "rotary_dim: got None, want an integer"),
         ({"model_type": "gemma3", "vision_config": 3}, "vision_config: got 3, want a dict"),

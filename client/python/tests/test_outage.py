@@ -392,7 +392,7 @@ def test_loopback_bypasses_proxy(monkeypatch: pytest.MonkeyPatch, connect: Conne
 
 
 def test_unresponsive_peer_is_abandoned(connect: Connect) -> None:
-    """Its first connection drops everything after some bytes and stays open."""
+    """The first connection stays open but delivers nothing after some bytes."""
     times = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
     keepalive = dict.fromkeys(times, 2000)  # a busy machine pauses for a shorter time
     with (

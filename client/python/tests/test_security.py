@@ -46,11 +46,11 @@ class Pki(NamedTuple):
     """Certificate authorities and the certificates that they sign."""
 
     authority: Authority
-    """Of servers."""
+    """Signs the servers' certificates."""
     clients: Authority
-    """Of clients."""
+    """Signs the clients' certificates."""
     other: Authority
-    """Signed by an untrusted authority."""
+    """Not trusted by servers or clients."""
     server: Pair
     trainer: Pair
 

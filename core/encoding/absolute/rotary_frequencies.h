@@ -67,7 +67,7 @@ class InverseFrequencies {
   InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
-  // Returns all of them, at the cost of one product each.
+  // Computes the frequencies of all pairs, at the cost of one product each.
   std::vector<Real> All() const;
 
  private:

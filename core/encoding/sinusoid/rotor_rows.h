@@ -59,7 +59,8 @@ class RotorRows {
  private:
   int64_t pairs_;
   int64_t size_;
-  // Sines' upper and lower halves, then those of cosines: [rows, pairs] each.
+  // Upper halves of the sines, their lower halves, then the same for the cosines: [rows, pairs]
+  // each.
   AlignedDoubles numbers_;
 };
 

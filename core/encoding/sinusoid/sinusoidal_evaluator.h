@@ -36,11 +36,11 @@ int64_t SinusoidsBytes(int64_t frequencies);
 // `kernels` outlives the result.
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels);
 
-// The same for one or more axes side by side in one row.
+// The same two functions for one or more axes, side by side in one row.
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                               const KernelSet& kernels);
-// Implements an Encoding's prepare_reals for them.
+// Implements an Encoding's prepare_reals for these axes.
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
                                 const std::vector<SinusoidAxis>& axes, const NumberFormat& format);
 

@@ -101,7 +101,8 @@ struct SinusoidLaunch {
   DeviceArray<const double> rotation_cos;
   // [rows, width] elements.
   DeviceArray<std::byte> out;
-  // Number of undecided elements, which may exceed the room for their indices, then these.
+  // Number of undecided elements, which may exceed the room for their indices, followed by these
+  // indices.
   DeviceArray<uint32_t> undecided;
 
   int64_t blocks() const {

@@ -85,7 +85,7 @@ absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t
     return request.has_alignment()
                ? Invalid("alignment: got END, want START: both grids start at token 0")
                : Invalid("query_offset: got ", query_offset,
-                         ", want 0, that of alignment START: both grids start at token 0");
+                         ", want 0, the offset of alignment START: both grids start at token 0");
   }
   if (request.direction() == v1::DIRECTION_BIDIRECTIONAL) return absl::OkStatus();
   return Invalid("direction: got ", ShortName(request.direction()),

@@ -52,10 +52,11 @@ absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(const v1::AbsoluteKeys& term, co
       (rank == 2 || (rank == 3 && !projection.has_value() && shape[0] == request.num_heads())) &&
       shape[rank - 2] >= request.key_length();
   if (!fits) {
-    return WrongShape("absolute_keys.positions", table,
-                      absl::StrCat("at least key_length (", request.key_length(),
-                                   ") rows; without a projection optionally for each of ",
-                                   request.num_heads(), " heads"));
+    return WrongShape(
+        "absolute_keys.positions", table,
+        absl::StrCat("at least key_length (", request.key_length(),
+                     ") rows; without a projection, optionally this many for each of ",
+                     request.num_heads(), " heads"));
   }
   if (!projection.has_value() && shape[rank - 1] != request.head_dim()) {
     return WrongShape(

@@ -49,7 +49,7 @@ void AppendView(std::string* text, std::string_view view) { text->append(view); 
 
 absl::Status NoSuchField(const Model& model, const std::string& path) {
   return Invalid(Shortened(path), ": ", model.name(),
-                 " has no such field, want one that ModelConfig lists, of ",
+                 " has no such field, want a field that ModelConfig lists: ",
                  absl::StrJoin(model.Fields(), ", ", AppendView));
 }
 

@@ -68,7 +68,7 @@ def requests_of(line: Line) -> list[Any]:
 
 @cache
 def uses() -> dict[str, Use]:
-    """Counts by kind: fields that were "set" and "unset", "values" of enum fields and "enums"."""
+    """Returns counts of "set" and "unset" fields, of "values" of enum fields, and of "enums"."""
     found: dict[str, Use] = defaultdict(lambda: Use(Counter(), Counter()))
     for line in store():
         for request in requests_of(line):

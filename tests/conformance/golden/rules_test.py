@@ -28,7 +28,7 @@ def stub() -> Iterator[Stub]:
 
 
 UNRULED = {"TableRef", "PositionList", "DoubleList", "Range"}
-"""Messages of other kinds than fields that a request states."""
+"""Messages that are values of fields and have no rules of their own."""
 
 
 def owners_in(

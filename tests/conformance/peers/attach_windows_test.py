@@ -256,7 +256,7 @@ def test_report_lists_replacements(client: attnbias.Client) -> None:
 
 def test_unsupported_or_replaced_module_is_rejected(client: attnbias.Client) -> None:
     without = transformers.BeitModel(transformers.BeitConfig(**BEIT))
-    with pytest.raises(ValueError, match=r"^model: got a BeitModel without positions that a serv"):
+    with pytest.raises(ValueError, match=r"^model: got BeitModel, which has no positions that"):
         attnbias.attach(without, client, max_length=64)
     for name in ("swin", "beit"):
         model = new_model(name)

@@ -256,7 +256,7 @@ def detr(model: Any) -> Answers:
 
 
 def deberta(model: Any) -> Answers:
-    """The indices with which its attention gathers. 60 tokens exceed the maximum distance."""
+    """Captures the indices with which attention gathers. 60 tokens exceed the maximum distance."""
     tokens = torch.randint(2, 16, (1, 60))
     with mock.patch.object(torch, "gather", wraps=torch.gather) as gather:
         module = {"positions": model.embeddings.position_embeddings}

@@ -8,7 +8,7 @@ from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 import attnbias
 
-# Terms of a hidden unit, of an output, and roundings of coordinates and sigmoid.
+# Terms of a hidden unit, terms of an output, and roundings of the coordinates and the sigmoid.
 ROUNDINGS = 3 + 513 + 64
 
 

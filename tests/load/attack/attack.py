@@ -57,7 +57,7 @@ class Attack:
 
 
 def computes(*processes: "subprocess.Popen[str]") -> bool:
-    """Observes briefly, and reports whether they use or wait for a processor."""
+    """Observes the processes briefly, and reports whether any uses or waits for a processor."""
     began, used = time.monotonic(), _used(processes)
     waits = False
     for _ in range(_LOOKS):
@@ -87,7 +87,7 @@ def small(n: int) -> bytes:
 
 
 def small_table(n: int) -> bytes:
-    """The same for one that needs a table of rotations, which is computed beforehand."""
+    """Returns a request for the n-th small tensor that needs a precomputed table of rotations."""
     fields = {"dim": 256, "ladder": {"base": 100.0 + n}}
     return request(spec(sinusoidal=fields, table={"positions": {"end": 8}}))
 

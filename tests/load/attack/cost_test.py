@@ -23,7 +23,7 @@ THREADS = 2
 WORST = 10
 DEADLINE = 1.0
 MOST_CPU_SECONDS = 1.0
-"""Of a call that has little to answer: 20 times the 50 ms in which it is to be answered."""
+"""Maximum for a call with a small answer: 20 times the goal of 50 ms."""
 
 
 @dataclass(frozen=True)

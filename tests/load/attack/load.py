@@ -44,20 +44,20 @@ class Calls:
     what: str
     path: str
     body: Callable[[int], bytes]
-    """Of the n-th call: its messages, framed."""
+    """Returns the framed messages of the n-th call."""
     at_once: int
     count: int | None = None
-    """In all; None: without end."""
+    """Total number of calls; None means no limit."""
     connections: int = 1
-    """Each belongs to one client, with its own address."""
+    """Number of connections, each from a client with its own address."""
     unsent: int = 0
-    """Bytes at the end of the body that never come."""
+    """Bytes at the end of the body that are never sent."""
     ends: bool = True
-    """Whether the client says that it has said all."""
+    """True if the client half-closes after its messages."""
     window: int = http2.WIDE
     headers: dict[str, str] = field(default_factory=dict)
     resets_after: float | None = None
-    """Seconds, then the client takes back what has not ended."""
+    """Seconds after which the client resets the calls that have not ended."""
 
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
         connections = [
@@ -103,7 +103,7 @@ class Flood:
 
     what: str
     pieces: Callable[[], Iterable[bytes]]
-    """Of each connection, after the preface and settings."""
+    """Returns the bytes of each connection after the preface and settings."""
     connections: int = 1
 
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
@@ -299,7 +299,7 @@ def calls(kind: int, flags: int, payload: bytes) -> Iterable[bytes]:
 
 
 resets = partial(calls, http2.RESET, 0, struct.pack(">I", http2.CANCEL))
-"""Calls that are taken back at once."""
+"""Calls that are reset immediately."""
 provoked_resets = partial(calls, http2.WINDOW_UPDATE, 0, struct.pack(">I", 2**31 - 1))
 """Calls that the server has to reset: their windows grow beyond what HTTP/2 allows."""
 eager_calls = partial(calls, http2.DATA, http2.END_STREAM, http2.framed(xpos(0)))
@@ -320,11 +320,11 @@ def continued(field: bytes, block: bytes) -> Iterable[bytes]:
 
 
 NEWEST = bytes([0x80 | 62])
-"""In HPACK, a header field of a byte: the newest one of the table."""
+"""In HPACK, a one-byte reference to the newest field of the table."""
 
 
 def header_references() -> Iterable[bytes]:
-    """Header fields of a byte each that refer to one of 4 KB."""
+    """One-byte header fields that refer to a field of 4 KB."""
     name, value = b"x", b"v" * 3900
     # Literal with incremental indexing; a length of 127 and more continues in groups of 7 bits.
     length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
@@ -332,7 +332,7 @@ def header_references() -> Iterable[bytes]:
 
 
 small_references = partial(continued, b"\x40\1x\1v", NEWEST * 16000)
-"""Adds a field of two bytes to HPACK's table, and refers to it in a byte each time."""
+"""Adds a field of two bytes to HPACK's table, followed by one-byte references to it."""
 table_sizes = partial(continued, b"", b"\x20\x3f\xe1\x1f" * 4000)
 """Header blocks that change the size of HPACK's table to 0 and back to 4096."""
 
@@ -493,7 +493,7 @@ UNWANTED: dict[str, Calls] = {
     for name, load in TIME.items()
     if load.at_once
 }
-"""The same, wanted for half a second."""
+"""The same loads, whose calls expire or are reset after half a second."""
 
 PROXY: dict[str, Calls | Flood] = {
     "unread_large": together(

@@ -24,7 +24,7 @@ from tests.support.server import Server
 CONTAINER = 300 * MIB
 SMALL_CONTAINER = 256 * MIB
 MOST_SECONDS = 5
-"""A load that has not done all it can by then is taken as it is."""
+"""Maximum time to wait for a load to reach its peak."""
 
 
 def endure(server: Server, attack: Attack) -> int:

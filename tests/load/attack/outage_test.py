@@ -28,14 +28,14 @@ from tests.support.toxiproxy import Link, Toxiproxy, toxiproxy
 
 SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
-"""From the outage's end to the call's; clients wait for 2 s at most."""
+"""Maximum from the end of the outage to the end of the call; clients wait for at most 2 s."""
 GIVEN_UP_SECONDS = 15
-"""From a peer's silence to the end of its connection."""
+"""Time after which the connection of a silent peer is closed."""
 TIMEOUT = 90
 SLACK_SECONDS = 30  # for a process to start and exit, in addition to its call
 
 UNDISTURBED_SECONDS = 45
-"""Duration of a stream over the link: none ends before its outage."""
+"""Duration of a stream over the link, so that no stream ends before its outage."""
 SECONDS_BEFORE = 2  # time within which it arrives
 
 HEADS, LENGTH = 8, 1024
@@ -44,7 +44,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 Command = Callable[[str, pathlib.Path], list[str]]
-"""Fetches from an address; one that writes a file has it here."""
+"""Returns the command that fetches from an address and may write a file to the path."""
 
 
 def python(address: str, out: pathlib.Path) -> list[str]:

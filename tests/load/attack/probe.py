@@ -16,7 +16,7 @@ from tests.support.contract import alibi
 
 EVERY_SECONDS = 0.025
 PATIENCE = 2
-"""Seconds that the last calls have. What then has no answer took at least so long."""
+"""Seconds to wait for the last calls. A call without an answer then counts as this long."""
 
 
 def _cached(diagonals: int) -> bytes:
@@ -32,7 +32,7 @@ class Probe:
     path: str
     body: Callable[[int], bytes]
     goal: float
-    """Seconds, of 99 in 100 calls."""
+    """Seconds within which 99 of 100 calls must be answered."""
     seconds: list[float] = field(default_factory=list)
     refused: int = 0
 

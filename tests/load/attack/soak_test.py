@@ -13,7 +13,7 @@ from tests.support.server import Server, settled
 
 HALF_SECONDS = 30
 LEAK = 32 * MIB
-"""Growth of the second half that no gauge counts: some hundred bytes for each call."""
+"""Maximum unaccounted growth in the second half: a few hundred bytes per call."""
 
 PATHS = (GET, DESCRIBE, STREAM)
 

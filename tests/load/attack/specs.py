@@ -36,7 +36,7 @@ def small_spec(encoding: str, seed: int, length: int = 16) -> Any:
 
 
 def widened(spec: Any) -> Iterator[Any]:
-    """Yields the spec with one integer of its encoding set to the maximum of widths and heads."""
+    """Yields copies of the spec, each with one integer set to 65536, the maximum of most fields."""
     encoding = spec.WhichOneof("encoding")
     for field, _ in getattr(spec, encoding).ListFields():
         if field.cpp_type in _INTEGER_TYPES and not field.is_repeated:

@@ -16,10 +16,10 @@ from tests.support.server import Server, cpu_seconds, eventually, no_call_is_ope
 
 SECONDS = 5
 SLACK = 20
-"""How many times the goal is still no failure: machines are slow and shared. A starved call takes
+"""Factor of the goal that still passes, since machines may be slow and shared. A starved call takes
 longer."""
 WANTED_SECONDS = 0.5
-"""Of what UNWANTED loads ask for."""
+"""Seconds after which the calls of UNWANTED loads expire or are reset."""
 MOST_SECONDS_OF_UNWANTED_WORK = 5
 
 

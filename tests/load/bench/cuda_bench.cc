@@ -54,7 +54,7 @@ class Bench {
         out_(Need(device_->Allocate(kHeads * kLength * kLength * 4))),
         diagonals_(Need(device_->Allocate(kDiagonals * 4))) {
     std::vector<std::byte> diagonals(kDiagonals * 4, std::byte{2});
-    // Waits below, before these go.
+    // Waits below, before these are destroyed.
     absl::Status status = stream_->CopyIn(diagonals_.get(), diagonals.data(), kDiagonals * 4);
     status.Update(stream_->Wait());
     Need(status.ok() ? absl::StatusOr<int>(0) : absl::StatusOr<int>(status));

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Round = Callable[[], float]
-"""Does the work once and says how long it took, or how fast it was."""
+"""Does the work once; returns its seconds or its rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,14 @@ class Row:
     ours: float
     theirs: float
     goal: float | None
-    """Least ratio that is good; None where the row only informs."""
+    """Minimum ratio; None if the row has no goal."""
     more_is_better: bool = False
     """True for rates; False for seconds and bytes."""
     statistic: str
     notes: str = ""
     samples: Mapping[str, list[float]] = field(default_factory=dict)
     best_ratio: float | None = None
-    """The same of the best of either side; less disturbed by a busy machine."""
+    """Ratio of the best rounds of both sides, which a busy machine disturbs less."""
 
     @property
     def ratio(self) -> float:

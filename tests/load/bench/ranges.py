@@ -29,9 +29,9 @@ class Processes:
     def __init__(self, **pids: int) -> None:
         self._pids = pids
         self.seconds: dict[str, list[float]] = {name: [] for name in pids}
-        """Of processors."""
+        """Processor seconds of each process, by round."""
         self.cores: list[float] = []
-        """Time during which all of them were busy."""
+        """Average number of processors that the processes used together, by round."""
 
     def doing(self, work: Callable[[], object]) -> None:
         before, start = self._used(), time.perf_counter()

@@ -29,13 +29,13 @@ from tests.support.server import PATIENCE, Stub, eventually, refused
 from tests.support.traffic import Traffic
 
 SLOWEST_SECONDS = 10
-"""Of a good client's call beside an attack: far more than it takes, far less than its outage."""
+"""Maximum duration of a good client's call during an attack: far more than it needs."""
 
 HEAP = 100 << 20
 """Bytes that Envoy may allocate in these tests."""
 
 ATTACK_SECONDS = 5
-"""Longest time that a load is kept up once it has begun."""
+"""Maximum duration of a load once it has begun."""
 
 ANSWERS = ("http2.outbound_control_flood", "http2.outbound_flood")
 FLOODS = {
@@ -54,7 +54,7 @@ FLOODS = {
     "window_updates": ("http2.inbound_window_update_frames_flood",),
     "priorities": ("http2.inbound_priority_frames_flood",),
 }
-"""Counters of Envoy that rise when it ends the connection, the call or the surplus, by load."""
+"""Envoy's counters of ended connections, ended calls or rejected calls, keyed by load."""
 
 
 def times_cut(edge: Edge, load: str) -> int:

@@ -19,14 +19,15 @@ from tests.support.figures import Figures, mib
 
 ROLLOUTS = 5
 FAIR_SECONDS = 30
-"""Until a new replica has its share."""
+"""Maximum time until a new replica has its share of the calls."""
 RESTART_SECONDS = 60
-"""Until a server that hangs is replaced: three probes of 10 s, 5 s for the last, 5 s to end."""
+"""Maximum time until a hanging server is replaced: three probes every 10 s, 5 s for the last probe,
+and 5 s to end."""
 PLANNED_SECONDS = 3
-"""Of the slowest call while replicas come and go in order: some other one always answers."""
+"""Maximum duration of a call during planned changes, in which another replica always answers."""
 CUT_SECONDS = 40
 ATTACK_SECONDS = 3
-"""Of each load."""
+"""Duration of each load."""
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.support.traffic import Traffic
 
 HEADLESS, CLUSTER_IP = "attnbias-headless", "attnbias"
 CLIENTS = 3
-"""Through each of the two."""
+"""Clients of each Service."""
 
 BIAS = attnbias.ALiBi(num_heads=8)
 WANTED = dense_alibi(8, 64, 64)

@@ -146,7 +146,7 @@ TEST_F(BandCacheTest, ConcurrentRequestsShareOneComputation) {
     });
     if (i == 0) started.Wait();
   }
-  // The first one computes; the others do not wait for it.
+  // The first call computes; the others do not wait for it.
   for (int i = 1; i < 64; ++i) threads[i].join();
   gate.Open();
   threads[0].join();

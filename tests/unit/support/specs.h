@@ -121,9 +121,8 @@ inline v1::TableRef RandomRef(const std::vector<int64_t>& shape, uint32_t seed,
   return Ref(RandomTable(shape, seed, deviation));
 }
 
-// Sets fields, and tables to random ones by shape: Changed(fire, "num_heads:
-// 4",
-// {{"hidden_bias", {3}}}). An empty shape clears a table.
+// Sets fields, and replaces tables with random ones of the given shapes:
+// Changed(fire, "num_heads: 4", {{"hidden_bias", {3}}}). An empty shape clears a table.
 template <typename Message>
 Message Changed(Message message, const std::string& fields,
                 const std::vector<std::pair<std::string, std::vector<int64_t>>>& tables = {}) {

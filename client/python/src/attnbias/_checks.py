@@ -15,7 +15,7 @@ import numpy.typing as npt
 Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 """Explicit positions."""
 Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[Any]]
-"""Those that may be fractions."""
+"""Explicit positions that may be fractions."""
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 """A length n, which is [0, n), or a half-open (begin, end)."""

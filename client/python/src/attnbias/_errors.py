@@ -73,7 +73,7 @@ class Error(Exception):
     ) -> None:
         self._pushback = pushback
         self.unreached = ""
-        """Why there was no connection; "" if there was one."""
+        """Reason for the missing connection; "" if there was a connection."""
         self.code = type(self).code if code is None else code
         lines = message.split("\n")
         self.message = message = "\n".join(escaped(line, MOST_CHARACTERS) for line in lines)

@@ -74,7 +74,7 @@ def indices_of(
 
 
 def chunk(length: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Returns the bounds of a rank's chunkas ``torch.chunk`` makes it; the chunk may be empty."""
+    """Returns the bounds of a rank's chunk as ``torch.chunk`` makes it; the chunk may be empty."""
     size = -(-length // world_size)
     return min(rank * size, length), min((rank + 1) * size, length)
 

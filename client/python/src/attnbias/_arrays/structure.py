@@ -99,15 +99,15 @@ class Structure(NDArrayOperatorsMixin, ABC):
     vectors: bool = False
 
     _is_strided: ClassVar[bool] = False
-    """Whether strides over what is held make the dense array: ``view`` copies nothing."""
+    """True if strides over the stored numbers form the dense array, so ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
     """Arguments of the constructor that are arrays: the leaves of JAX's pytree."""
     _others: ClassVar[tuple[str, ...]] = ()
     """Other arguments of the constructor."""
     _whole: DeviceCopies | None = None
-    """Numbers of the whole of this window, for ``score_mod``; made when first needed."""
+    """Numbers of the tensor that this is a window of, for ``score_mod``; made on first use."""
     _begin: int = 0
-    """Index of this window's first number among them."""
+    """Index in ``_whole`` of this window's first number."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         register_with_jax(cls)
@@ -225,12 +225,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @property
     def ndim(self) -> int:
-        """Axes of the dense tensor."""
+        """Number of axes of the dense tensor."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Elements of the dense tensor."""
+        """Number of elements of the dense tensor."""
         return int(np.prod(self.shape, dtype=object))
 
     @property
@@ -540,7 +540,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         try:  # numpy has no bfloat16 to pass on
             return self.to_torch("cpu").contiguous().__dlpack__(**options)
         except ImportError:
-            message = "dtype: got bfloat16, which takes torch for DLPack; it is not installed"
+            message = "dtype: got bfloat16, which needs torch for DLPack; torch is not installed"
             raise BufferError(f"{message}; want to_jax()") from None
 
     def __dlpack_device__(self) -> tuple[int, int]:

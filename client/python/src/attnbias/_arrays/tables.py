@@ -59,8 +59,8 @@ class GridTable(Structure):
         is_whole = min((*self.lengths, *counts), default=0) > 0
         if not is_whole or sum(counts) != len(column_axes) or numbers.shape != (wanted,):
             raise ValueError(
-                f"numbers: got shape {numbers.shape}, want ({wanted},): for axes of lengths "
-                f"{self.lengths}, the rows of {counts} of the {len(column_axes)} columns"
+                f"numbers: got shape {numbers.shape}, want ({wanted},) for axes of "
+                f"lengths {self.lengths} with {counts} of the {len(column_axes)} columns"
             )
         self.numbers = numbers
         self.queries = inside(queries, math.prod(self.lengths), "queries")
@@ -72,7 +72,7 @@ class GridTable(Structure):
 
     @property
     def axes(self) -> tuple[npt.NDArray[Any], ...]:
-        """The table ``[length, its columns]`` of each axis, over the same memory."""
+        """Each axis's table, ``[length, its columns]``: views of ``numbers``."""
         return tuple(self._axes())
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:

@@ -91,7 +91,7 @@ class Cache:
         self._checked: set[_Stamp] = set()
         self._has_warned = False
         self.stuck: set[str] = set()
-        """Keys whose locks another process holds for long."""
+        """Keys whose locks another process has held for too long."""
 
     def __repr__(self) -> str:
         return f"Cache({str(self.folder)!r})"
@@ -225,7 +225,7 @@ class Cache:
         head = _head_of(payload, metadata)
         size = len(head) + payload.info.nbytes
         if self.max_bytes is not None and size > self.max_bytes:
-            self.warn(f"does not keep {size} bytes: cache_bytes is {self.max_bytes}")
+            self.warn(f"does not store {size} bytes: cache_bytes is {self.max_bytes}")
             return None
         fingerprint = payload.info.fingerprint
         try:

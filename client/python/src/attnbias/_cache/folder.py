@@ -49,7 +49,7 @@ class Folder:
     def opened(cls, path: Path, *, create: bool = False) -> Self:
         """Opens the folder at a path, which may contain links."""
         if os.open not in os.supports_dir_fd:
-            raise OSError("this system cannot open files of an open folder")
+            raise OSError("this system cannot open files relative to an open folder")
         if create:
             path.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
         return cls(os.open(path, _FOLDER), path)
@@ -136,7 +136,7 @@ def require_own(path: Path, status: os.stat_result) -> None:
     """Raises UnsafeError for a file that another user owns or can write."""
     if status.st_uid not in (user := os.geteuid(), 0):
         raise UnsafeError(
-            f"{path}: got one that belongs to user {status.st_uid}, want one of user {user}'s own"
+            f"{path}: got one that user {status.st_uid} owns, want one that user {user} owns"
         )
     if status.st_mode & _OTHERS_WRITE:
         mode = stat.S_IMODE(status.st_mode)

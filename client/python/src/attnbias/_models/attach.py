@@ -143,11 +143,11 @@ def _attached(
         if _MARK in vars(module):
             raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
     chosen = _attention_of(model, attention, family)
-    with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
+    with _errors_of_the_models_code(type(model).__name__, "read"):
         sites = list(family.sites(AttachContext(model, max_length, chosen, client)))
     if not sites:
         raise ValueError(
-            f"model: got a {type(model).__name__} without positions that a server can provide"
+            f"model: got {type(model).__name__}, which has no positions that a server can provide"
         )
     requests = {
         id(site.request): site.request

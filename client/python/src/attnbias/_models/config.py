@@ -149,6 +149,6 @@ def _no_config(path: Path) -> str:
         files = sorted(each.name for each in folder.iterdir())
         got = f"{str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
     return (
-        f"config: got {got}, want config.json or its folder; that of a model on the Hub is "
+        f"config: got {got}, want config.json or its folder; for a model on the Hub, pass "
         "transformers.AutoConfig.from_pretrained(NAME)"
     )

@@ -257,7 +257,7 @@ def swin_v2(config: ConfigFields, table: TableOf) -> Places:
     for place, stage in _blocks(config).items():
         side = min(window, height >> stage)
         if side == 0:
-            config.refuse("image_size", f"one that leaves pixels for stage {stage}")
+            config.refuse("image_size", f"a size that leaves pixels for stage {stage}")
         weight, bias = (table(f"{place}.mlp.0.{name}") for name in ("weight", "bias"))
         places[place] = SwinV2(
             [MlpLayer(weight, bias=bias), MlpLayer(table(f"{place}.mlp.2.weight"))],

@@ -191,7 +191,7 @@ def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encodin
         words = scaled if old else rope.part(layer_type)
         places[f"rotary.{layer_type}"] = _rotary(config, model, words, theta)
     if not old:
-        rope.refuse_unread(f"words under {' and '.join(model.layer_types)}")
+        rope.refuse_unread(f"fields under {' and '.join(model.layer_types)}")
     return places
 
 
@@ -223,10 +223,10 @@ def _rotary(
         section = rope.integers("mrope_section") if is_set else model.mrope_section
         words |= {"mrope_interleaved": model.mrope_interleaved, "mrope_section": section}
     for word in filter(rope.is_set, model.reads):
-        rope.refuse(word, f"none: the model's code computes with it. {_AS_ATTACHED}")
+        rope.refuse(word, f"none: the model's code uses this field. {_AS_ATTACHED}")
     for word in sorted(_IGNORED_ELSEWHERE):
         rope.ignore_unread(word)
-    rope.refuse_unread(f"a word of rope_type {rope_type!r}, or one that is ignored. {_AS_ATTACHED}")
+    rope.refuse_unread(f"a field of rope_type {rope_type!r}, or an ignored field. {_AS_ATTACHED}")
     _check_columns(config, model, rope, rope_type, words)
     words = _without_zeros(words)
     if model.mrope_interleaved is not None or rope_type == "axial":

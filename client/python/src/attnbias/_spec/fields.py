@@ -233,7 +233,7 @@ def _to_list(ids: Any, name: str) -> tensor_pb2.PositionList:
 
 
 Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a kind of result
-"""Result of ``Client.get`` if no other form is asked for."""
+"""Result of ``Client.get`` if no other form is requested."""
 
 
 class Fields(ReprMixin):

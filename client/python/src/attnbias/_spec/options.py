@@ -38,14 +38,14 @@ class CompactOptions(TypedDict, total=False):
 
 
 class ListOptions(CompactOptions, total=False):
-    """Those, and the lists of positions, of which most have no compact form."""
+    """``CompactOptions`` and lists of positions, most of which have no compact form."""
 
     query_positions: Ids | None
     key_positions: Ids | None
 
 
 class GridOptions(CompactOptions, total=False):
-    """Those, and a grid of tokens: its form and the encoding determine the result."""
+    """``CompactOptions`` and a grid of tokens: form and encoding determine the result."""
 
     grid: Required[Sequence[SupportsIndex]]
     grid_offset: Sequence[SupportsIndex] | None

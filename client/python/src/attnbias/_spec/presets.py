@@ -513,7 +513,7 @@ def SwinV2(  # noqa: N802
 ) -> MlpBias:
     """Swin-V2's continuous position bias (Liu et al. 2022): an MLP of logarithmic coordinates.
 
-    A MlpBias with ``activation="relu"`` and ``coordinates="log2_normalized"`` and
+    An MlpBias with ``activation="relu"`` and ``coordinates="log2_normalized"`` and
     ``output="sigmoid_16"``.
 
     Args:
@@ -548,7 +548,7 @@ def RelPosMlp(  # noqa: N802
 
     Its mode "swin" is SwinV2.
 
-    A MlpBias with ``activation="relu"`` and ``coordinates="signed_log"``.
+    An MlpBias with ``activation="relu"`` and ``coordinates="signed_log"``.
 
     Args:
         layers: Hidden layer and output layer, each with its bias. At most 64.
@@ -575,7 +575,7 @@ def DynamicPositionBias(  # noqa: N802
 ) -> MlpBias:
     """x-transformers' dynamic position bias: an MLP of the distance i - j, with SiLU.
 
-    A MlpBias with ``activation="silu"``.
+    An MlpBias with ``activation="silu"``.
 
     Args:
         layers: Layers, first to last. The first has one input per coordinate, the last has

@@ -91,7 +91,7 @@ def _class_token(positions: Sequence[int]) -> int | None:
 
 
 _LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "keys": "key_positions"}
-"""In the contract, the lists that may stand in place of the range."""
+"""The contract's lists of positions that may replace each range."""
 
 
 class Piece(Request):
@@ -144,7 +144,7 @@ class ShardedRequest:
         """
         if info.resolved_spec.table.grid:
             raise ValueError(
-                "grid: got one with a sharding, want position_ids; or shard() the GridTable"
+                "grid: got a grid with a sharding, want position_ids; or shard() the GridTable"
             )
         self._sharding = sharding
         self._request = request

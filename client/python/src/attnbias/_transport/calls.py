@@ -2,8 +2,8 @@
 """The methods of the service, and the function that runs a request's coroutine.
 
 A request is a coroutine: the asynchronous client awaits it, and the calls of the synchronous one
-block instead of suspending, so that ``run`` has it in one step. Retries, resumption and checksums
-are therefore implemented only once.
+block instead of suspending, so that ``run`` completes it in one step. Retries, resumption and
+checksums are therefore implemented only once.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Method:
     request: type[Message]
     response: type[Message]
     is_raw: bool
-    """Whether messages are passed as bytes. Chunks are parsed by hand, to copy them only once;
-    headers and requests are held to their checksums."""
+    """True if messages are passed as bytes: chunks are parsed by hand, so that they are copied only
+    once, and headers and requests are verified by their checksums."""
 
     def of(self, channel: Any) -> Any:
         """Returns the callable of the method over a channel of either kind."""
@@ -69,11 +69,11 @@ WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
 Part: TypeAlias = "Callable[[Any], Coroutine[Any, Any, Any]]"
-"""Work that makes its calls by an object of its own."""
+"""Work that makes its calls through the object that it receives."""
 Read: TypeAlias = "Callable[[], Coroutine[Any, Any, Any]]"
-"""Reads the next message of a stream; None at the end, if that is OK.
+"""Reads the next message of a stream; returns None if the stream ended with OK.
 
-Otherwise it raises CallFailed, or CallInterrupted: see there.
+Raises CallFailed or CallInterrupted if the stream ended in any other way.
 """
 
 

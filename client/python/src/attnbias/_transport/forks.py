@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 lock: Final = threading.RLock()
-"""Is held while a connection changes, and while the process forks."""
+"""Held while a connection changes, and while the process forks."""
 
 _THREADS: Final = Path("/proc/self/task")
 _NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # prefix of gRPC's thread names

@@ -55,7 +55,7 @@ class CallOptions:
     out: Any
     progress: bool | None
     streams: int
-    """Connections that a large payload is fetched over."""
+    """Number of connections over which a large payload is fetched."""
 
 
 class Deadline:
@@ -67,7 +67,7 @@ class Deadline:
         self._begin = time.monotonic()
         self._end = self._begin + seconds
         self.told = False
-        """Whether a log line has stated that a call waits."""
+        """True once the log states that a call waits."""
 
     def remaining(self, patience: float | None = None) -> float | None:
         """Returns the seconds left, None without a limit; raises DeadlineExceededError at 0.

@@ -44,7 +44,7 @@ _UNREACHED: Final = re.compile(
     r"(?:; last error: (?P<last>.*))?|errors resolving|DNS resolution failed",
     re.DOTALL,
 )
-"""Matches gRPC's message without a connection, and the reason for the last address."""
+"""Matches gRPC's message for a missing connection, and the reason for the last address."""
 
 _NOT_FOUND: Final = "^errors resolving|^DNS"
 _WHY_UNREACHED: Final = {
