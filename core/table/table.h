@@ -42,9 +42,9 @@ class Table {
   static absl::StatusOr<Table> View(DataType data_type, absl::Span<const int64_t> shape,
                                     std::string_view data, std::shared_ptr<const void> owner);
 
-  // Interprets the axes of this table as `layout`, and returns the table in the order kBucketsHeads:
-  // itself, or its transpose, which shares the numbers. Returns INVALID_ARGUMENT for kHeadsBuckets
-  // unless there are two axes.
+  // Interprets the axes of this table as `layout`, and returns the table in the order
+  // kBucketsHeads: itself, or its transpose, which shares the numbers. Returns INVALID_ARGUMENT for
+  // kHeadsBuckets unless there are two axes.
   absl::StatusOr<Table> In(TableLayout layout) const;
 
   DataType data_type() const { return content_->data_type; }

@@ -188,7 +188,7 @@ PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
 INTERRUPTED = {
     "`UNAVAILABLE` at first": Trial(LARGE, in_turn(then(DRAINING, after=0), none), calls=2),
-    "`UNAVAILABLE` for ever, `max_attempts` 3": Trial(
+    "`UNAVAILABLE` forever, `max_attempts` 3": Trial(
         LARGE,
         then(DRAINING, after=0),
         settings={"max_attempts": 3},
@@ -314,7 +314,7 @@ HEADERS = {
     "all chunks without a header": spoilt(
         lambda _, messages: apart(messages)[1:], "stream: the first message has no header"
     ),
-    "the header with more than all": spoilt(
+    "the header with more than all data": spoilt(
         chunk(lambda reply: setattr(reply, "data", reply.data + b"more"), 0),
         "chunk: got 2340 bytes of data, want at most the 2336 that are missing",
         SMALL,
@@ -359,10 +359,10 @@ HEADERS = {
         shape(1 << 30, 256),
         fails=Fails("RESOURCE_EXHAUSTED", "the tensor has 1099511627776 bytes"),
     ),
-    "a header that declares more than comes": spoilt(
+    "a header that declares more than is sent": spoilt(
         shape(5121, 256), "stream: ended after 5242880 bytes, want 5243904"
     ),
-    "a header that declares less than comes": spoilt(
+    "a header that declares less than is sent": spoilt(
         shape(1024, 256), "chunk: got 1048576 bytes of data, want at most the 0 that are missing"
     ),
     "a shape that is not the size": spoilt(shape(5121, 256, size=5242880), DOES_NOT_ADD_UP),
@@ -441,7 +441,7 @@ RESUMED = {
 }
 
 ONE_MESSAGE = {
-    "what it should, twice": Trial(SMALL, settings={"times": 2}, calls=2),
+    "the correct answer, twice": Trial(SMALL, settings={"times": 2}, calls=2),
     "`UNAVAILABLE` the second time": Trial(
         SMALL, in_turn(none, then(DRAINING, after=0), none), settings={"times": 2}, calls=3
     ),
@@ -453,7 +453,7 @@ ONE_MESSAGE = {
 # 24 MiB, and an offset beyond the window of 16 MiB.
 HUGE, PLACE = sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
-    "what it should, 24 MiB": Trial(HUGE),
+    "the correct answer, 24 MiB": Trial(HUGE),
     "a flipped bit beyond 16 MiB": spoilt(
         at(PLACE, lambda rest: [flip_last(rest[0]), *rest[1:]]),
         f"chunk: 1048576 bytes at offset {PLACE} have CRC-32C",

@@ -82,7 +82,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if found:
                 verdicts[found[2], found[1]] = {"passed": "ok", "failed": "FAILED"}[verdict]
     terminalreporter.section("clients")
-    rows = [("case", "what comes of it", *DRIVERS)]
+    rows = [("case", "outcome", *DRIVERS)]
     for name, trial in TRIALS.items():
         cells = [verdicts.get((name, client), "-") for client in DRIVERS]
         if set(cells) != {"-"}:

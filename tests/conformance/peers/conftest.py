@@ -24,7 +24,10 @@ def serving(folder: Path) -> Iterator[attnbias.Client]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "exhaustive: a sweep of minutes, beside one of seconds")
+    config.addinivalue_line(
+        "markers",
+        "exhaustive: a sweep that takes minutes, in addition to a sweep that takes seconds",
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -400,7 +400,7 @@ MEMORY: dict[str, Calls | Flood] = {
     ),
     "unread": together(
         1000,
-        "1000 streams that nobody reads, of lists of 65 KB",
+        "1000 unread streams of lists of 65 KB",
         STREAM,
         lambda n: listed_positions(),
         connections=5,
@@ -449,15 +449,15 @@ MEMORY: dict[str, Calls | Flood] = {
     ),
     "ids": together(
         400,
-        "400 ModelStreamInfer with ids of 2 MB, no answer read",
+        "400 ModelStreamInfer with ids of 2 MB, with no answer read",
         INFER,
         lambda n: long_id(),
         connections=40,
         window=0,
     ),
-    "resets": Flood("5000 calls that are reset at once", resets),
-    "pings": Flood("1.6 million pings, no answer read", pings),
-    "settings": Flood("1.6 million settings, no answer read", many_settings),
+    "resets": Flood("5000 calls that are reset immediately", resets),
+    "pings": Flood("1.6 million pings, with no answer read", pings),
+    "settings": Flood("1.6 million settings, with no answer read", many_settings),
     "half_frames": Flood("900 calls with half a frame of data", half_frame, connections=900),
 }
 """Attacks on memory."""
@@ -498,7 +498,7 @@ UNWANTED: dict[str, Calls] = {
 PROXY: dict[str, Calls | Flood] = {
     "unread_large": together(
         300,
-        "300 streams of 256 MiB that nobody reads",
+        "300 unread streams of 256 MiB",
         STREAM,
         lambda n: request(alibi(16, 2048, form="FORM_DENSE"), "StreamTensor"),
         connections=3,
@@ -506,7 +506,7 @@ PROXY: dict[str, Calls | Flood] = {
     ),
     "unfinished": together(
         1500,
-        "1500 calls with 5 KB of headers, whose messages do not come",
+        "1500 calls with 5 KB of headers, whose messages are never sent",
         GET,
         lambda n: http2.framed(bytes(16)),
         connections=15,
@@ -518,8 +518,10 @@ PROXY: dict[str, Calls | Flood] = {
     "small_references": Flood("3 MB of references to a header of 2 bytes", small_references),
     "table_sizes": Flood("1.6 million changes of the size of HPACK's table", table_sizes),
     "provoked_resets": Flood("5000 calls that the server resets", provoked_resets),
-    "unacknowledged": Flood("5000 calls at once, the settings not acknowledged", eager_calls),
-    "patient_pings": Flood("5 million pings by and by, no answer read", patient_pings),
+    "unacknowledged": Flood(
+        "5000 concurrent calls, with the settings not acknowledged", eager_calls
+    ),
+    "patient_pings": Flood("5 million pings in small batches, with no answer read", patient_pings),
     "empty_data": Flood("400000 frames of data without a byte", empty_data),
     "window_updates": Flood("400000 updates of a window", window_updates),
     "priorities": Flood("400000 changes of a priority", priorities),

@@ -62,7 +62,7 @@ def test_small_calls_and_health_stay_fast_under_load(name: str, figures: Figures
         shares = ", ".join(f"p{p} {ms(one.percentile(p))}" for p in (50, 99))
         figures.add(
             "time",
-            f"{one.what}, beside {what}",
+            f"{one.what}, during {what}",
             f"{shares}, max {ms(max(one.seconds))}, {one.refused} of {len(one.seconds)} refused",
             f"p99 {ms(one.goal * SLACK)}; goal {ms(one.goal)}",
         )

@@ -76,7 +76,7 @@ CUDA_CURVES = {"cuda": cuda.crossover}
 UNITS = {
     "cuda": "bytes of the answer (dense F32, positions listed)",
     "sinusoidal": "positions (512 columns, F32)",
-    "lengths": "positions, or queries and keys (F32, not asked for before)",
+    "lengths": "positions, or queries and keys (F32, uncached)",
 }
 
 

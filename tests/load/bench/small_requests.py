@@ -71,7 +71,7 @@ def one_computation_row() -> Row:
         computations = running.metrics()["attnbias_computations_total"]
     assert len(answers) == 1
     return Row(
-        what=f"Computations for {CLIENTS} clients that ask for one cold tensor",
+        what=f"Computations for {CLIENTS} clients that request one uncached tensor",
         against="one",
         unit="",
         ours=computations,

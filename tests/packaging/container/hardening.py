@@ -27,7 +27,7 @@ def lacks(program: pathlib.Path) -> list[str]:
         "bound before it runs": re.search(r"FLAGS_1\).* NOW", text),
         "read-only relocations": re.search(r"^ +GNU_RELRO ", text, re.M),
         "a stack without code": re.search(r"^ +GNU_STACK .* RW +0x\w+$", text, re.M),
-        "no path to libraries of its own": not re.search(r"\((RPATH|RUNPATH)\)", text),
+        "no library search path": not re.search(r"\((RPATH|RUNPATH)\)", text),
         "a guarded stack": re.search(r" UND __stack_chk_fail\b", text),
         "bounds in the C library's functions": re.search(r" UND __(?!stack)\w+_chk\b", text),
         "landing pads": pads > FEW_LANDING_PADS,

@@ -876,9 +876,9 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
 - - {image: {repository: example.org:5000/attnbias:1}}
   - 'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag'
 - - {tables: {configMap: a, persistentVolumeClaim: b}}
-  - 'tables.configMap: got "a" beside tables.persistentVolumeClaim, want one of them'
+  - 'tables.configMap: got "a" together with tables.persistentVolumeClaim, want one of them'
 - - {tables: {configMap: a, remote: "s3:b"}}
-  - 'tables.remote: got "s3:b" beside tables.configMap or tables.persistentVolumeClaim, want one'
+  - 'tables.remote: got "s3:b" together with tables.configMap or tables.persistentVolumeClaim'
 - - {tables: {persistentVolumeClaim: a, folder: it's}}
   - 'tables: got "/var/lib/attnbias/tables/it''s", want a value without '' and #'
 - - {extraFlags: ["--table=a=/b#c"]}
@@ -886,28 +886,28 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
 - - {extraFlags: ['--table=a=\\']}
   - 'table: got "a=\\\\", want a value without'
 - - {extraFlags: [--config=/a]}
-  - 'extraFlags: got "--config=/a", want no such flag, the chart renders the file'
+  - 'extraFlags: got "--config=/a", want none: the chart renders the file'
 - - {tables: {folder: a}}
-  - 'tables.folder: got "a", want tables.persistentVolumeClaim beside it'
+  - 'tables.folder: got "a", want tables.persistentVolumeClaim as well'
 - - {tls: {secret: a, certManager: {issuer: b}}}
-  - 'tls.secret: got "a" beside tls.certManager.issuer, want one of them'
+  - 'tls.secret: got "a" together with tls.certManager.issuer, want one of them'
 - - {tls: {clientCaSecret: a}}
-  - 'tls.clientCaSecret: got "a", want tls.secret or tls.certManager.issuer beside it'
+  - 'tls.clientCaSecret: got "a", want tls.secret or tls.certManager.issuer as well'
 - - {auth: {policySecret: a}}
-  - 'auth.policySecret: got "a", want auth.tokensSecret or tls.clientCaSecret beside it'
+  - 'auth.policySecret: got "a", want auth.tokensSecret or tls.clientCaSecret as well'
 - - {socket: {hostPath: /run/attnbias}}
-  - 'socket.hostPath: got "/run/attnbias", want kind: DaemonSet beside it'
+  - 'socket.hostPath: got "/run/attnbias", want kind: DaemonSet: two replicas'
 - - {kind: DaemonSet, autoscaling: {enabled: true}}
-  - 'autoscaling.enabled: got true, want kind: Deployment beside it'
+  - 'autoscaling.enabled: got true, want kind: Deployment: a DaemonSet has'
 - - autoscaling:
       enabled: true
       targetCPUUtilizationPercentage: 0
       targetMemoryUtilizationPercentage: 0
-  - 'autoscaling.enabled: got true, want a metric beside it'
+  - 'autoscaling.enabled: got true, want a metric as well'
 - - {ingress: {enabled: true}}
-  - 'ingress.enabled: got true, want ingress.hosts beside it'
+  - 'ingress.enabled: got true, want ingress.hosts as well'
 - - {grpcRoute: {enabled: true}}
-  - 'grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it'
+  - 'grpcRoute.enabled: got true, want grpcRoute.parentRefs as well'
 - - {terminationGracePeriodSeconds: 35}
   - 'terminationGracePeriodSeconds: got 35, want more than 35'
 - - {extraFlags: [--threads=8]}

@@ -268,7 +268,7 @@ def test_unread_answers_use_little_memory(start_edge: StartEdge) -> None:
     before = edge.resident_bytes()
     with Attack("unread_large", edge.tls_address):
         eventually(lambda: edge.stats()["cluster.attnbias.upstream_rq_active"] == 300, "all begun")
-        eventually(lambda: not receives(edge), "Envoy holds what it can")
+        eventually(lambda: not receives(edge), "Envoy's buffers are full")
     assert edge.resident_bytes() - before < 300 * (256 << 10)
 
 

@@ -46,7 +46,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if not .Values.metrics.serviceMonitor.enabled -}}
 {{- $ours = dict "prometheus.io/scrape" "true" "prometheus.io/port" "9464" -}}
 {{- end -}}
-{{- /* The server reads its files of settings once. */ -}}
+{{- /* The server reads its settings files only once. */ -}}
 {{- $_ := set $ours "checksum/config" (include "attnbias.config" . | sha256sum) -}}
 {{- with merge (deepCopy .Values.podAnnotations) $ours -}}
 {{- toYaml . -}}
@@ -63,7 +63,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.serviceAccount.name | default (ternary (include "attnbias.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
-{{/* The Secret with certificate and key; empty where the port speaks plaintext. */}}
+{{/* The Secret with certificate and key; empty if the port is in plaintext. */}}
 {{- define "attnbias.tlsSecret" -}}
 {{- if .Values.tls.certManager.issuer -}}
 {{- include "attnbias.fullname" . }}-tls
@@ -72,12 +72,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{/* A port that speaks plaintext, which Kubernetes' gRPC probes need. */}}
+{{/* A plaintext port, which Kubernetes' gRPC probes need. */}}
 {{- define "attnbias.probePort" -}}
 {{- ternary 50052 50051 (ne (include "attnbias.tlsSecret" .) "") -}}
 {{- end -}}
 
-{{/* The server's probes. One that names no handler asks the server's health service. */}}
+{{/* The server's probes. A probe without a handler calls the gRPC health service. */}}
 {{- define "attnbias.probes" -}}
 {{- $probes := dict -}}
 {{- range $name, $service := dict "startupProbe" "readiness" "readinessProbe" "readiness" "livenessProbe" "liveness" -}}
@@ -215,8 +215,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end -}}
 
-{{/* Values of each flag, a list. extraFlags that refer to variables of the container are not among
-them: Kubernetes expands these on the command line only. */}}
+{{/* The list of each flag's values. Excludes extraFlags that refer to variables of the container, since
+Kubernetes expands these only on the command line. */}}
 {{- define "attnbias.settings" -}}
 {{- $settings := dict -}}
 {{- range include "attnbias.mounts" . | fromYamlArray -}}
@@ -235,7 +235,7 @@ them: Kubernetes expands these on the command line only. */}}
 {{- $_ := set $settings $parts._0 (append (get $settings $parts._0 | default list) $value) -}}
 {{- end -}}
 {{- end -}}
-{{- /* Clients look names up when a connection ends: so they find a new replica. */ -}}
+{{- /* Clients resolve names again when a connection ends, and thereby find new replicas. */ -}}
 {{- merge $settings (dict "max-connection-age" (list "20s")) | toYaml -}}
 {{- end -}}
 
@@ -257,7 +257,7 @@ precompute.json: {{ toJson . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* What rclone copies, and where to: a list of pairs. */}}
+{{/* The sources and destinations of rclone, in turn. */}}
 {{- define "attnbias.remotes" -}}
 {{- with .Values.tables.remote }}
 - {{ quote . }}
@@ -271,8 +271,8 @@ precompute.json: {{ toJson . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* A container that runs `copy REMOTE FOLDER ...` in a script. rclone gives a file its name when it
-is whole. A failure for one folder does not keep it from the others. */}}
+{{/* A container whose script runs `copy REMOTE FOLDER ...`. rclone gives a file its name only when the
+file is complete. If one folder fails, the others are still copied. */}}
 {{- define "attnbias.rclone" -}}
 {{- $script := .script -}}
 name: {{ .name }}
@@ -317,13 +317,13 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Flags that extraFlags may not have, and what is wanted instead. */}}
+{{/* Flags that extraFlags must not contain, and their replacements. */}}
 {{- define "attnbias.flagsOfTheChart" -}}
-config: no such flag, the chart renders the file
-listen: the value socket.hostPath for a socket file, the chart's port is fixed
+config: "none: the chart renders the file"
+listen: the value socket.hostPath for a socket file; the chart's port is fixed
 socket-mode: the value socket.mode
-metrics-listen: no such flag, the chart's port is fixed
-probe-listen: no such flag, the chart's port is fixed
+metrics-listen: "none: the chart's port is fixed"
+probe-listen: "none: the chart's port is fixed"
 threads: the value resources.limits.cpu
 cuda-min-bytes: the value cuda.minBytes
 tables: the value tables
@@ -336,7 +336,7 @@ tokens: the value auth.tokensSecret
 policy: the value auth.policySecret
 {{- end -}}
 
-{{/* Fails where values do not go together; the schema has checked each of them. */}}
+{{/* Fails if values are incompatible. The schema has already checked each value. */}}
 {{- define "attnbias.validate" -}}
 {{- $tls := include "attnbias.tlsSecret" . -}}
 {{- with .Values -}}
@@ -344,37 +344,37 @@ policy: the value auth.policySecret
 {{- fail (printf "image.repository: got %q, want the tag in image.tag" .image.repository) -}}
 {{- end -}}
 {{- if and .tables.configMap .tables.persistentVolumeClaim -}}
-{{- fail (printf "tables.configMap: got %q beside tables.persistentVolumeClaim, want one of them" .tables.configMap) -}}
+{{- fail (printf "tables.configMap: got %q together with tables.persistentVolumeClaim, want one of them" .tables.configMap) -}}
 {{- end -}}
 {{- if and .tables.remote (or .tables.configMap .tables.persistentVolumeClaim) -}}
-{{- fail (printf "tables.remote: got %q beside tables.configMap or tables.persistentVolumeClaim, want one of them" .tables.remote) -}}
+{{- fail (printf "tables.remote: got %q together with tables.configMap or tables.persistentVolumeClaim, want one of them" .tables.remote) -}}
 {{- end -}}
 {{- if and .tables.folder (not .tables.persistentVolumeClaim) -}}
-{{- fail (printf "tables.folder: got %q, want tables.persistentVolumeClaim beside it" .tables.folder) -}}
+{{- fail (printf "tables.folder: got %q, want tables.persistentVolumeClaim as well" .tables.folder) -}}
 {{- end -}}
 {{- if and .tls.secret .tls.certManager.issuer -}}
-{{- fail (printf "tls.secret: got %q beside tls.certManager.issuer, want one of them" .tls.secret) -}}
+{{- fail (printf "tls.secret: got %q together with tls.certManager.issuer, want one of them" .tls.secret) -}}
 {{- end -}}
 {{- if and .tls.clientCaSecret (not $tls) -}}
-{{- fail (printf "tls.clientCaSecret: got %q, want tls.secret or tls.certManager.issuer beside it" .tls.clientCaSecret) -}}
+{{- fail (printf "tls.clientCaSecret: got %q, want tls.secret or tls.certManager.issuer as well" .tls.clientCaSecret) -}}
 {{- end -}}
 {{- if and .auth.policySecret (not .auth.tokensSecret) (not .tls.clientCaSecret) -}}
-{{- fail (printf "auth.policySecret: got %q, want auth.tokensSecret or tls.clientCaSecret beside it, which give callers names" .auth.policySecret) -}}
+{{- fail (printf "auth.policySecret: got %q, want auth.tokensSecret or tls.clientCaSecret as well, which identify callers" .auth.policySecret) -}}
 {{- end -}}
 {{- if and .socket.hostPath (ne .kind "DaemonSet") -}}
-{{- fail (printf "socket.hostPath: got %q, want kind: DaemonSet beside it: two replicas of a node would want one file" .socket.hostPath) -}}
+{{- fail (printf "socket.hostPath: got %q, want kind: DaemonSet: two replicas on one node would need the same file" .socket.hostPath) -}}
 {{- end -}}
 {{- if and .autoscaling.enabled (ne .kind "Deployment") -}}
-{{- fail (printf "autoscaling.enabled: got true, want kind: Deployment beside it: a %s has a replica for each node" .kind) -}}
+{{- fail (printf "autoscaling.enabled: got true, want kind: Deployment: a %s has one replica on each node" .kind) -}}
 {{- end -}}
 {{- if and .autoscaling.enabled (not (or .autoscaling.targetCPUUtilizationPercentage .autoscaling.targetMemoryUtilizationPercentage .autoscaling.metrics)) -}}
-{{- fail "autoscaling.enabled: got true, want a metric beside it" -}}
+{{- fail "autoscaling.enabled: got true, want a metric as well" -}}
 {{- end -}}
 {{- if and .ingress.enabled (not .ingress.hosts) -}}
-{{- fail "ingress.enabled: got true, want ingress.hosts beside it" -}}
+{{- fail "ingress.enabled: got true, want ingress.hosts as well" -}}
 {{- end -}}
 {{- if and .grpcRoute.enabled (not .grpcRoute.parentRefs) -}}
-{{- fail "grpcRoute.enabled: got true, want grpcRoute.parentRefs beside it" -}}
+{{- fail "grpcRoute.enabled: got true, want grpcRoute.parentRefs as well" -}}
 {{- end -}}
 {{- $drains := regexMatch "--(shutdown-delay|drain-grace)|ATTNBIAS_(SHUTDOWN_DELAY|DRAIN_GRACE)" (toJson (list .extraFlags .extraEnv)) -}}
 {{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses the service as a program in JavaScript does that knows the contract alone: checks what
-// each kind of call answers, and ends with 1 where one is wrong.
+// Uses the service as a JavaScript program that knows only the contract: checks the answers to each
+// kind of call, and exits with 1 if one is wrong.
 // Usage: node smoke.js HOST:PORT CA_FILE TOKEN_FILE
 'use strict';
 
@@ -29,8 +29,7 @@ const definitions = protoLoader.loadSync(
 );
 const { attnbias, grpc: { health } } = grpc.loadPackageDefinition(definitions);
 
-// With this, gRPC tries again by itself. It waits for the delay in the server's status, and without
-// one for that of the policy.
+// Makes gRPC retry by itself, after the delay in the server's status or, without one, the policy's.
 const serviceConfig = {
   methodConfig: [{
     name: [{ service: 'attnbias.v1.AttentionBiasService' }],

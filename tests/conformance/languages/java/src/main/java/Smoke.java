@@ -41,12 +41,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 
 /**
- * Uses the service as a program in Java does that knows the contract alone: checks what each kind
- * of call answers, and throws where one is wrong. Arguments: HOST:PORT CA_FILE TOKEN_FILE.
+ * Uses the service as a Java program that knows only the contract: checks the answers to each kind
+ * of call, and throws if one is wrong. Arguments: HOST:PORT CA_FILE TOKEN_FILE.
  */
 public final class Smoke {
-  // With this, gRPC tries again by itself. It waits for the delay in the server's status, and
-  // without one for that of the policy.
+  // Makes gRPC retry by itself, after the delay in the server's status or, without one, the
+  // policy's.
   private static final Map<String, ?> SERVICE_CONFIG =
       Map.of("methodConfig", List.of(Map.of(
           "name", List.of(Map.of("service", AttentionBiasServiceGrpc.SERVICE_NAME)),
@@ -153,7 +153,7 @@ public final class Smoke {
     return (relative > 0 ? 16 : 0) + (distance < 8 ? distance : Math.min(15, log));
   }
 
-  /** The payload of a stream, checked as it comes. */
+  /** Returns the payload of a stream, after checking each chunk. */
   private static ByteBuffer read(Iterator<StreamTensorResponse> stream) {
     ByteBuffer payload = null;
     while (stream.hasNext()) {
@@ -188,7 +188,7 @@ public final class Smoke {
     check(false, "an error that names the field");
   }
 
-  /** As the contract has it: an unsigned number of 32 bits in a signed int. */
+  /** The contract's unsigned 32-bit number, in a signed int. */
   private static int crc32c(ByteString data) {
     var checksum = new CRC32C();
     checksum.update(data.asReadOnlyByteBuffer());
