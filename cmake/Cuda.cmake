@@ -20,5 +20,5 @@ if(CMAKE_CUDA_COMPILER)
   set(CMAKE_BUILD_RPATH "$ORIGIN")
 elseif(ATTNBIAS_CUDA STREQUAL "REQUIRED")
   message(FATAL_ERROR
-      "ATTNBIAS_CUDA is REQUIRED, and no CUDA compiler was found; CUDACXX says where it is")
+      "ATTNBIAS_CUDA is REQUIRED, but no CUDA compiler was found; set CUDACXX to its path")
 endif()

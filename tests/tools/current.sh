@@ -14,7 +14,7 @@ need_current_machine() {
   machine=$cache/machines/current-${hash:0:12}
   # Debian may change these releases at any time.
   need_once "$machine" "$root/tests/tools/make_current_machine.sh" "$machine" ||
-    skip "Debian does not have what cmake/current-grpc.pref states: no machine could be made"
+    skip "cannot create the machine: Debian lacks a version that cmake/current-grpc.pref states"
   mapfile -t there < <(env | grep '^CCACHE_')
   # Its own folder also has the same path there as here; see build_current.
   there=(in_machine "$machine" "$root" "$root $CCACHE_DIR $machine" env "${there[@]}")

@@ -83,7 +83,7 @@ build_packages_for() {
 # build_packages [RELEASE|ARCHITECTURE…]
 build_packages() {
   local word suite architecture for_suites=() for_architectures=()
-  ((EUID == 0)) || die "packages: making a machine of each Debian release needs root"
+  ((EUID == 0)) || die "packages: creating a machine of each Debian release needs root"
   for word in "$@"; do
     case " ${suites[*]} / ${architectures[*]} " in
       *" $word "*/*) for_suites+=("$word") ;;

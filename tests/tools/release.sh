@@ -45,9 +45,9 @@ release_go_module() {
 release() {
   local version folder notes suite
   (($# == 0)) || die "release: got $*, want no arguments"
-  ((EUID == 0)) || die "release: making machines of each Debian release needs root"
+  ((EUID == 0)) || die "release: creating machines of each Debian release needs root"
   [[ -z $(git status --porcelain) ]] ||
-    die "release: got changes that are not committed, want a clean working tree"
+    die "release: got uncommitted changes, want a clean working tree"
   version=$(project_version)
   notes=$(release_notes "$version")
   [[ -n $notes ]] || die "release: CHANGELOG.md has no section for $version"

@@ -52,14 +52,14 @@ need_packages() {
   local missing
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0
-  command -v apt-get >/dev/null || die "no apt-get here; install by hand: ${missing[*]}"
+  command -v apt-get >/dev/null || die "apt-get is missing; install by hand: ${missing[*]}"
   say "Installing ${#missing[@]} Debian packages: ${missing[*]}"
   # An unreachable third-party source must not prevent installation from Debian's own.
-  as_root apt-get -qq update || say "dev: apt-get update failed in part; going on"
+  as_root apt-get -qq update || say "dev: apt-get update failed in part; continuing"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
     install -y --no-install-recommends "${missing[@]}" </dev/null >"$cache/apt.log" 2>&1 || {
     tail -n 40 "$cache/apt.log" >&2
-    die "the packages could not be installed; all of it is in $cache/apt.log"
+    die "the packages could not be installed; $cache/apt.log has the complete output"
   }
 }
 

@@ -125,7 +125,7 @@ generate() {
   generate_into "$fresh"
   [[ ${1:-} == --breaking ]] ||
     buf breaking "$fresh/accepted.binpb" --against tests/conformance/accepted.binpb ||
-    die "the contract is not what clients know; --breaking accepts it as it is now"
+    die "the contract is incompatible with existing clients; --breaking accepts the change"
   rm -rf client/go/attnbiaspb
   mv "$fresh/attnbiaspb" client/go/
   mv "$fresh/accepted.binpb" tests/conformance/
@@ -148,7 +148,7 @@ step_format() {
   ruff format --check client/python deploy examples tests
   local unformatted
   unformatted=$(gofmt -l client/go tests)
-  [[ -z $unformatted ]] || die "not as gofmt has them: $unformatted"
+  [[ -z $unformatted ]] || die "not formatted by gofmt: $unformatted"
 }
 
 step_lint() {
@@ -166,7 +166,7 @@ step_english() {
   need_go_tool "$VALE"
   local rule source lint=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
   for rule in tests/tools/vale/English/*.yml; do
-    grep -qE '^    (contains:|want: \|)' "$rule" || die "$rule: no case in which it fires"
+    grep -qE '^    (contains:|want: \|)' "$rule" || die "$rule: has no case that triggers the rule"
     "${lint[@]}" test "$rule" >build/vale.log || { cat build/vale.log && return 1; }
   done
   rm -rf build/vale
@@ -240,7 +240,7 @@ step_tsan() {
 
 # Runs the tests that involve gRPC with the current version.
 step_current() {
-  ((EUID == 0)) || skip "making a machine of another Debian release needs root"
+  ((EUID == 0)) || skip "creating a machine of another Debian release needs root"
   build_current attnbias-server attnbias attnbias-driver {server,cpp,neighbour}_test
   "${there[@]}" ctest --test-dir build/current --output-on-failure --parallel 2 --timeout 600 \
     --exclude-regex 'NOT_BUILT|NeonKernels'
@@ -254,7 +254,7 @@ step_current() {
 }
 
 step_current_attack() {
-  ((EUID == 0)) || skip "making a machine of another Debian release needs root"
+  ((EUID == 0)) || skip "creating a machine of another Debian release needs root"
   need_packages tests/tools/debian-packages-current.txt
   build_current
   export_programs current
@@ -432,13 +432,13 @@ step_languages() {
 
 # Runs ./dev serve and ./dev test on a bare machine.
 step_bare() {
-  ((EUID == 0)) || skip "making a bare machine needs root"
+  ((EUID == 0)) || skip "creating a bare machine needs root"
   tests/packaging/bare.sh
 }
 
 # Tests the wheels on bare machines; takes minutes.
 step_wheels() {
-  ((EUID == 0)) || skip "making a bare machine needs root"
+  ((EUID == 0)) || skip "creating a bare machine needs root"
   build_wheels x86_64 aarch64
   tests/packaging/wheels/run.sh
   if [[ $(uname -m) == x86_64 ]]; then
@@ -457,7 +457,7 @@ step_neighbours() {
 
 # Tests Debian packages on bare machines of each release; takes minutes.
 step_packages() {
-  ((EUID == 0)) || skip "making a bare machine needs root"
+  ((EUID == 0)) || skip "creating a bare machine needs root"
   need_arm64
   build_packages
   build dev
@@ -488,7 +488,7 @@ step_container_arm64() {
 # Tests the manifests and the chart on a Kubernetes cluster on this machine; takes half an hour, and
 # more the first time.
 step_kubernetes() {
-  ((EUID == 0)) || skip "a Kubernetes on this machine needs root"
+  ((EUID == 0)) || skip "running Kubernetes on this machine needs root"
   install_python_client
   need_helm
   need_kubernetes

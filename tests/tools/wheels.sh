@@ -26,7 +26,7 @@ make_server_wheel() {
 build_server_wheel() {
   local architecture=$1 preset=release strip=strip installed=/ stage libraries program
   if [[ $architecture != "$(uname -m)" ]]; then
-    [[ $architecture == aarch64 ]] || die "$architecture: only such a machine builds that wheel"
+    [[ $architecture == aarch64 ]] || die "$architecture: needs a machine of this architecture"
     need_build_packages
     need_sysroot
     preset=release-aarch64 strip=aarch64-linux-gnu-strip installed=$ATTNBIAS_SYSROOT

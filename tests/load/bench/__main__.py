@@ -120,9 +120,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description="Measures attnbias.")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder for results")
     parser.add_argument("--quick", action="store_true", help="3 repetitions instead of 9")
-    parser.add_argument("--cuda", action="store_true", help="a CUDA device, and nothing else")
+    parser.add_argument("--cuda", action="store_true", help="measure only a CUDA device")
     parser.add_argument(
-        "groups", nargs="*", metavar="GROUP", help="only these; a wrong name lists them"
+        "groups", nargs="*", metavar="GROUP", help="groups to measure; an unknown name lists them"
     )
     return parser.parse_args()
 
