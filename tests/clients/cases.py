@@ -142,7 +142,7 @@ REFUSALS = {
         settings={"token": "little"},
         fails=Fails("PERMISSION_DENIED", "denied permission", "METHOD_NOT_ALLOWED"),
     ),
-    "larger than the client takes": Trial(
+    "larger than the client accepts": Trial(
         LARGE,
         settings={"max_tensor_bytes": 5242879},
         fails=Fails(
@@ -267,10 +267,10 @@ CHUNKS = {
     "an empty message": spoilt(
         lambda _, messages: [*messages[:1], b"", *messages[1:]], "chunk: got offset 0, want 1048576"
     ),
-    "a chunk of no bytes": Trial(
+    "a chunk without bytes": Trial(
         LARGE, lambda _, messages: [*messages[:1], empty_chunk(1 << 20), *messages[1:]]
     ),
-    "chunks of no bytes, without end": late(
+    "endless chunks without bytes": late(
         lambda _, messages: chain(messages[:1], repeat(empty_chunk(1 << 20)))
     ),
     "a negative offset": spoilt(

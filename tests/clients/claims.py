@@ -199,24 +199,24 @@ TABLES = {
     "two pages": Trial(
         None, pages(lambda call: (["ab"[call]], "" if call else "a")), tables=["a", "b"], calls=2
     ),
-    "pages without end, each empty": Trial(
+    "endless pages, all empty": Trial(
         None,
         pages(lambda call: ([], str(call))),
         fails=corrupt("tables: got an empty page before the last"),
     ),
-    "pages without end, all the same": Trial(
+    "endless pages, all the same": Trial(
         None,
         pages(lambda _: (["b"], "b")),
         fails=corrupt('tables: got "b" after "b", want names in ascending order'),
         calls=2,
     ),
-    "pages without end, in order": Trial(
+    "endless pages, in order": Trial(
         None,
         pages(lambda call: ([f"{call:04}"], f"{call:04}")),
         fails=corrupt("tables: got more than 100 pages, want at most 100"),
         calls=100,
     ),
-    "pages without end, one a second": Trial(
+    "endless pages, one per second": Trial(
         None,
         pages(lambda call: ([f"{call:04}"], f"{call:04}"), Pause(1)),
         settings={"timeout": 3},

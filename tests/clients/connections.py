@@ -44,13 +44,13 @@ NEEDS_TLS = "answers, but not with gRPC in plaintext: does it need TLS"
 CONNECTIONS = {
     "nothing": unreached(nothing, r"nothing answers at 127\.0\.0\.1:\d+: is the server running"),
     "an unknown host": unreached(unknown_host, r"nowhere\.invalid:50051 cannot be resolved"),
-    "a server of HTTP/1.1": unreached(http, "answers, but not with gRPC: is it the right port"),
+    "an HTTP/1.1 server": unreached(http, "answers, but not with gRPC: is it the right port"),
     "a server that never sends a byte": unreached(silent, r"127\.0\.0\.1:\d+"),
-    "a server that never sends a byte, asked over TLS": unreached(
+    "a server that never sends a byte, called over TLS": unreached(
         silent, r"127\.0\.0\.1:\d+", "ca"
     ),
-    "a server with TLS, asked in plaintext": unreached(over_tls("here"), NEEDS_TLS),
-    "a server without TLS, asked over TLS": unreached(plain, NO_TLS, "ca"),
+    "a server with TLS, called in plaintext": unreached(over_tls("here"), NEEDS_TLS),
+    "a server without TLS, called over TLS": unreached(plain, NO_TLS, "ca"),
     "a certificate for another name": unreached(
         over_tls("elsewhere"), "has a certificate for another name", "ca"
     ),
@@ -63,7 +63,7 @@ CONNECTIONS = {
     "two addresses: a server with TLS, and nothing": unreached(
         addresses(over_tls("here"), nothing), f"{NEEDS_TLS}.*{IPV4}[^;]+; {IPV4}{REFUSED}"
     ),
-    "two addresses: a server without TLS, asked over TLS, and nothing": unreached(
+    "two addresses: a server without TLS, called over TLS, and nothing": unreached(
         addresses(plain, nothing), f"{NO_TLS}.*{IPV4}[^;]+; {IPV4}{REFUSED}", "ca"
     ),
     "`localhost`: nothing, and a server with TLS": unreached(

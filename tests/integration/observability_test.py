@@ -236,7 +236,9 @@ def test_server_information_lists_limits(shared_server: Server) -> None:
     assert info.limits.memory_budget_bytes > 0
 
 
-@pytest.mark.skipif(pathlib.Path("/dev/nvidiactl").exists(), reason="a CUDA device is at hand")
+@pytest.mark.skipif(
+    pathlib.Path("/dev/nvidiactl").exists(), reason="this machine has a CUDA device"
+)
 @pytest.mark.parametrize("flags", [("--backend=cuda",), ("--cuda-min-bytes=1MiB",)])
 def test_missing_cuda_device_falls_back_to_cpu(start_server: Any, flags: tuple[str, ...]) -> None:
     server = start_server(*flags)

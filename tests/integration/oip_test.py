@@ -134,7 +134,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
     "a number as a bool": ({"output.mask.causal": 1}, "output.mask.causal: got 1, want bool"),
     "no such value": ({"pair.alignment": "LAST"}, "pair.alignment: got 'LAST', want START or END"),
     "no list": ({"alibi.slopes": "1, 2"}, "alibi.slopes: got 1, 2, want a JSON list, each double"),
-    "more than a value": (
+    "text after the value": (
         {"alibi.slopes": '[1, 2], "num_heads": 3'},
         'alibi.slopes: got [1, 2], "num_heads": 3, want a JSON list, each double',
     ),
@@ -143,7 +143,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"pair.queries": '{"end": 2}', "pair.queries.end": 3},
         "pair.queries.end: set twice, want it once",
     ),
-    "both of which one": (
+    "both fields of a oneof": (
         {"pair.alignment": "ALIGNMENT_END", "pair.query_offset": 1},
         "pair.query_offset: set together with alignment, want one of them",
     ),
@@ -205,8 +205,8 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
         [bytes(256)],
         "t5.table.shape: got an axis of 1099511627776",
     ),
-    "no type of numbers": ({"datatype": "BOOL"}, [bytes(64)], "t5.table.datatype: got 'BOOL'"),
-    "no type of a table": (
+    "a type without numbers": ({"datatype": "BOOL"}, [bytes(64)], "t5.table.datatype: got 'BOOL'"),
+    "a type that tables lack": (
         {"datatype": "INT64"},
         [bytes(512)],
         "t5.table.datatype: got 'INT64', want FP64, FP32, FP16 or BF16",

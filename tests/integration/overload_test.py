@@ -28,7 +28,7 @@ from tests.support.server import Details, eventually, hold_memory, refused, sett
 def test_survives_running_out_of_descriptors(start_server: Any) -> None:
     server = start_server(prefix=("prlimit", "--nofile=64:64"))
     if not server.grpc_gets_fixes():
-        pytest.skip("this gRPC has CVE-2023-4785: it accepts no connection any more")
+        pytest.skip("this gRPC has CVE-2023-4785: it no longer accepts connections")
     with contextlib.ExitStack() as flood:
         for _ in range(200):
             flood.enter_context(http2.open_socket(server.address))

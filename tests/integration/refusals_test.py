@@ -65,7 +65,7 @@ BAD_SPECS = {
     "zero queries": Bad(of_pairs(query_length=0), "spec.pair.query_length"),
     "negative keys": Bad(of_pairs(key_length=-4), "spec.pair.key_length"),
     "huge keys": Bad(of_pairs(key_length=HUGE), "spec.pair.key_length"),
-    "alignment left open": Bad(of_pairs(key_length=5), "spec.pair.alignment"),
+    "alignment missing": Bad(of_pairs(key_length=5), "spec.pair.alignment"),
     "product overflows": Bad(
         of_pairs(output={"form": "FORM_DENSE"}, query_length=2**40, key_length=2**40)
         | {"alibi": {"num_heads": 65536}},
@@ -73,7 +73,9 @@ BAD_SPECS = {
     ),
     "window outside": Bad(of_pairs(queries={"begin": 2, "end": 5}), "spec.pair.queries"),
     "heads outside": Bad(of_pairs(heads={"begin": 0, "end": 2}), "spec.pair.heads"),
-    "form it has not": Bad(of_pairs(output={"form": "FORM_TABLE"}), "spec.output.form"),
+    "form that the encoding lacks": Bad(
+        of_pairs(output={"form": "FORM_TABLE"}), "spec.output.form"
+    ),
     "bias as integers": Bad(
         of_pairs(output={"data_type": "DATA_TYPE_I32"}), "spec.output.data_type"
     ),
@@ -95,7 +97,7 @@ BAD_SPECS = {
     "lowest is false": Bad(
         of_pairs(output={"mask": {"fill_lowest": False}}), "spec.output.mask.fill_lowest"
     ),
-    "direction left open": Bad(
+    "direction missing": Bad(
         of_t5(num_heads=1) | {"output": {"values": "VALUES_BUCKETS"}}, "spec.t5.bidirectional"
     ),
     "no table": Bad(of_t5(num_heads=1, bidirectional=True), "spec.t5.table"),

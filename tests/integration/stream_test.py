@@ -213,7 +213,7 @@ def test_cancelled_unary_calls_leak_nothing(start_server: Any) -> None:
                 server.metrics()["attnbias_memory_used_bytes"]
                 == server.metrics()["attnbias_cache_bytes"]
             ),
-            "all memory that is not cached given back",
+            "all uncached memory released",
         )
         assert stub.check() == "SERVING"
     assert server.stop() == 0
@@ -227,6 +227,6 @@ def test_deadline_stops_computation(start_server: Any) -> None:
         error = refused(lambda: stub.stream(spec, timeout=0.001))
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     eventually(
-        lambda: server.metrics()["attnbias_memory_used_bytes"] == 0, "the table's memory given back"
+        lambda: server.metrics()["attnbias_memory_used_bytes"] == 0, "the table's memory released"
     )
     assert server.metrics()["attnbias_computations_total"] == 0

@@ -212,7 +212,7 @@ def test_mounted_tables_count_against_budget(start_server: Any, tmp_path: pathli
         write_large_table(tmp_path, mebibytes)
         eventually(
             lambda mebibytes=mebibytes: server.metrics()[budget] == (64 - mebibytes) * MIB,
-            "the old one's memory given back",
+            "the old table's memory released",
         )
     write_large_table(tmp_path, 33)
     eventually(lambda: "keeping the previous ones (1 mounted)" in server.log(), "refused")

@@ -259,4 +259,4 @@ def settled(server: Server) -> None:
             and metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
         )
 
-    eventually(is_settled, "every call ended, and all memory that is not cached given back")
+    eventually(is_settled, "every call ended, and all uncached memory released")

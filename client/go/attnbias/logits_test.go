@@ -81,7 +81,7 @@ func TestLogitsMatchFormula(t *testing.T) {
 	}
 	_, err = stream.Rows(t.Context(), 5, 1, someRows(6))
 	if !errors.Is(err, ErrInvalidArgument) && !errors.Is(err, ErrOutOfRange) {
-		t.Errorf("got %v, want one about row 5", err)
+		t.Errorf("got %v, want an error about row 5", err)
 	}
 	if got, err = stream.Rows(t.Context(), 0, 5, rows); err != nil { // then another stream
 		t.Fatal(err)

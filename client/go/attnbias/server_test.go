@@ -277,7 +277,7 @@ func TestGridTableMatchesDenseTable(t *testing.T) {
 		for token := range 24 {
 			for column := range 8 {
 				if got.At(token, column) != want.At(token, column) {
-					t.Fatalf("%s: got another number of token %d in column %d", name, token, column)
+					t.Fatalf("%s: wrong number of token %d in column %d", name, token, column)
 				}
 			}
 		}
@@ -348,7 +348,7 @@ func TestViewsDoNotCopy(t *testing.T) {
 		t.Errorf("got %v allocations, want none", allocated)
 	}
 	if cap(bias.Row(0, 5)) != 512 {
-		t.Errorf("got room for %d numbers after a row, want none", cap(bias.Row(0, 5))-512)
+		t.Errorf("got capacity for %d numbers after a row, want 0", cap(bias.Row(0, 5))-512)
 	}
 	// Structure and shape do not depend on the size.
 	allocated := testing.AllocsPerRun(100, func() { AsToeplitz[float32](tensor) })
@@ -391,7 +391,7 @@ func expectPanic(t *testing.T, want string, call func()) {
 	defer func() {
 		t.Helper()
 		if said, _ := recover().(string); !strings.Contains(said, want) {
-			t.Errorf("got panic %q, want one with %q", said, want)
+			t.Errorf("got panic %q, want a panic with %q", said, want)
 		}
 	}()
 	call()

@@ -107,7 +107,7 @@ func TestAllocatesOnceAcrossRetries(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	expectError(t, err, ErrNotFound, "gone")
 	if took := after.TotalAlloc - before.TotalAlloc; took > size*3/2 {
-		t.Errorf("took %d bytes, want those of the payload, %d", took, size)
+		t.Errorf("copied %d bytes, want the payload's %d", took, size)
 	}
 }
 
@@ -160,7 +160,7 @@ func FuzzAssemble(f *testing.F) {
 		right := total > 0 && total == int64(len(whole)) && total%4 == 0 &&
 			offset == int64(len(begin)) && sum == crc32.Checksum(end, castagnoli)
 		if right != (err == nil) {
-			t.Fatalf("right is %t, but the error is %v", right, err)
+			t.Fatalf("correct is %t, but the error is %v", right, err)
 		}
 		if got := d.memory; right && !slices.Equal(got, whole) {
 			t.Errorf("got %q, want %q", got, whole)
@@ -184,7 +184,7 @@ func FuzzReadChunk(f *testing.F) {
 		var want pb.ComputeLogitsResponse
 		header := read.header
 		if err := proto.Unmarshal(message, &want); err != nil && header == nil {
-			t.Fatalf("took %x, which protobuf does not: %v", message, err)
+			t.Fatalf("accepted %x, which protobuf rejects: %v", message, err)
 		} else if err != nil {
 			return // an invalid header is rejected when it is read
 		}

@@ -938,7 +938,7 @@ TRAPS: dict[str, Callable[[Path, Path], Any]] = {
     "a link to a file": lambda path, victim: path.symlink_to(victim),
     "another name of a file": lambda path, victim: path.hardlink_to(victim),
     "a link to nothing": lambda path, victim: path.symlink_to(victim.with_name("new")),
-    "a link without end": lambda path, _: path.symlink_to("/dev/zero"),
+    "a link to an endless file": lambda path, _: path.symlink_to("/dev/zero"),
     "a link to itself": lambda path, _: path.symlink_to(path.name),
     "a fifo": lambda path, _: os.mkfifo(path),
     "a socket": lambda path, _: socket_at(path),

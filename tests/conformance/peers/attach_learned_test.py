@@ -351,7 +351,7 @@ def mapping_of(tensor: Tensor) -> str:
         begin, end = (int(bound, 16) for bound in line.split()[0].split("-"))
         if begin <= tensor.data_ptr() < end:
             return line
-    message = "the tensor is nowhere"
+    message = "no mapping contains the tensor"
     raise AssertionError(message)
 
 

@@ -360,7 +360,7 @@ def test_spans_arrive_once_collector_is_reachable(
     server = start_server()
     with server.connect() as stub:
         stub.get(request_of(4))
-        eventually(lambda: server.metrics()["attnbias_spans_dropped"] == 1, "a span given up")
+        eventually(lambda: server.metrics()["attnbias_spans_dropped"] == 1, "a span dropped")
         assert server.log().count(WARNING) == 1
         with Collector(tmp_path, port=port) as collector:
 

@@ -279,7 +279,7 @@ def test_permanently_silent_peer_is_abandoned(tmp_path: pathlib.Path, figures: F
     for name, (after, error) in ended.items():
         figures.add(
             "silence",
-            f"{name}; black hole without end, another server at its second address",
+            f"{name}; endless black hole, another server at its second address",
             f"{after:.1f} s {last_line(error)}".rstrip(),
             f"right, {GIVEN_UP_SECONDS + RECOVERY_SECONDS} s",
         )

@@ -25,7 +25,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
             assert client.get(ENCODING, positions=POSITIONS).nbytes == TABLE_BYTES
         seconds = [in_another_process(folder) for _ in range(repetitions)]
     yield Row(
-        what="256 MiB out of the cache, the first call of another process",
+        what="256 MiB from the cache, the first call of another process",
         against="5 ms",
         unit="s",
         ours=max(seconds),

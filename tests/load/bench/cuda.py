@@ -83,7 +83,7 @@ def logits_row(repetitions: int) -> Row:
         times = by_turns({"ours": timed(contest.streamed), "theirs": timed(on_card)}, repetitions)
     return compare(
         what="Shaw's logits, products on the device, into one array of the host",
-        against="torch on the device: products, picked by index, and the copy back",
+        against="torch on the device: products, selected by index, and the copy back",
         **times,
         goal=None,
     )

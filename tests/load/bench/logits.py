@@ -81,7 +81,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     )
     yield compare(
         what=what,
-        against=f"torch: products with {2 * CLIP + 1} vectors, picked by index",
+        against=f"torch: products with {2 * CLIP + 1} vectors, selected by index",
         ours=times["streamed"],
         theirs=times["spread"],
         goal=None,

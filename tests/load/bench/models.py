@@ -146,7 +146,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
                 yield row(memory, largest, "GiB", ours.peak_bytes / GIB, LARGEST / GIB, goal=1.0)
                 yield row(
                     f"{memory} of transformers' own",
-                    f"{least}, which it is to exceed",
+                    f"{least}, which it must exceed",
                     "GiB",
                     own_bytes / GIB,
                     OWN_IS_ABOVE / GIB,

@@ -41,7 +41,7 @@ def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Ro
             samples = by_turns(rounds, repetitions)
     for way, how, goal in [("logged", "", 0.85), ("unlogged", ", without a log", None)]:
         yield compare_rates(
-            what=f"GetTensor of {len(request)} bytes in, {len(response)} out{how}, calls a second",
+            what=f"GetTensor of {len(request)} bytes in, {len(response)} out{how}, calls/s",
             against="an empty unary call of the same sizes",
             ours=samples[way],
             theirs=samples["bare"],

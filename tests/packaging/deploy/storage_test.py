@@ -75,7 +75,7 @@ class Storage:
         self._process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
         eventually(lambda: listens(self._port), "the S3 server listens")
         eventually(lambda: self.rclone("mkdir", "s3:models") == 0, "it has a bucket")
-        eventually(lambda: self.rclone("touch", "s3:models/ready") == 0, "it takes files")
+        eventually(lambda: self.rclone("touch", "s3:models/ready") == 0, "it accepts files")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -249,7 +249,7 @@ def test_ignores_partial_files_of_an_interrupted_copy(
             eventually(
                 lambda: "large:weight" in {table.name for table in client.list_tables()}, "the rest"
             )
-            eventually(lambda: not partial(), "what was left is deleted")
+            eventually(lambda: not partial(), "the rest is deleted")
         assert "keeping the previous ones" not in server.log()
 
 

@@ -197,7 +197,7 @@ TEST_F(BandCacheTest, EvictsEvictableMemoryWhenNeeded) {
   cache_.RemoveEvictable(back.get());
   EXPECT_EQ(cache_.kept_bytes(), 1600 + kEntry);
   EXPECT_THAT(cache_.Reserve(4000, caller), StatusIs(absl::StatusCode::kResourceExhausted));
-  EXPECT_EQ(budget_.used(), 2500) << "the band is gone, what is held is not";
+  EXPECT_EQ(budget_.used(), 2500) << "the band is evicted, but its memory is still held";
 }
 
 TEST_F(BandCacheTest, OwnerOfHalfGetsNoMoreWhileAnotherWaits) {
@@ -208,7 +208,7 @@ TEST_F(BandCacheTest, OwnerOfHalfGetsNoMoreWhileAnotherWaits) {
     const auto most = *cache_.Reserve(5500, large);
     EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "no caller waits";
     EXPECT_THAT(cache_.Reserve(1000, large), Not(IsOk()));
-    EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "who has half does not wait for itself";
+    EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "an owner of half does not wait for itself";
     EXPECT_THAT(cache_.Reserve(1000, small), Not(IsOk()));
     EXPECT_THAT(cache_.Reserve(400, large), StatusIs(absl::StatusCode::kResourceExhausted,
                                                      HasSubstr("its share of the memory")));
@@ -226,7 +226,7 @@ TEST_F(BandCacheTest, BandIsChargedToItsOwnerUntilEvicted) {
   EXPECT_THAT(cache_.Reserve(3000, Caller("small")), Not(IsOk()));
   EXPECT_THAT(cache_.Reserve(1, *large), Not(IsOk()));
   held.reset();
-  EXPECT_THAT(cache_.Reserve(1, *large), Not(IsOk())) << "drops nobody's bands";
+  EXPECT_THAT(cache_.Reserve(1, *large), Not(IsOk())) << "evicts no band";
   EXPECT_THAT(cache_.Reserve(3000, Caller("small")), IsOk());
   EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
   EXPECT_THAT(cache_.Reserve(1, *large), IsOk());
@@ -241,7 +241,7 @@ TEST_F(BandCacheTest, BandsOfDepartedOwnersDoNotReduceShares) {
   const Caller large("large");
   const auto some = *cache_.Reserve(1500, large);
   EXPECT_THAT(cache_.Reserve(5000, Caller("small")), Not(IsOk()));
-  EXPECT_THAT(cache_.Reserve(1000, large), IsOk()) << "has less than half";
+  EXPECT_THAT(cache_.Reserve(1000, large), IsOk()) << "the owner has less than half";
 }
 
 TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
@@ -275,7 +275,7 @@ TEST_F(BandCacheTest, OwnerAtShareDoesNotStartSharedComputation) {
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), Not(IsOk()));
   EXPECT_EQ(observer_.misses, 0) << "there was a computation to join";
   EXPECT_THAT(TryGet(Spec("a", {0, 4}), std::make_shared<Caller>("small")), IsOk());
-  EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), IsOk()) << "takes no memory";
+  EXPECT_THAT(TryGet(Spec("a", {0, 4}), large), IsOk()) << "needs no memory";
 }
 
 TEST_F(BandCacheTest, ComputationStopsWhenAllCallersCancel) {

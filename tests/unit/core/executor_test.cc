@@ -160,7 +160,7 @@ TEST(RunBlocking, RunsInlineUnlessLong) {
       executor, caller, true, [] { return 2; }, use);
   EXPECT_FALSE(executor.RunOne());
   EXPECT_TRUE(executor.RunOneBlocking());
-  EXPECT_THAT(used, ElementsAre(1)) << "used on a thread for what is cut";
+  EXPECT_THAT(used, ElementsAre(1)) << "used on a thread for preemptible work";
   EXPECT_TRUE(executor.RunOne());
   EXPECT_THAT(used, ElementsAre(1, 2));
 }

@@ -252,7 +252,7 @@ TEST_F(SecurityTest, AuthenticationErrorsSuggestAFix) {
     server.ThenDescribe([code](v1::DescribeTensorResponse*) { return grpc::Status(code, "no"); });
     const absl::Status status = Make(options).Describe({}).status();
     EXPECT_EQ(static_cast<int>(status.code()), code);
-    EXPECT_EQ(server.callers().size(), before + 1) << "not tried again";
+    EXPECT_EQ(server.callers().size(), before + 1) << "not retried";
     return std::string(status.message());
   };
   const std::string target = server.target();

@@ -33,7 +33,7 @@ TEST(RequestId, ReplacesMissingOrInvalidClientId) {
     const std::string id = RequestId(given);
     EXPECT_NE(id, given);
     EXPECT_LT(id.size(), 40u);
-    EXPECT_EQ(RequestId(id), id) << "is as sane itself";
+    EXPECT_EQ(RequestId(id), id) << "a generated id is itself valid";
     made.insert(id);
   }
   EXPECT_EQ(made.size(), std::size(insane));

@@ -179,7 +179,7 @@ TEST_F(TensorServiceTest, CallIsOneTaskOrNoneIfCached) {
   EXPECT_EQ(executor_.tasks, 1) << "the task that plans computes and answers";
   std::string streamed;
   ASSERT_TRUE(Stream(spec, kAll, &streamed).ok());
-  EXPECT_EQ(executor_.tasks, 2) << "another method is planned by itself";
+  EXPECT_EQ(executor_.tasks, 2) << "another method is planned separately";
   for (const bool streams : {false, true}) {
     std::string data;
     EXPECT_TRUE((streams ? Stream(spec, kAll, &data) : Get(spec, &data)).ok());
