@@ -1240,8 +1240,8 @@ class DecomposedRelativePositions(LogitsTerm):
         H[f(row of i, row of j)] + W[f(column of i, column of j)]
         f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
 
-    for sides q of the queries and k of the keys. f is computed in float32 and truncated. H and W
-    have 2 max(q, k) - 1 rows.
+    where q and k are the sides of the query and key grids. f is computed in float32 and truncated.
+    H and W have 2 max(q, k) - 1 rows.
 
     Attributes:
         rel_pos_h: H, shared by all heads. A table with another number of rows is resampled, as in
