@@ -413,7 +413,7 @@ def test_descriptions_are_cached(
 # Options
 
 
-def test_folder_from_environment_variable(
+def test_environment_variable_selects_the_folder(
     server: FakeServer, connect: Connect, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve(server, table(VALUES))

@@ -70,7 +70,7 @@ def export(fields: dict[str, Any], server: str, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_attach_from_exported_cache_offline(
+def test_attaches_offline_from_exported_cache(
     client: attnbias.Client, server: str, tmp_path: Path, name: str
 ) -> None:
     torch.manual_seed(0)

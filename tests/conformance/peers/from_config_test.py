@@ -274,7 +274,7 @@ def test_alibi_matches_model(client: attnbias.Client, num_heads: int) -> None:
     assert_same_bits(row(mpt), to_array(want))
 
 
-def test_alibi_slopes_within_1_ulp_of_torch() -> None:
+def test_alibi_slopes_are_within_1_ulp_of_torch() -> None:
     for num_heads in range(1, 129):
         encoding: Any = attnbias.from_config({"model_type": "bloom", "n_head": num_heads})
         ours = np.float32(encoding["decoder"].slopes)

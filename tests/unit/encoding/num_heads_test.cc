@@ -23,7 +23,7 @@ v1::MlpBias Mlp(const std::string& fields) {
   return bias;
 }
 
-TEST(NumHeads, OmittedKeepsTheFingerprint) {
+TEST(NumHeads, OmissionKeepsTheFingerprint) {
   for (const v1::TensorSpec& spec :
        {OverPairs(SpecOf(T5Of(RandomRef({32, 3}, 1))), 4, 4), SpecOf(Mlp("window: [2, 2]")),
         OverPairs(SpecOf(Mlp("")), 4, 4),
