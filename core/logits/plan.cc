@@ -13,7 +13,7 @@
 namespace attnbias {
 namespace {
 
-// Maximum numbers of all heads at one position: since a BLAS uses 31-bit sizes.
+// Maximum numbers of all heads at one position, since a BLAS uses 31-bit sizes.
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
 
 // Models that use distances have different orders of columns, so no default suits them all.

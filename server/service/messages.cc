@@ -116,7 +116,7 @@ std::string FindUnknown(const Message& message) {
 }  // namespace
 
 Measured Measure(const grpc::ByteBuffer& bytes, const Descriptor& type) {
-  grpc::ByteBuffer copy(bytes);  // maximum number of references
+  grpc::ByteBuffer copy(bytes);  // copies references to the bytes
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(bytes.Length()));

@@ -209,7 +209,7 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
   return absl::OkStatus();
 }
 
-// Drops a pretrained window equal to the window: since the numbers are the same.
+// Drops a pretrained window equal to the window, since the numbers are the same.
 std::shared_ptr<const v1::MlpBias> Canonical(const v1::MlpBias& spec) {
   if (spec.pretrained_window().empty() ||
       !std::ranges::equal(spec.window(), spec.pretrained_window())) {
