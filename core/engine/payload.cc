@@ -115,7 +115,8 @@ std::optional<Chunk> Payload::ReadExpansion(int64_t offset, int64_t size) {
   if (expander_ == nullptr) return std::nullopt;
   const Range elements = ElementsOf(offset, size);
   const int64_t bytes = elements.size() * element_bytes_;
-  absl::StatusOr<ByteBudget::Reservation> reservation = cache_.Reserve(bytes, *source_.caller);
+  absl::StatusOr<ByteBudget::Reservation> reservation =
+      cache_.Reserve(Accelerator::HostBytes(bytes), *source_.caller);
   if (reservation.ok()) {
     std::shared_ptr<std::byte> memory = kernels_.accelerator->AllocateHost(bytes);
     if (memory != nullptr && expander_->Make(elements, memory.get())) {

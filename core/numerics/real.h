@@ -148,6 +148,7 @@ class ScaledRounding {
   ScaledRounding(const Real& scale, DataType type);
   ScaledRounding(double scale, DataType type);
 
+  bool is_unscaled() const { return is_one_; }
   // The scale. Its magnitude is in [2^-300, 2^300].
   DoubleDouble factor() const { return factor_; }
 

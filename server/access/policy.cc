@@ -207,6 +207,10 @@ Policy Policy::Everything() {
   return policy;
 }
 
+bool Policy::Names(const std::string& name) const {
+  return name != kOthers && callers_.contains(name);
+}
+
 std::shared_ptr<const Rights> Policy::Find(const std::string& name) const {
   auto found = callers_.find(name);
   if (found == callers_.end()) found = callers_.find(kOthers);

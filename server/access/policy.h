@@ -58,7 +58,7 @@ class Policy {
   std::shared_ptr<const Rights> Find(const std::string& name) const;
 
   // Returns whether the name has its own entry.
-  bool Names(const std::string& name) const { return callers_.contains(name); }
+  bool Names(const std::string& name) const;
 
  private:
   // Names without an entry have the rights of "*".

@@ -27,6 +27,10 @@ using google::protobuf::io::CodedOutputStream;
 constexpr int64_t kObjectBytes = 256;
 // Lists grow by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
+// Memory of a field without a length. Unknown ones take 16 bytes, and three times that while their
+// vector grows.
+constexpr int64_t kFieldBytes = 3 * 16;
+
 // Returns the least number of bytes of a packed number.
 int64_t ShortestOf(const FieldDescriptor& field) {
   switch (
@@ -45,8 +49,11 @@ int64_t ShortestOf(const FieldDescriptor& field) {
 bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
   size += kObjectBytes;
   while (const uint32_t tag = in.ReadTag()) {
-    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-      size += kNumberBytes;
+    const auto wire_type = WireFormatLite::GetTagWireType(tag);
+    // The contract has no groups, and protobuf would keep an unknown one with all its contents.
+    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return false;
+    if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      size += kFieldBytes;
       if (!WireFormatLite::SkipField(&in, tag)) return false;
       continue;
     }
@@ -116,7 +123,7 @@ std::string FindUnknown(const Message& message) {
 }  // namespace
 
 Measured Measure(const grpc::ByteBuffer& bytes, const Descriptor& type) {
-  grpc::ByteBuffer copy(bytes);  // maximum number of references
+  grpc::ByteBuffer copy(bytes);  // copies references to the bytes
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(bytes.Length()));

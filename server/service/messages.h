@@ -60,7 +60,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   const Measured measured = Measure(bytes, *Message::descriptor());
   ATTNBIAS_RETURN_IF_ERROR(hold(measured.decoded_bytes));
   Message message;
-  grpc::ByteBuffer copy(bytes);  // message bytes as references; parsing empties them
+  grpc::ByteBuffer copy(bytes);  // copies references to the bytes; parsing empties it
   grpc::ProtoBufferReader reader(&copy);
   // An unbounded parser allocates the length that a field claims, up to 50 MB.
   if (!measured.is_whole || !reader.status().ok() ||

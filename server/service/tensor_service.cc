@@ -238,7 +238,8 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
 
   absl::Status CheckSize(const PlannedRequest& planned) const {
     const auto size = static_cast<int64_t>(planned.header.size());
-    ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size + kFramingBytes));
+    const bool is_streamed = method_ == Method::kStreamTensor;
+    ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size + (is_streamed ? kFramingBytes : 0)));
     const int64_t payload = planned.plan->total_bytes();
     if (method_ != Method::kGetTensor || payload <= RoomBeside(planned.header)) {
       return absl::OkStatus();

@@ -240,6 +240,7 @@ class SinusoidalEvaluator {
     }
     std::copy_n(anchor.sin_hi, pairs_, scaled.sin_hi);
     std::copy_n(anchor.cos_hi, pairs_, scaled.cos_hi);
+    if (rounding_.is_unscaled()) return;
     for (size_t i = 0; i < frequencies_.size(); ++i) {
       const DoubleDouble sine = {anchor.sin_hi[i], anchor.sin_lo[i]};
       const DoubleDouble cosine = {anchor.cos_hi[i], anchor.cos_lo[i]};

@@ -214,9 +214,12 @@ bool Accelerator::Wants(int64_t bytes, bool cpu_writes_nothing) const {
          (!cpu_writes_nothing || options_.replace_slices);
 }
 
+int64_t Accelerator::HostBytes(int64_t bytes) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
+}
+
 SharedMemory Accelerator::AllocateHost(int64_t bytes) {
-  const auto size =
-      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
+  const int64_t size = HostBytes(bytes);
   SharedMemory memory;
   {
     const MutexLock lock(pool_->mutex);

@@ -127,6 +127,8 @@ class Accelerator {
   // results that it sends as slices.
   bool Wants(int64_t bytes, bool cpu_writes_nothing) const;
 
+  // Returns the size of AllocateHost's memory.
+  static int64_t HostBytes(int64_t bytes);
   // Returns pinned memory, or null if there is none.
   SharedMemory AllocateHost(int64_t bytes);
   // Returns null on failure. Copies the expansion's arrays.

@@ -62,6 +62,19 @@ TEST(DecodedSize, CountsEmptyElements) {
   ExpectBound(lists);
 }
 
+// Protobuf keeps unknown fields, which are refused after parsing.
+TEST(DecodedSize, BoundsMemoryOfUnknownFields) {
+  for (const std::string& field : {std::string("\xf8\x7f\x01"), std::string("\xfa\x7f\x00", 3),
+                                   std::string("\xfd\x7f\x01\x01\x01\x01")}) {
+    std::string bytes;
+    for (int i = 0; i < 10000; ++i) bytes += field;
+    v1::GetTensorRequest request;
+    ASSERT_TRUE(request.ParseFromString(bytes));
+    EXPECT_GE(SizeOfBytes(bytes), static_cast<int64_t>(request.SpaceUsedLong()));
+    EXPECT_GE(SizeOfBytes(bytes), 48 * 10000);
+  }
+}
+
 TEST(DecodedSize, StaysCloseToSizeOfNumbers) {
   v1::GetTensorRequest request;
   auto& kerple = *request.mutable_spec()->mutable_kerple();
@@ -112,6 +125,8 @@ TEST(FieldsEndInside, RejectsLengthsBeyondTheRequest) {
   EXPECT_FALSE(inside(std::string(2, '\0')));  // not a tag
   EXPECT_FALSE(inside("\n" + huge + bytes.substr(2)));
   EXPECT_FALSE(inside("\n" + huge + "\x82\x7d" + huge + "text"));
+  // A group, which no message has: protobuf would keep its contents.
+  EXPECT_FALSE(inside("\xfb\x7f\x08\x01\xfc\x7f"));
 }
 
 void AddUnknown(google::protobuf::Message* message, int number) {
