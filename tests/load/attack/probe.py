@@ -16,7 +16,7 @@ from tests.support.contract import alibi
 
 EVERY_SECONDS = 0.025
 PATIENCE = 2
-"""Seconds to wait for the last calls. A call without an answer then counts as this long."""
+"""Seconds to wait for the last calls. A call that is still open counts with its duration so far."""
 
 
 def _cached(diagonals: int) -> bytes:

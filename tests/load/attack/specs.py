@@ -36,7 +36,7 @@ def small_spec(encoding: str, seed: int, length: int = 16) -> Any:
 
 
 def widened(spec: Any) -> Iterator[Any]:
-    """Yields copies of the spec, each with one integer set to 65536, the maximum of most fields."""
+    """Yields copies of the spec, each with one integer set to the maximum width or head count."""
     encoding = spec.WhichOneof("encoding")
     for field, _ in getattr(spec, encoding).ListFields():
         if field.cpp_type in _INTEGER_TYPES and not field.is_repeated:
