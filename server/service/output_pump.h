@@ -28,7 +28,7 @@ class OutputPump : public CallReactor<Reactor> {
   void OnCancel() final {
     caller_->Cancel();
     MutexLock lock(pause_mutex_);
-    if (paused_) pause_.Cancel();
+    if (pause_.has_value()) pause_->Cancel();
   }
   void OnWriteDone(bool ok) final {
     call_.watchdog_entry().WriteDone();
@@ -130,13 +130,13 @@ class OutputPump : public CallReactor<Reactor> {
     const auto wait = at - std::chrono::steady_clock::now();
     if (wait.count() <= 0) return WriteNow();
     MutexLock lock(pause_mutex_);
-    pause_.Set(std::chrono::system_clock::now() + (caller_->cancelled() ? wait.zero() : wait),
-               [this](bool /*ok*/) {
-                 // Waits until Write has returned.
-                 { const MutexLock lock(pause_mutex_); }
-                 WriteNow();
-               });
-    paused_ = true;
+    if (!pause_.has_value()) pause_.emplace();
+    pause_->Set(std::chrono::system_clock::now() + (caller_->cancelled() ? wait.zero() : wait),
+                [this](bool /*ok*/) {
+                  // Waits until Write has returned.
+                  { const MutexLock lock(pause_mutex_); }
+                  WriteNow();
+                });
   }
 
   void WriteNow() {
@@ -154,10 +154,10 @@ class OutputPump : public CallReactor<Reactor> {
     call_.server_state().executor.Schedule(caller_, std::move(make));
   }
 
-  // Delays a write that exceeds the caller's rate. Once set, it may be cancelled at any time.
+  // Delays a write that exceeds the caller's rate. Made for the first one, since few calls need it.
+  // Once set, it may be cancelled at any time.
   Mutex pause_mutex_;
-  grpc::Alarm pause_;
-  bool paused_ ABSL_GUARDED_BY(pause_mutex_) = false;
+  std::optional<grpc::Alarm> pause_ ABSL_GUARDED_BY(pause_mutex_);
 
   // Being written; lives until OnWriteDone.
   Message written_;
