@@ -39,7 +39,7 @@ class ReloadableFile {
   // Derives the value from the files' contents, in the order of the files. Errors name the file.
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
-  // `what` names the files in the log. Empty paths are no files.
+  // `what` names the files in the log. Empty paths are ignored.
   ReloadableFile(std::string what, std::vector<std::string> paths, Make make)
       : what_(std::move(what)), paths_(std::move(paths)), make_(std::move(make)) {
     std::erase(paths_, "");
