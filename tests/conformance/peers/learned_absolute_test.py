@@ -36,7 +36,7 @@ def test_opt_starts_at_row_two(client: attnbias.Client) -> None:
         want = to_array(embedding(torch.ones(1, 100, dtype=torch.long))[0])
     assert_same_bits(client.get(encoding, positions=100), want)
     assert_same_bits(client.get(encoding, position_ids=[7, 99, 0]), want[[7, 99, 0]])
-    with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-2, 100\)"):
+    with pytest.raises(attnbias.OutOfRangeError, match=r"want positions in \[-2, 100\)"):
         client.get(encoding, positions=101)
 
 

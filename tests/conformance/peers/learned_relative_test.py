@@ -41,5 +41,5 @@ def test_distance_beyond_reach_is_rejected(client: attnbias.Client) -> None:
         num_heads=1, left=3, right=3, scalars=np.ones((7, 1), np.float32), beyond="REFUSE"
     )
     assert client.get(encoding, query_length=4, key_length=4).view().all()
-    with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-3, 4\)"):
+    with pytest.raises(attnbias.OutOfRangeError, match=r"want positions in \[-3, 4\)"):
         client.get(encoding, query_length=5, key_length=5)

@@ -84,7 +84,7 @@ def test_bert_counts_query_minus_key(client: attnbias.Client) -> None:
     positions = np.arange(longest)
     want = table[positions[:, None] - positions + longest - 1]
     assert_same_bits(client.get(encoding, query_length=longest, key_length=longest).dense(), want)
-    with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-11, 12\)"):
+    with pytest.raises(attnbias.OutOfRangeError, match=r"want positions in \[-11, 12\)"):
         client.get(encoding, query_length=longest + 1, key_length=longest + 1)
 
 
