@@ -114,7 +114,7 @@ class LocalServer(forks.Forkable):
             FileNotFoundError: the program is not installed.
             RuntimeError: the server ended before it was ready; the end of its log is included.
             Error: the server was not ready within the client's timeout; the end of its log is
-            included.
+                included.
         """
         if self._running is not None:
             raise RuntimeError("the server is running already")

@@ -197,7 +197,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             TypeError: a number is not an integer.
             IndexError: the rank's shard is empty.
             ValueError: rank is not in the group, not exactly one axis is named, or the layout does
-            not divide its length.
+                not divide its length.
         """
         axis, layout = _one_axis(heads, queries, keys)
         if axis == "heads":
@@ -300,7 +300,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         Args:
             device: device of the attention; None means the CPU.
             dtype: dtype of the queries; None is this tensor's. A different dtype causes a second
-            rounding.
+                rounding.
 
         Raises:
             TypeError: dtype is not one of torch's.
