@@ -252,6 +252,12 @@ def long_name() -> bytes:
 
 
 @functools.cache
+def unknown_group() -> bytes:
+    """Returns a group of empty strings, in field 2047 of a request."""
+    return http2.framed(b"\xfb\x7f" + b"\x0a\x00" * (LARGE // 2) + b"\xfc\x7f")
+
+
+@functools.cache
 def gzip_bomb() -> bytes:
     deflate = zlib.compressobj(wbits=31)
     zeros = bytes(MIB)
@@ -398,6 +404,7 @@ MEMORY: dict[str, Calls | Flood] = {
     "position_ids": together(
         1, "8 MB of empty lists of positions", GET, lambda n: empty_fields("table", "position_ids")
     ),
+    "group": together(4, "4 groups of 8 MB of empty strings", GET, lambda n: unknown_group()),
     "unread": together(
         1000,
         "1000 unread streams of lists of 65 KB",
