@@ -1033,7 +1033,7 @@ def title_of(message: Any) -> str:
 
 
 def index_table() -> str:
-    rows = [["encoding", "what it is", "found in", "extent", "answer"]]
+    rows = [["encoding", "what it is", "found in", "extent", "result"]]
     for field in encodings():
         message, (page, anchor) = field.message_type, SECTIONS[field.name]
         link = f"[`{field.name}`]({page.relative_to(ROOT / 'docs')}{anchor})"

@@ -33,7 +33,7 @@ def table() -> str:
         "|---|---|---|",
         *(f"| {' | '.join(known)} | {named(names)} |" for known, names in sorted(rows.items())),
         "",
-        "Any other type is refused, for one of these reasons:",
+        "Any other type is rejected, for one of these reasons:",
         "",
         *(textwrap.fill(f"- {why}", 100, subsequent_indent="  ") for why in register["unserved"]),
     ]

@@ -32,7 +32,7 @@ func (p Tensor2Tensor) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 }
 
 // DetrSinusoidal is a preset of [attnbiaspb.Sinusoidal]. DETR's sinusoids (Carion et al. 2020):
-// positions are fractions of the image.
+// positions normalized by the image size.
 type DetrSinusoidal struct {
 	// Columns of the table.
 	Dim int32
@@ -74,8 +74,8 @@ func (p DetrSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 	return &attnbiaspb.TensorSpec_Sinusoidal{Sinusoidal: encoding}
 }
 
-// MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of rows and columns (He et al.
-// 2021), each with half the columns.
+// MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of row and column (He et al.
+// 2021), half of the table's columns each.
 type MaeSinusoidal struct {
 	// Columns of the table.
 	Dim int32
@@ -380,7 +380,7 @@ func (p Xpos) Encoding() *attnbiaspb.TensorSpec_Rotary {
 }
 
 // SwinV2 is a preset of [attnbiaspb.MlpBias]. Swin-V2's continuous position bias (Liu et al.
-// 2022): an MLP of logarithmic coordinates.
+// 2022): an MLP over logarithmic coordinates.
 type SwinV2 struct {
 	// Hidden layer with its bias, and output layer without bias.
 	Layers []*attnbiaspb.MlpLayer
@@ -411,8 +411,8 @@ func (p SwinV2) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 	return &attnbiaspb.TensorSpec_MlpBias{MlpBias: encoding}
 }
 
-// RelPosMlp is a preset of [attnbiaspb.MlpBias]. RelPosMlp of timm, mode "cr" (Swin-V2-CR,
-// MaxxViT): an MLP of logarithmic coordinates.
+// RelPosMlp is a preset of [attnbiaspb.MlpBias]. timm's RelPosMlp, mode "cr" (Swin-V2-CR,
+// MaxxViT): an MLP over logarithmic coordinates.
 type RelPosMlp struct {
 	// Hidden layer and output layer, each with its bias.
 	Layers []*attnbiaspb.MlpLayer
@@ -439,7 +439,7 @@ func (p RelPosMlp) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 }
 
 // DynamicPositionBias is a preset of [attnbiaspb.MlpBias]. x-transformers' dynamic position
-// bias: an MLP of the distance i - j, with SiLU.
+// bias: an MLP applied to the distance i - j, with SiLU.
 type DynamicPositionBias struct {
 	// Layers, first to last. The first has one input per coordinate, the last has num_heads outputs
 	// and no LayerNorm. All weights together have at most 2^22 numbers.

@@ -315,7 +315,7 @@ type RotaryLayout int32
 
 const (
 	RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED RotaryLayout = 0
-	// `f0 f1 ... f0 f1 ...` (GPT-NeoX, Llama; transformers' cat).
+	// `f0 f1 ... f0 f1 ...` (GPT-NeoX, Llama).
 	RotaryLayout_ROTARY_LAYOUT_HALF RotaryLayout = 1
 	// `f0 f0 f1 f1 ...` (GPT-J; x-transformers' and torchscale's xPos).
 	RotaryLayout_ROTARY_LAYOUT_INTERLEAVED RotaryLayout = 2
@@ -1203,7 +1203,7 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 // the pair and x the position on its axis. With several axes, each axis has its
 // own list of position_ids. Positions are in [-2^40, 2^40]; in position_ids they
 // may be fractions. Correctly rounded, so not bit-identical to the framework.
-// Found in the first Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
+// Found in the original Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
 // SAM 2, RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3142,7 +3142,7 @@ func (x *Sandwich) GetBase() float64 {
 	return 0
 }
 
-// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalized row by row.
+// FIRE (Li et al. 2023): an MLP over logarithmic distances, normalized row by row.
 //
 // With one hidden layer and ReLU:
 //
@@ -3257,7 +3257,7 @@ func (x *Fire) GetOutputBias() *TableRef {
 	return nil
 }
 
-// An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
+// An MLP over relative coordinates (Liu et al. 2022; Wang et al. 2021).
 //
 // A coordinate x is a function of d, the query's position minus the key's, along
 // one axis:

@@ -70,7 +70,9 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
             t5_family_test.test_matches_pp_doclayout_v2
         ],
         "UDOP": [t5_family_test.test_matches_udop],
-        "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_derived_models_match],
+        "Switch Transformers, Pop2Piano, Pix2Struct's decoder": [
+            t5_family_test.test_t5_derived_models_match
+        ],
         "ProphetNet": [t5_family_test.test_matches_prophetnet],
         "CPM-Ant": [t5_family_test.test_matches_cpm_ant],
     },
@@ -90,7 +92,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "LearnedRelative": {None: [learned_relative_test.test_gathers_rows_of_the_table]},
     "KERPLE": {None: [kerple_sandwich_test.test_kerple_matches_paper]},
-    "Networks of coordinates": {
+    "Coordinate MLPs": {
         "`SwinV2`": [swin_v2_test.test_matches_swin_v2],
         "`RelPosMlp` (timm's mode `cr`)": [survey_test.test_each_row_matches_its_function],
         "CrossFormer's `DynamicPosBias`": [

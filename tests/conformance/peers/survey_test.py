@@ -1224,9 +1224,9 @@ def test_rows_and_cases_correspond() -> None:
 
 
 def test_rows_of_other_packages_name_encodings() -> None:
-    """Each row names an encoding or begins with "not served"."""
+    """Each row names an encoding or begins with "not supported"."""
     encodings = {code_of(row.cells[0]) for row in section_of("encodings.md", "Encodings")}
     for section in ("Positions of a sequence", "Relative positions"):
         for row in section_of(PAGE, section):
             served = row.cells[2]
-            assert served.startswith("not served: ") or code_of(served) in encodings, row
+            assert served.startswith("not supported: ") or code_of(served) in encodings, row

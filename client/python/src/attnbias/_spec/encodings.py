@@ -143,8 +143,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
     the position on its axis. With several axes, each axis has its own list of position_ids.
     Positions are in [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, so not
-    bit-identical to the framework. Found in the first Transformer, Marian, fairseq, Whisper, DETR,
-    Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+    bit-identical to the framework. Found in the original Transformer, Marian, fairseq, Whisper,
+    DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
     a GridTable over several axes.
@@ -570,7 +570,7 @@ class Rotary(Encoding[Compact]):
         partial_rotary_factor: Part of ``head_dim`` that rotates: dim is floor(head_dim * factor),
             rounded down to an even number. In (0, 1]. Default: 1.
         layout: Columns of the tables.
-            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
+            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
             - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
         linear: Position interpolation. Not with ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
@@ -806,7 +806,7 @@ class Sandwich(Encoding[Toeplitz]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fire(Encoding[npt.NDArray[Any]]):
-    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalized row by row.
+    """FIRE (Li et al. 2023): an MLP over logarithmic distances, normalized row by row.
 
     With one hidden layer and ReLU:
 
@@ -860,7 +860,7 @@ class MlpLayer(Fields):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
-    """An MLP of relative coordinates (Liu et al. 2022; Wang et al. 2021).
+    """An MLP over relative coordinates (Liu et al. 2022; Wang et al. 2021).
 
     A coordinate x is a function of d, the query's position minus the key's, along one axis:
 

@@ -89,7 +89,7 @@ def DetrSinusoidal(  # noqa: N802
     temperature: float | None = None,
     offset: float | None = None,
 ) -> Sinusoidal:
-    """DETR's sinusoids (Carion et al. 2020): positions are fractions of the image.
+    """DETR's sinusoids (Carion et al. 2020): positions normalized by the image size.
 
     Rows precede columns, and positions start at 1. Found in Conditional and Deformable DETR,
     Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has its own lengths.
@@ -143,7 +143,7 @@ def MaeSinusoidal(  # noqa: N802
     temperature: float | None = None,
     scale: float | None = None,
 ) -> Sinusoidal:
-    """Sinusoids of rows and columns (He et al. 2021), each with half the columns.
+    """Sinusoids of row and column (He et al. 2021), half of the table's columns each.
 
     Sines precede cosines. Axes have the order of the lists of positions: columns before rows in
     MAE, AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
@@ -489,7 +489,7 @@ def Xpos(  # noqa: N802
         rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
             Default: 10000.
         layout: Columns of the tables.
-            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
+            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
             - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
     """
@@ -511,7 +511,7 @@ def SwinV2(  # noqa: N802
     num_heads: int | None = None,
     class_token: bool = False,
 ) -> MlpBias:
-    """Swin-V2's continuous position bias (Liu et al. 2022): an MLP of logarithmic coordinates.
+    """Swin-V2's continuous position bias (Liu et al. 2022): an MLP over logarithmic coordinates.
 
     An MlpBias with ``activation="relu"`` and ``coordinates="log2_normalized"`` and
     ``output="sigmoid_16"``.
@@ -544,7 +544,7 @@ def RelPosMlp(  # noqa: N802
     num_heads: int | None = None,
     class_token: bool = False,
 ) -> MlpBias:
-    """RelPosMlp of timm, mode "cr" (Swin-V2-CR, MaxxViT): an MLP of logarithmic coordinates.
+    """timm's RelPosMlp, mode "cr" (Swin-V2-CR, MaxxViT): an MLP over logarithmic coordinates.
 
     Its mode "swin" is SwinV2.
 
@@ -573,7 +573,7 @@ def DynamicPositionBias(  # noqa: N802
     num_heads: int | None = None,
     coordinates: Coordinates | None = None,
 ) -> MlpBias:
-    """x-transformers' dynamic position bias: an MLP of the distance i - j, with SiLU.
+    """x-transformers' dynamic position bias: an MLP applied to the distance i - j, with SiLU.
 
     An MlpBias with ``activation="silu"``.
 
