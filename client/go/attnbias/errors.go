@@ -44,7 +44,7 @@ var (
 	ErrUnavailable = sentinel(codes.Unavailable, "unavailable")
 	// ErrCorrupt: the answer contradicts a checksum, an offset, a length or the request.
 	ErrCorrupt = sentinel(codes.DataLoss, "corrupt")
-	// ErrInternal: a defect of the server.
+	// ErrInternal: a defect in the server.
 	ErrInternal = sentinel(codes.Internal, "internal")
 )
 
@@ -69,7 +69,7 @@ type FieldViolation struct {
 
 // Error is the error of a call. [errors.As] finds it.
 type Error struct {
-	// Code is gRPC's. Failures that this package finds itself have the matching code.
+	// Code is gRPC's. Failures that this package itself detects have the matching code.
 	Code codes.Code
 	// Message names the field, the value and the accepted values.
 	Message string
@@ -120,7 +120,7 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf converts gRPC's error into an Error with escaped texts, and returns an Error unchanged.
+// errorOf converts gRPC's error into an Error with escaped text, and returns an Error unchanged.
 // The trailer is the call's; nil if there was no call.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
@@ -173,7 +173,7 @@ const (
 	mostBrief = 400
 )
 
-// Restores what Quote escapes although it is printable.
+// Undoes Quote's escaping of printable characters.
 var printable = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // escaped makes a server's text safe for terminals and logs, and truncates it.

@@ -182,7 +182,7 @@ func listen(t *testing.T, address string) net.Listener {
 	return listener
 }
 
-// serve runs a fake server until the test ends. The function stops it earlier.
+// serve runs a fake server until the test ends. The returned function stops it earlier.
 func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*fake, func()) {
 	t.Helper()
 	f, server := &fake{}, grpc.NewServer(options...)

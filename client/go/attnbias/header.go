@@ -58,7 +58,7 @@ func checkHeader(header *pb.TensorHeader) error {
 	return checkColumns(header)
 }
 
-// checkPart rejects a part that does not begin at an offset, or contradicts itself.
+// checkPart rejects a part that does not begin at offset or that contradicts itself.
 func checkPart(part *pb.TensorPart, offset int64) error {
 	if !partName.MatchString(part.Name) {
 		return corrupt(`header.parts: got the name "%s", want 1 to 64 of a-z, 0-9, . and _`,
@@ -104,7 +104,7 @@ func checkRows(header *pb.TensorHeader) error {
 	return nil
 }
 
-// checkColumns rejects axes of columns that do not fit the parts of a grid's axes.
+// checkColumns rejects column axes that do not match the parts of the grid's axes.
 func checkColumns(header *pb.TensorHeader) error {
 	if len(header.ColumnAxes) == 0 {
 		return nil

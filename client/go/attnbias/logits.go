@@ -29,8 +29,8 @@ const (
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
-	row    int // numbers of a head in a row that is sent
-	width  int // numbers of a head in its answer
+	row    int // numbers per head in a row that is sent
+	width  int // numbers per head in its answer
 
 	stream grpc.ClientStream // nil: no stream is open
 	// Outlives the call of Rows that opens the stream.
@@ -152,7 +152,7 @@ func (l *Logits[In, Out]) begin() error {
 		return err
 	}
 	err = stream.SendMsg(request)
-	if err != nil && !errors.Is(err, io.EOF) { // reading returns the reason of an EOF
+	if err != nil && !errors.Is(err, io.EOF) { // reading returns the reason for an EOF
 		return err
 	}
 	var message rawMessage

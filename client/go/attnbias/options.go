@@ -48,10 +48,10 @@ func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithConnectTimeout bounds the attempts to connect of a client that has not reached its server
-// yet; more than 0, by default 10 seconds. Then a call fails with ErrUnavailable and the reason: a
-// closed port, an unknown host, an untrusted certificate. A client that has had a connection
-// retries for the time of [WithTimeout], since its server may be restarting.
+// WithConnectTimeout bounds the time in which a client that has not yet reached its server tries to
+// connect; more than 0, by default 10 seconds. After that time a call fails with ErrUnavailable and
+// the reason: a closed port, an unknown host, an untrusted certificate. A client that has had a
+// connection retries for the time of [WithTimeout], since its server may be restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
@@ -104,7 +104,8 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }
 
-// WithProgress is called after each chunk, with the bytes received so far and the total.
+// WithProgress sets a function to call after each chunk, with the bytes received so far and the
+// total.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }
