@@ -39,7 +39,7 @@ type Client struct {
 // The target is "host", "host:port" or any other gRPC target, such as "unix:/run/a.sock"; the
 // default port is 50051. "" selects the environment variable ATTNBIAS_SERVER, else localhost.
 //
-// Errors are ErrInvalidArgument and name the wrong option or variable.
+// Errors are ErrInvalidArgument and name the invalid option or variable.
 func New(target string, options ...Option) (*Client, error) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, failed(codes.Unimplemented, "this machine is big-endian, want little-endian")

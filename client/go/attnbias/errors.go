@@ -59,7 +59,7 @@ func sentinel(code codes.Code, text string) error {
 	return sentinels[code]
 }
 
-// FieldViolation is one wrong field of a request.
+// FieldViolation is one invalid field of a request.
 type FieldViolation struct {
 	// Field is its path in the request, such as spec.t5.num_buckets.
 	Field string
@@ -77,7 +77,7 @@ type Error struct {
 	Reason string
 	// RequestID is the id of the call in the server's log; empty if the server sent none.
 	RequestID string
-	// FieldViolations are the wrong fields of the request.
+	// FieldViolations are the invalid fields of the request.
 	FieldViolations []FieldViolation
 
 	delay     *time.Duration

@@ -126,7 +126,7 @@ func checkColumns(header *pb.TensorHeader) error {
 	return nil
 }
 
-// axis is the positions of queries or keys.
+// axis holds the positions of queries or keys.
 type axis struct{ first, length int64 }
 
 // axesOf returns the queries and keys of a spec that a server has resolved.
@@ -170,7 +170,7 @@ func checkSize(bytes, most int64) error {
 	return nil
 }
 
-// contradicts is the error of a part whose shape is not that of the resolved request.
+// contradicts returns the error for a part whose shape is not that of the resolved request.
 func contradicts(part *pb.TensorPart) error {
 	return corrupt("header: part %s has shape %s, want that of resolved_spec", part.Name,
 		strings.ReplaceAll(fmt.Sprint(part.Shape), " ", ", "))

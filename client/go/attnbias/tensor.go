@@ -59,7 +59,7 @@ func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 // one after another.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
-// Array is the numbers of one part of a payload.
+// Array holds the numbers of one part of a payload.
 type Array[T Element] struct {
 	// Data is row-major and not a copy; see [Tensor.Bytes].
 	Data []T

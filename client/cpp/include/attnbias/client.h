@@ -54,8 +54,8 @@ struct TlsOptions {
 struct ClientOptions {
   // Address of the server, in gRPC's syntax: "host:port", "unix:/run/a.sock".
   std::string target = "localhost:50051";
-  // Bound on one call with its retries and waits; positive. Large tensors over
-  // slow links need more.
+  // Bound on one call, including its retries and waits; positive. Large tensors over slow links
+  // need more.
   absl::Duration timeout = absl::Minutes(5);
   // Bound on the time in which a call must connect if the client has never had a connection;
   // positive. After that time the call fails with UNAVAILABLE, the reason and advice. A client that

@@ -144,7 +144,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        """Returns the index of a pair's number in ``_numbers``; accepts ints or any arrays."""
+        """Returns the index of a pair's number in ``_numbers``; accepts ints or arrays."""
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None

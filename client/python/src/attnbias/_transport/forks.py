@@ -73,7 +73,7 @@ def require_usable() -> None:
 
 @contextlib.contextmanager
 def in_grpc() -> Iterator[None]:
-    """Marks a block that runs gRPC's code and may hold its locks, so that a fork waits for its end.
+    """Marks a block that runs gRPC's code and may hold its locks; a fork waits until it ends.
 
     A block may begin during that wait, since calls that the fork interrupts end only when they are
     read.
