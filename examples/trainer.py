@@ -80,5 +80,5 @@ losses = train(model)
 
 print(f"loss {losses[0]:.4f}, then {losses[-1]:.4f}")
 assert losses[0] == own[0]
-assert np.allclose(losses, own, rtol=1e-5, atol=0)  # gradients are summed in other orders
+assert np.allclose(losses, own, rtol=1e-5, atol=0)  # gradients are summed in a different order
 assert losses[-1] < losses[0]

@@ -56,7 +56,7 @@ struct Settings {
 // Bounds the answer for a picture, which needs only samples. An encoding that accepts no lists of
 // positions would send the whole tensor.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
-// Sets the size of a picture for a page.
+// Size of a picture for a page.
 constexpr Canvas kPngCanvas = {
     .most = {.rows = 1024, .columns = 1024}, .pixel_height = 1, .enlarged_to = 512};
 

@@ -12,7 +12,7 @@
 namespace attnbias {
 namespace {
 
-// A command before the cursor replaces the words, and an encoding adds fields.
+// A command before the cursor replaces the suggested words, and an encoding adds its fields.
 constexpr absl::string_view kBash = R"(_attnbias() {
   local word words='$0'
   for word in "$${COMP_WORDS[@]:1:$$((COMP_CWORD - 1))}"; do

@@ -52,11 +52,11 @@ constexpr char kNoShade = '/';
 
 constexpr char kUpperHalf[] = "\u2580";
 constexpr char kReset[] = "\033[0m";
-// Lines from one label of a row to the next.
+// Lines from one row label to the next.
 constexpr size_t kLinesPerLabel = 8;
-// Characters from one label of a column to the next; more than a position needs.
+// Characters from one column label to the next; more than a position needs.
 constexpr size_t kCharactersPerLabel = 16;
-// Lines of title, labels of columns, legend and the prompt that follows.
+// Lines of the title, column labels, legend and the prompt that follows.
 constexpr int kLinesAround = 4;
 
 // Smallest and largest finite numbers.
@@ -77,7 +77,7 @@ struct Bounds {
   bool all_finite = true;
 };
 
-// Shares in the range, and colours, of pixels.
+// Computes each pixel's share of the range, and its colour.
 class Shares {
  public:
   explicit Shares(const HeatMap& map) : map_(map), bounds_(map) {}
@@ -112,7 +112,7 @@ std::string Select(int ground, const Ink& ink, Colors colors) {
                       ink.color.blue, "m");
 }
 
-// Draws a line of characters; in colours, each line is two rows of pixels.
+// Draws a line of characters; in colour, each line is two rows of pixels.
 std::string DrawLine(const HeatMap& map, const Shares& shares, size_t line, Colors colors) {
   std::string text;
   if (colors == Colors::kNone) {
@@ -193,7 +193,7 @@ int64_t Spread(int64_t index, int64_t count, int64_t size) {
 }
 
 Size Fit(Size matrix, const Canvas& canvas, bool square) {
-  // Rows are measured in widths of a pixel.
+  // Rows are measured in pixel widths.
   const Size room = {.rows = canvas.most.rows * canvas.pixel_height,
                      .columns = canvas.most.columns};
   // Returns the number of pixels per element: a fraction or an integer.

@@ -45,13 +45,13 @@ struct Size {
 // Area available for a picture.
 struct Canvas {
   Size most;
-  // Height of a pixel in widths of a pixel.
+  // Height of a pixel, in pixel widths.
   int pixel_height;
   // Maximum pixels per side to which a small matrix is enlarged.
   int64_t enlarged_to;
 };
 
-// Returns the canvas of a terminal that remains next to row labels of this width.
+// Returns the part of a terminal that row labels of this width leave for a picture.
 Canvas CanvasOf(const Screen& screen, int label_width);
 
 // Returns the pixels for a matrix. With `square`, rows and columns have the same scale.
@@ -75,7 +75,7 @@ struct HeatMap {
 // Returns the colour at `share` in [0, 1] of the range from the smallest number to the largest.
 Color ColorOf(double share);
 
-// Returns title, picture with positions at its edges, and legend.
+// Returns the title, the picture with positions at its edges, and the legend.
 std::string DrawText(const HeatMap& map, const Screen& screen);
 
 // Returns the meaning of the colours, "dark 0.25, light 4.5, striped: masked", or

@@ -30,10 +30,10 @@ std::string TableReport(const v1::TableInfo& table);
 // Reports parts, sizes and fingerprint.
 std::string HeaderReport(const v1::TensorHeader& header);
 
-// Reports in addition the total size, masked queries and derived values.
+// Also reports the total size, masked queries and derived values.
 std::string DescribeReport(const v1::TensorHeader& header);
 
-// Reports version, kernels, types, encodings and limits of a server.
+// Reports a server's version, kernels, types, encodings and limits.
 std::string InfoReport(const v1::GetServerInfoResponse& info);
 
 // Returns a message as JSON, under the contract's names.
@@ -47,9 +47,9 @@ std::string AsJson(const google::protobuf::Message& message);
 // number of each type.
 double ReadElement(v1::DataType type, const std::byte* bytes);
 
-// Returns up to six rows and columns of the last two axes, at index 0 of the
-// others, with "..." for the rest. If the first axis is `heads`, labels each head with its number;
-// null if heads share their numbers.
+// Returns up to six rows and columns of the last two axes, at index 0 of the others, with "..." for
+// the rest. If the first axis is `heads`, labels each head with its index; `heads` is null if all
+// heads share their numbers.
 std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
                            const v1::Range* heads);
 

@@ -66,7 +66,7 @@ bool HasReals(const v1::TableExtent& table) {
                         [](const auto& list) { return !list.doubles().empty(); });
 }
 
-// Returns true if the last axis of a part over pairs is the columns of vectors.
+// Returns true if the last axis of a part over pairs holds the columns of vectors.
 bool HoldsVectors(const v1::TensorHeader& header, const v1::TensorPart& part) {
   if (!header.resolved_spec().has_pair()) return false;
   const int heads = HeadsOf(header.resolved_spec()) != nullptr ? 1 : 0;

@@ -21,9 +21,9 @@ struct Matrix {
   Size size;
   // True if rows and columns have the same scale.
   bool square;
-  // Unset if there is no axis of heads.
+  // Unset if there is no head axis.
   std::optional<int64_t> head;
-  // Characters of a label of a row.
+  // Width of a row label, in characters.
   int label_width;
 };
 

@@ -244,8 +244,8 @@ void AppendFields(const Message& message, const std::string& path, std::string* 
   }
 }
 
-// Returns "required", "optional" or the default. A table of biases is optional,
-// since values BUCKETS need none.
+// Returns "required", "optional" or the default. A table of biases is optional, since it is not
+// needed for values BUCKETS.
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {
@@ -357,7 +357,7 @@ absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
 }
 
 // Sets a field of `message` by its path. INVALID_ARGUMENT begins with the path.
-// A range is A:B, or N for 0:N, a list 3,-1,3.
+// A range is A:B, or N for 0:N; a list is 3,-1,3.
 absl::Status SetField(absl::string_view name, absl::string_view value, Message* message) {
   const Descriptor& type = *message->GetDescriptor();
   const Path path = PathOf(type, name);

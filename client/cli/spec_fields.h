@@ -50,7 +50,7 @@ struct Argument {
 // the presets.
 std::vector<NamedEncoding> Encodings();
 
-// INVALID_ARGUMENT, with all names, if no encoding has this one.
+// INVALID_ARGUMENT, with all names, if no encoding has this name.
 absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name);
 
 // Returns the arguments that an encoding's name does not set.

@@ -235,7 +235,7 @@ absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file, const s
                    : absl::StrCat("tensor: got \"", name, "\", want one of ", names));
 }
 
-// Reads the tensor `name`, or the only one if that is empty.
+// Reads the tensor `name`, or the only one if `name` is empty.
 absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
                                                 const std::string& name) {
   const auto tensor = FindTensor(file, name);
@@ -258,9 +258,8 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
   return table;
 }
 
-// Returns the bytes that precede the payload. Each part of `header` becomes a tensor
-// of its name; docs/protocol.md lists the metadata. The payload begins at a
-// multiple of 64 bytes.
+// Returns the bytes that precede the payload. Each part of `header` becomes a tensor of the same
+// name; docs/protocol.md lists the metadata. The payload begins at a multiple of 64 bytes.
 std::string SafetensorsHead(const v1::TensorHeader& header) {
   json description = {{"__metadata__", Metadata(header)}};
   for (const v1::TensorPart& part : header.parts()) {

@@ -19,15 +19,15 @@ namespace attnbias {
 // request may carry.
 absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 
-// Output name of the tensor's raw bytes on standard output.
+// Output name that selects raw bytes on standard output.
 inline constexpr absl::string_view kStandardOutput = "-";
 
-// Returns the bytes of `part`, or of all parts if that is empty.
+// Returns the bytes of `part`, or of all parts if `part` is empty.
 absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
                                                       const std::string& part);
 
-// Writes a .npy file with `part`, or with the only part if that is empty, or a
-// .safetensors file with all parts; all or nothing.
+// Writes a .npy file with `part`, or with the only part if `part` is empty, or a .safetensors file
+// with all parts; all or nothing.
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part = "");
 

@@ -22,7 +22,7 @@ prompt = torch.randint(3, 1000, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False, "pad_token_id": 0}
 own = [model.generate(prompt, **options) for model in models]
 
-# %% Output with the numbers of a server
+# %% Output with a server's numbers
 with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = [attnbias.attach(model, client, max_length=128) for model in models]
 

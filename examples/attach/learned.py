@@ -35,6 +35,6 @@ try:
 except ValueError as error:
     print(f"changed: {error}")
 
-# %% The end
+# %% Cleanup
 server.close()
 folder.cleanup()

@@ -12,9 +12,9 @@ config = transformers.SwinConfig(depths=[1, 1], num_heads=[3, 6], embed_dim=48)
 model = transformers.SwinModel(config).eval().requires_grad_(False)  # nothing is trained
 for name, table in model.named_parameters():
     if name.endswith("relative_position_bias_table"):
-        table.normal_()  # it is zeros in an untrained model
+        table.normal_()  # all zeros in an untrained model
 
-# %% Output by itself
+# %% Output without a server
 images = torch.randn(1, 3, 224, 224)
 own = model(images).last_hidden_state
 

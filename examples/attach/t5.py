@@ -13,7 +13,7 @@ torch.manual_seed(0)
 config = transformers.T5Config(num_layers=2)
 model = transformers.T5EncoderModel(config).eval().requires_grad_(False)
 
-# %% Output by itself
+# %% Output without a server
 tokens = torch.randint(config.vocab_size, (1, LENGTH))
 own = model(tokens).last_hidden_state
 
@@ -23,7 +23,7 @@ with attnbias.LocalServer() as client:  # or attnbias.Client("host")
 
 print(*attached.report(), sep="\n")
 hidden = model(tokens).last_hidden_state
-torch.testing.assert_close(hidden, own, rtol=1e-4, atol=1e-4)  # FlexAttention adds in another order
+torch.testing.assert_close(hidden, own, rtol=1e-4, atol=1e-4)  # FlexAttention reorders sums
 
 # %% The original model again
 attached.detach()

@@ -68,7 +68,7 @@ void StreamingCopy(std::byte* to, const std::byte* from, size_t size) {
 
 class ChunkReader {
  public:
-  // Skips payload if there is no room.
+  // Skips the payload if `room` is unset.
   ChunkReader(CodedInputStream* in, std::optional<absl::Span<std::byte>> room, Placement placement)
       : in_(*in),
         room_(room),

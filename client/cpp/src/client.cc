@@ -37,8 +37,8 @@ constexpr char kStreamTensor[] = "/attnbias.v1.AttentionBiasService/StreamTensor
 constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
 
 constexpr size_t kAlignment = 64;
-// Payloads of at least this size have left the last-level cache before they are read. Measured over
-// loopback, non-temporal stores save a fifth of the client's time.
+// Payloads of at least this size have left the last-level cache by the time they are read. Measured
+// over loopback, non-temporal stores save a fifth of the client's time.
 constexpr int64_t kStreamedBytes = 16 << 20;
 // The contract's limit.
 constexpr int kTablesPerPage = 1000;

@@ -117,7 +117,7 @@ absl::Status CheckRows(const v1::TensorHeader& header) {
   return absl::OkStatus();
 }
 
-// Rejects axes of columns that do not fit the parts of a grid's axes.
+// Rejects column axes that do not match the parts of the grid's axes.
 absl::Status CheckColumns(const v1::TensorHeader& header) {
   if (header.column_axes().empty()) return absl::OkStatus();
   const int axes = header.resolved_spec().table().grid_size();

@@ -80,7 +80,7 @@ absl::string_view TakeSchemeOfHosts(absl::string_view* target) {
   return whole.substr(0, whole.size() - target->size());
 }
 
-// Returns true for targets of gRPC without a port: a file, a service of xDS.
+// Returns true for gRPC targets without a port, such as a socket file or an xDS service.
 bool HasNoPort(absl::string_view target) {
   for (const absl::string_view scheme : {"unix:", "unix-abstract:", "vsock:"}) {
     if (absl::ConsumePrefix(&target, scheme)) return !target.empty();

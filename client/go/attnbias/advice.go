@@ -126,7 +126,7 @@ const (
 	mostAddresses  = 8           // explained in an error
 )
 
-// explained adds the reason of each address to an error if the target has several: gRPC reports
+// explained adds the reason for each address to an error if the target has several: gRPC reports
 // only one address, which may not explain the failure best.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {

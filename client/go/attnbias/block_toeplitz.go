@@ -69,7 +69,7 @@ func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
 	return border.Data, err
 }
 
-// At returns the number of query i and key j in head h.
+// At returns the element for query i and key j in head h.
 func (b *BlockToeplitz[T]) At(h, i, j int) T {
 	b.check(h, i, j)
 	i, j = i+b.firstQuery, j+b.firstKey

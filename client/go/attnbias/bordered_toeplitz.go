@@ -28,7 +28,7 @@ func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error)
 	}, nil
 }
 
-// At returns the number of query i and key j in head h.
+// At returns the element for query i and key j in head h.
 func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 	number := b.inner.At(h, i, j)
 	if i == b.classQuery || j == b.classKey {

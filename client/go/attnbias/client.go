@@ -36,10 +36,10 @@ type Client struct {
 
 // New prepares a connection; the first call makes it.
 //
-// The target is "host", "host:port" or another target of gRPC, such as "unix:/run/a.sock"; the
+// The target is "host", "host:port" or any other gRPC target, such as "unix:/run/a.sock"; the
 // default port is 50051. "" selects the environment variable ATTNBIAS_SERVER, else localhost.
 //
-// Errors are ErrInvalidArgument and name the wrong option or variable.
+// Errors are ErrInvalidArgument and name the invalid option or variable.
 func New(target string, options ...Option) (*Client, error) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, failed(codes.Unimplemented, "this machine is big-endian, want little-endian")
@@ -156,7 +156,7 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	return read.tensorHeader(request)
 }
 
-// ServerInfo returns version, kernels, encodings and limits of the server.
+// ServerInfo returns the server's version, kernels, encodings and limits.
 func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
 	answer := &pb.GetServerInfoResponse{}
 	err := c.ask(ctx, pb.AttentionBiasService_GetServerInfo_FullMethodName,

@@ -18,7 +18,7 @@
 // learned table.
 //
 // [Client.Get] returns a [Tensor]: a header and bytes. [AsArray], [AsToeplitz], [AsKeyRow],
-// [AsBlockToeplitz], [AsBorderedToeplitz] and [AsGridTable] view its numbers without a copy. The
+// [AsBlockToeplitz], [AsBorderedToeplitz] and [AsGridTable] view its numbers without copying. The
 // type argument is the element type of the request: float64, float32 (the default), [Float16],
 // [BFloat16], or int32 for indices. Indices h, i and j are a head, a query and a key, counted from
 // the beginning of the requested window. As with a slice, an index out of range panics.
@@ -33,9 +33,9 @@
 // context.DeadlineExceeded.
 //
 // Transient errors are retried, after the delay that the server requests, until the context ends
-// or [WithTimeout] expires; a broken stream resumes at the byte where it broke. A
-// client that has not reached its server yet fails after [WithConnectTimeout]. Calls are spread
-// over the addresses of a target.
+// or [WithTimeout] expires; a broken stream resumes at the byte where it broke. A client that has
+// not yet reached its server fails after [WithConnectTimeout]. Calls are spread over the addresses
+// of a target.
 //
 // # gRPC
 //

@@ -44,7 +44,7 @@ var (
 	ErrUnavailable = sentinel(codes.Unavailable, "unavailable")
 	// ErrCorrupt: the answer contradicts a checksum, an offset, a length or the request.
 	ErrCorrupt = sentinel(codes.DataLoss, "corrupt")
-	// ErrInternal: a defect of the server.
+	// ErrInternal: a defect in the server.
 	ErrInternal = sentinel(codes.Internal, "internal")
 )
 
@@ -59,7 +59,7 @@ func sentinel(code codes.Code, text string) error {
 	return sentinels[code]
 }
 
-// FieldViolation is one wrong field of a request.
+// FieldViolation is one invalid field of a request.
 type FieldViolation struct {
 	// Field is its path in the request, such as spec.t5.num_buckets.
 	Field string
@@ -69,7 +69,7 @@ type FieldViolation struct {
 
 // Error is the error of a call. [errors.As] finds it.
 type Error struct {
-	// Code is gRPC's. Failures that this package finds itself have the matching code.
+	// Code is gRPC's. Failures that this package itself detects have the matching code.
 	Code codes.Code
 	// Message names the field, the value and the accepted values.
 	Message string
@@ -77,7 +77,7 @@ type Error struct {
 	Reason string
 	// RequestID is the id of the call in the server's log; empty if the server sent none.
 	RequestID string
-	// FieldViolations are the wrong fields of the request.
+	// FieldViolations are the invalid fields of the request.
 	FieldViolations []FieldViolation
 
 	delay     *time.Duration
@@ -120,7 +120,7 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf converts gRPC's error into an Error with escaped texts, and returns an Error unchanged.
+// errorOf converts gRPC's error into an Error with escaped text, and returns an Error unchanged.
 // The trailer is the call's; nil if there was no call.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
@@ -173,7 +173,7 @@ const (
 	mostBrief = 400
 )
 
-// Restores what Quote escapes although it is printable.
+// Undoes Quote's escaping of printable characters.
 var printable = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // escaped makes a server's text safe for terminals and logs, and truncates it.

@@ -85,7 +85,7 @@ func sumOf(message proto.Message) uint32 {
 
 func sumOfBytes(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
 
-// part is the chunk of one number of the payload.
+// part returns the chunk with one number of the payload.
 func part(index int) *pb.StreamTensorResponse {
 	data := bytesOf(payload)[chunkBytes*index:][:chunkBytes]
 	return &pb.StreamTensorResponse{
@@ -93,7 +93,7 @@ func part(index int) *pb.StreamTensorResponse {
 	}
 }
 
-// firstPart is part 0 with the header.
+// firstPart returns part 0 with the header.
 func firstPart() *pb.StreamTensorResponse {
 	first := part(0)
 	proto.Merge(first, withHeader(payloadHeader()))
@@ -182,7 +182,7 @@ func listen(t *testing.T, address string) net.Listener {
 	return listener
 }
 
-// serve runs a fake server until the test ends. The function stops it earlier.
+// serve runs a fake server until the test ends. The returned function stops it earlier.
 func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*fake, func()) {
 	t.Helper()
 	f, server := &fake{}, grpc.NewServer(options...)

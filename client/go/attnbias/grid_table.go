@@ -7,7 +7,7 @@ import "fmt"
 // GridTable is a table [tokens, columns] over the tokens of a grid, row-major. Each column depends
 // on the position on one axis:
 //
-//	At(token, column) = Axes[a].At(index of the token on axis a, place of the column among a's)
+//	At(token, column) = Axes[a].At(token's index on axis a, column's index among a's columns)
 type GridTable[T Element] struct {
 	// Axes are the tables [length, columns] of the axes, not copies.
 	Axes    []Array[T]
@@ -54,7 +54,7 @@ func (t *GridTable[T]) Tokens() int {
 // Columns returns the number of columns.
 func (t *GridTable[T]) Columns() int { return len(t.columns) }
 
-// At returns the number of a token in a column.
+// At returns the element for a token and a column.
 func (t *GridTable[T]) At(token, column int) T {
 	if tokens := t.Tokens(); uint(token) >= uint(tokens) {
 		panic(outOfRange("token", token, tokens))

@@ -4,10 +4,10 @@ package attnbias
 
 import "math"
 
-// Float16 is an IEEE 754 binary16, by its bits: 1 of sign, 5 of exponent, 10 of fraction.
+// Float16 holds the bits of an IEEE 754 binary16: 1 of sign, 5 of exponent, 10 of fraction.
 type Float16 uint16
 
-// BFloat16 is the upper half of a float32, by its bits: 1 of sign, 8 of exponent, 7 of fraction.
+// BFloat16 holds the upper half of a float32's bits: 1 of sign, 8 of exponent, 7 of fraction.
 type BFloat16 uint16
 
 // Float32 returns the same number, exactly.
@@ -27,7 +27,7 @@ func (f Float16) Float32() float32 {
 // Float32 returns the same number, exactly.
 func (f BFloat16) Float32() float32 { return math.Float32frombits(uint32(f) << 16) }
 
-// ToFloat16 rounds to the nearest; ties to even.
+// ToFloat16 rounds to nearest, ties to even.
 func ToFloat16(value float32) Float16 {
 	bits := math.Float32bits(value)
 	sign, magnitude := Float16(bits>>16&0x8000), bits&^(1<<31)
@@ -45,7 +45,7 @@ func ToFloat16(value float32) Float16 {
 	}
 }
 
-// ToBFloat16 rounds to the nearest; ties to even.
+// ToBFloat16 rounds to nearest, ties to even.
 func ToBFloat16(value float32) BFloat16 {
 	bits := math.Float32bits(value)
 	if value != value { // NaN: its lower bits must not carry

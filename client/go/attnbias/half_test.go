@@ -27,7 +27,7 @@ func TestHalfConversionsRoundTrip(t *testing.T) {
 	}
 }
 
-// Checks the midpoint between each two neighbours, and the float32 on both sides of it.
+// Checks the midpoint between every two neighbours, and the float32 values on both sides of it.
 func TestRoundsTiesToEven(t *testing.T) {
 	for low := range Float16(0x7c00) {
 		next := (low + 1).Float32()

@@ -58,7 +58,7 @@ func checkHeader(header *pb.TensorHeader) error {
 	return checkColumns(header)
 }
 
-// checkPart rejects a part that does not begin at an offset, or contradicts itself.
+// checkPart rejects a part that does not begin at offset or that contradicts itself.
 func checkPart(part *pb.TensorPart, offset int64) error {
 	if !partName.MatchString(part.Name) {
 		return corrupt(`header.parts: got the name "%s", want 1 to 64 of a-z, 0-9, . and _`,
@@ -104,7 +104,7 @@ func checkRows(header *pb.TensorHeader) error {
 	return nil
 }
 
-// checkColumns rejects axes of columns that do not fit the parts of a grid's axes.
+// checkColumns rejects column axes that do not match the parts of the grid's axes.
 func checkColumns(header *pb.TensorHeader) error {
 	if len(header.ColumnAxes) == 0 {
 		return nil
@@ -126,7 +126,7 @@ func checkColumns(header *pb.TensorHeader) error {
 	return nil
 }
 
-// axis is the positions of queries or keys.
+// axis holds the positions of queries or keys.
 type axis struct{ first, length int64 }
 
 // axesOf returns the queries and keys of a spec that a server has resolved.
@@ -170,7 +170,7 @@ func checkSize(bytes, most int64) error {
 	return nil
 }
 
-// contradicts is the error of a part whose shape is not that of the resolved request.
+// contradicts returns the error for a part whose shape is not that of the resolved request.
 func contradicts(part *pb.TensorPart) error {
 	return corrupt("header: part %s has shape %s, want that of resolved_spec", part.Name,
 		strings.ReplaceAll(fmt.Sprint(part.Shape), " ", ", "))

@@ -26,7 +26,7 @@ func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
 	return &KeyRow[T]{counts, counts.keys, array.Data}, nil
 }
 
-// At returns the number of query i and key j in head h.
+// At returns the element for query i and key j in head h.
 func (k *KeyRow[T]) At(h, i, j int) T {
 	k.check(h, i, j)
 	return k.data[h*k.stride+j]

@@ -23,22 +23,22 @@ const (
 	blockAnswerBytes = 16 << 20
 )
 
-// Logits computes positional logits over a stream that stays open between calls of Rows, which
+// Logits computes positional logits over a stream that stays open between calls to Rows, which
 // suits a decoder. In is the element type of the rows that are sent, Out that of the answers. Not
 // safe for concurrent use.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
-	row    int // numbers of a head in a row that is sent
-	width  int // numbers of a head in its answer
+	row    int // numbers per head in a row that is sent
+	width  int // numbers per head in its answer
 
 	stream grpc.ClientStream // nil: no stream is open
-	// Outlives the call of Rows that opens the stream.
+	// Outlives the call to Rows that opens the stream.
 	streamContext context.Context
 	cancel        context.CancelFunc
 }
 
-// NewLogits prepares a stream for one spec; the first call of Rows opens it, and Close ends it. The
+// NewLogits prepares a stream for one spec; the first call to Rows opens it, and Close ends it. The
 // error is ErrInvalidArgument if data_type or output_data_type of the spec are set to other types
 // than In and Out.
 func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, Out], error) {
@@ -152,7 +152,7 @@ func (l *Logits[In, Out]) begin() error {
 		return err
 	}
 	err = stream.SendMsg(request)
-	if err != nil && !errors.Is(err, io.EOF) { // reading returns the reason of an EOF
+	if err != nil && !errors.Is(err, io.EOF) { // reading returns the reason for an EOF
 		return err
 	}
 	var message rawMessage
@@ -167,7 +167,7 @@ func (l *Logits[In, Out]) begin() error {
 	return read.readHeader(request, &pb.LogitsHeader{})
 }
 
-// rowsInWork is one call of Rows.
+// rowsInWork is one call to Rows.
 type rowsInWork[In, Out Float] struct {
 	*Logits[In, Out]
 	heads    int

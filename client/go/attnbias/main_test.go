@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Address of the real server of all tests and examples; empty without one.
+// Address of the real server for all tests and examples; empty without one.
 var serverAddress string
 
 func TestMain(m *testing.M) {

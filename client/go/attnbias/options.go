@@ -42,16 +42,16 @@ type settings struct {
 
 type getSettings struct{ progress func(done, total int64) }
 
-// WithTimeout bounds each call with its retries and waits; more than 0, by default 5 minutes. A
-// context may end a call earlier. Large tensors over slow links need more.
+// WithTimeout bounds each call, including its retries and waits; more than 0, by default 5 minutes.
+// A context may end a call earlier. Large tensors over slow links need more.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithConnectTimeout bounds the attempts to connect of a client that has not reached its server
-// yet; more than 0, by default 10 seconds. Then a call fails with ErrUnavailable and the reason: a
-// closed port, an unknown host, an untrusted certificate. A client that has had a connection
-// retries for the time of [WithTimeout], since its server may be restarting.
+// WithConnectTimeout bounds the time in which a client that has not yet reached its server tries to
+// connect; more than 0, by default 10 seconds. After that time a call fails with ErrUnavailable and
+// the reason: a closed port, an unknown host, an untrusted certificate. A client that has had a
+// connection retries until [WithTimeout] expires, since its server may be restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
@@ -68,7 +68,7 @@ func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
 }
 
-// WithTLS enables TLS; TLS{} trusts the authorities that the system trusts. Without it and
+// WithTLS enables TLS; TLS{} trusts the authorities that the system trusts. Without it or
 // [WithPlaintext], the environment decides: ATTNBIAS_CLIENT_TLS=1, the files that
 // ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY name, or the name in ..._SERVER_NAME; else
 // plaintext.
@@ -81,7 +81,7 @@ func WithPlaintext() Option {
 	return func(s *settings) { s.tls, s.plaintext = nil, true }
 }
 
-// WithToken identifies the caller by a bearer token; "" is none. Without it and [WithTokenFile],
+// WithToken identifies the caller by a bearer token; "" is none. Without it or [WithTokenFile],
 // the environment decides: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. A token leaves this
 // machine only over TLS.
 func WithToken(token string) Option {
@@ -104,7 +104,8 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }
 
-// WithProgress is called after each chunk, with the bytes received so far and the total.
+// WithProgress sets a function to call after each chunk, with the bytes received so far and the
+// total.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }

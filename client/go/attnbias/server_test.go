@@ -26,7 +26,7 @@ func specOf(t *testing.T, text string) *pb.TensorSpec {
 	return spec
 }
 
-// counting is a table of distinct numbers that F16 represents exactly.
+// counting returns a table of distinct numbers that F16 represents exactly.
 func counting(shape ...int64) *pb.TableRef {
 	size := int64(1)
 	for _, length := range shape {

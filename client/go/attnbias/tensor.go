@@ -59,7 +59,7 @@ func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 // one after another.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
-// Array is the numbers of one part of a payload.
+// Array holds the numbers of one part of a payload.
 type Array[T Element] struct {
 	// Data is row-major and not a copy; see [Tensor.Bytes].
 	Data []T
@@ -102,8 +102,8 @@ func (a Array[T]) At(index ...int) T {
 	return a.Row(index[:len(index)-1]...)[index[len(index)-1]]
 }
 
-// Row returns the last axis at an index of each other axis, not a copy: Row(position) of a table,
-// Row(head, query) of a dense bias.
+// Row returns the numbers along the last axis at an index for each other axis, not a copy:
+// Row(position) of a table, Row(head, query) of a dense bias.
 func (a Array[T]) Row(index ...int) []T {
 	last := len(a.Shape) - 1
 	if len(index) != last {

@@ -4,13 +4,13 @@ package attnbias
 
 import pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
-// Span is the half-open range [Begin, End) of indices; Span{} is all.
+// Span is the half-open range [Begin, End) of indices; Span{} selects all.
 type Span struct{ Begin, End int }
 
-// Window is a part of a tensor over heads, queries and keys. A zero Span is all.
+// Window is a part of a tensor over heads, queries and keys. A zero Span selects all.
 type Window struct{ Heads, Queries, Keys Span }
 
-// within returns the bounds of a span of an axis of that length.
+// within returns the bounds of a span on an axis of the given length.
 func (s Span) within(length int, name string) (Span, error) {
 	if s == (Span{}) {
 		return Span{0, length}, nil
@@ -22,7 +22,7 @@ func (s Span) within(length int, name string) (Span, error) {
 	return s, nil
 }
 
-// pairs is the number of heads, queries and keys of a tensor.
+// pairs holds the numbers of heads, queries and keys of a tensor.
 type pairs struct{ heads, queries, keys int }
 
 // cut reduces the counts to those of a window, and returns the window with its bounds set.
@@ -124,11 +124,11 @@ func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 // Dim returns the length of each vector; 1 for numbers.
 func (t *Toeplitz[T]) Dim() int { return t.dim }
 
-// FirstRelativePosition returns the position of key 0 minus that of the last query, which is that
-// of diagonal 0.
+// FirstRelativePosition returns the position of key 0 minus that of the last query: the relative
+// position of diagonal 0.
 func (t *Toeplitz[T]) FirstRelativePosition() int64 { return t.first }
 
-// At returns the number of query i and key j in head h. It panics for a Toeplitz of vectors.
+// At returns the element for query i and key j in head h. It panics for a Toeplitz of vectors.
 func (t *Toeplitz[T]) At(h, i, j int) T {
 	if t.dim != 1 {
 		panic("attnbias: At of a Toeplitz of vectors, want Vector")

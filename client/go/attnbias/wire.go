@@ -19,8 +19,8 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// rawMessage is a serialized answer, since checksums cover its bytes. Free returns its memory to
-// gRPC.
+// rawMessage is an answer in serialized form, since checksums cover its bytes. Free returns its
+// memory to gRPC.
 type rawMessage struct{ mem.Buffer }
 
 // rawRequest is a serialized request; its answer contains the checksum of its bytes.

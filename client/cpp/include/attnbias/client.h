@@ -35,9 +35,9 @@ namespace attnbias {
 // Called on the caller's thread before a call waits to retry, with the reason.
 using RetryFn = std::function<void(const absl::Status& error)>;
 
-// TLS with a server. Files are PEM. Changed files are read again within
-// seconds, for new connections. Replace a certificate and its key together, for
-// example by a link to their folder.
+// TLS with a server. Files are PEM. Changed files are read again within seconds, for new
+// connections. Replace a certificate and its key together, for example by switching a symbolic link
+// to their folder.
 struct TlsOptions {
   // False is plaintext.
   bool enabled = true;
@@ -54,13 +54,12 @@ struct TlsOptions {
 struct ClientOptions {
   // Address of the server, in gRPC's syntax: "host:port", "unix:/run/a.sock".
   std::string target = "localhost:50051";
-  // Bound on one call with its retries and waits; positive. Large tensors over
-  // slow links need more.
+  // Bound on one call, including its retries and waits; positive. Large tensors over slow links
+  // need more.
   absl::Duration timeout = absl::Minutes(5);
-  // Bound on a call's attempts to connect if the client has never had a
-  // connection; positive. Then the call fails with UNAVAILABLE, the reason and
-  // advice. A client that has had a connection retries until `timeout`, since
-  // its server may be restarting.
+  // Bound on the time in which a call must connect if the client has never had a connection;
+  // positive. After that time the call fails with UNAVAILABLE, the reason and advice. A client that
+  // has had a connection retries until `timeout`, since its server may be restarting.
   absl::Duration connect_timeout = absl::Seconds(10);
   // Maximum bytes of a payload. A larger one is rejected before its memory is allocated.
   int64_t max_tensor_bytes = int64_t{16} << 30;
@@ -80,10 +79,10 @@ struct ClientOptions {
   // Additional metadata of each call, such as {"tenant", "a"}: keys in lower case,
   // values in ASCII unless the key ends in "-bin".
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // Channel arguments of gRPC that replace this library's, such
-  // as {"grpc.lb_policy_name", "pick_first"}. By default calls go to all addresses
-  // of the target in turn, names are resolved again when a connection ends, and
-  // a peer that is silent for 15 s while a call waits is abandoned.
+  // gRPC channel arguments that override this library's, such as
+  // {"grpc.lb_policy_name", "pick_first"}. By default calls go to all addresses of the target in
+  // turn, names are resolved again when a connection ends, and a peer that is silent for 15 s while
+  // a call waits is abandoned.
   std::map<std::string, std::variant<int, std::string>> channel_options = {};
   RetryFn on_retry = nullptr;
 };
@@ -98,10 +97,9 @@ enum class Health { kUnknown, kServing, kNotServing };
 // return the server's own code and message on an error (attnbias/error.h has
 // details). If no attnbias server answers, the message contains advice.
 //
-// Calls are safe to repeat and are retried on UNAVAILABLE; on ABORTED, by which
-// a server ends a stream that was not read for too long; on CANCELLED, by which
-// a server that shuts down may end a call; after a connection was reset; and on
-// RESOURCE_EXHAUSTED with a delay.
+// Calls are safe to repeat and are retried on UNAVAILABLE, on ABORTED (the client did not read the
+// stream for too long), on CANCELLED (the server is shutting down), after a connection was reset,
+// and on RESOURCE_EXHAUSTED with a retry delay.
 class Client {
  public:
   // Creates a client, which connects on its first call. INVALID_ARGUMENT names the option.
@@ -123,7 +121,7 @@ class Client {
   absl::StatusOr<v1::TensorHeader> GetInto(const v1::TensorSpec& spec, absl::Span<std::byte> out,
                                            const ProgressFn& progress = nullptr) const;
 
-  // Returns version, kernels, encodings and limits of the server.
+  // Returns the server's version, kernels, encodings and limits.
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
 
   // Returns the learned tables that the server has mounted, in ascending order of name; at most

@@ -18,13 +18,13 @@ std::string Reason(const absl::Status& status);
 // none.
 std::string RequestId(const absl::Status& status);
 
-// One wrong field of a request.
+// One invalid field of a request.
 struct FieldViolation {
   std::string field;
   std::string description;
 };
 
-// Returns the wrong fields of the request; empty if the server named none.
+// Returns the invalid fields of the request; empty if the server named none.
 std::vector<FieldViolation> FieldViolations(const absl::Status& status);
 
 }  // namespace attnbias

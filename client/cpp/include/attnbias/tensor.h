@@ -13,7 +13,7 @@
 
 namespace attnbias {
 
-// Returns the bytes of an element; 0 for a type that this client does not know.
+// Returns the size of an element in bytes; 0 for a type that this client does not know.
 constexpr int64_t ElementSize(v1::DataType type) {
   switch (type) {
     case v1::DATA_TYPE_F64:
@@ -40,7 +40,7 @@ using AlignedBytes = std::unique_ptr<std::byte[], FreeBytes>;
 // another without gaps. Copies share the bytes.
 class Tensor {
  public:
-  // `bytes` holds header.total_bytes().
+  // `bytes` must hold header.total_bytes() bytes.
   Tensor(v1::TensorHeader header, std::shared_ptr<const std::byte[]> bytes)
       : header_(std::move(header)), bytes_(std::move(bytes)) {}
 

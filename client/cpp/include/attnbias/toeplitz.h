@@ -82,7 +82,7 @@ class Toeplitz {
     return data_[h * head_stride_ + (j - i) * columns() + c];
   }
 
-  // Returns the keys of one query, [keys] or [keys, columns], without a copy.
+  // Returns the keys of one query, [keys] or [keys, columns], without copying.
   absl::Span<const T> row(int64_t h, int64_t i) const {
     return {data_ + h * head_stride_ - i * columns(), static_cast<size_t>(keys() * columns())};
   }

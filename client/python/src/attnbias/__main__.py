@@ -33,7 +33,7 @@ Encodings with a learned table cannot be requested without it and are left out.
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m attnbias") -> int:
-    """Runs a command and returns its exit status: 1 if it failed, 2 for wrong arguments."""
+    """Runs a command and returns its exit status: 1 if it failed, 2 for invalid arguments."""
     parser = _Parser(prog=prog, description=__doc__)
     options = _with_commands(parser).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run

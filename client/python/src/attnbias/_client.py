@@ -86,7 +86,7 @@ _MAX_STREAMS: Final = 64
 WANTED_REQUESTS: Final = "a list of attnbias.Request(encoding, ...)"
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the maximum that the contract allows
-_MOST_PAGES: Final = 100  # a server that sends more pages is assumed never to end
+_MOST_PAGES: Final = 100  # a list with more pages is assumed to be endless
 
 
 class BaseClient:
@@ -219,7 +219,7 @@ class BaseClient:
     ) -> npt.NDArray[Any]:
         """Computes positional logits: the contribution of queries and positions alone.
 
-        Rows are streamed in blocks, and no vector is gathered for a pair of query and key.
+        Rows are streamed in blocks, without gathering a vector for each pair of query and key.
         Checksums are verified in both directions; an interrupted call resumes.
 
         Args:
@@ -285,7 +285,7 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
-        """Describes the payload of ``get`` with the same arguments; computes nothing."""
+        """Describes the payload that ``get`` would return, without computing it."""
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
         return await self._describe_request(request, call, Deadline(call.timeout))
@@ -306,7 +306,7 @@ class BaseClient:
         return to_server_info(answer)
 
     async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
-        """Returns the learned tables that the server has mounted, by name.
+        """Returns the learned tables that the server has mounted, in order of name.
 
         Args:
             timeout: seconds for the whole list, instead of the client's.
@@ -409,10 +409,10 @@ class Client(BaseClient):
         target: "host", "host:port" or any gRPC target; the default port is 50051. None selects the
             environment variable ``ATTNBIAS_SERVER``, or else this machine.
         timeout: seconds that a call may take, retries included; None means no limit.
-        connect_timeout: seconds in which a call must connect if the client was never connected.
-            Then a closed port, an unknown name, another protocol or a wrong certificate raises
-            UnavailableError with the reason. After the first connection only the timeout applies.
-            None means the timeout.
+        connect_timeout: seconds in which a call must connect if the client has never been
+            connected. Otherwise the call raises UnavailableError with the reason: a closed port, an
+            unknown name, another protocol or a wrong certificate. After the first connection only
+            the timeout applies. None means the timeout.
         tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
             key=...)`` TLS with others, False plaintext. None means that the environment decides:
             ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and
@@ -444,8 +444,8 @@ class Client(BaseClient):
         offline: True never calls a server: a tensor that is not cached raises NotFoundError, and a
             call that needs a server raises UnavailableError.
 
-    Every call raises ``attnbias.Error`` (see its subclasses) with the server's status, and
-    TypeError or ValueError for arguments that cannot be sent.
+    Calls raise ``attnbias.Error`` (see its subclasses) with the server's status, and TypeError or
+    ValueError for arguments that cannot be sent.
     """
 
     def __enter__(self) -> Self:
@@ -527,9 +527,9 @@ class Client(BaseClient):
             ``Toeplitz`` (with a class token a ``BorderedToeplitz``), for "key_row" a ``KeyRow``,
             for "block_toeplitz" a ``BlockToeplitz``. Rotary returns ``RotaryTables``, or with a
             decay ``XposTables``. The default is the encoding's compact form, or "dense" if none
-            exists: most lists of positions, windows of a grid, masks of a key row. ``out`` is
-            returned if given. With ``device_mesh`` or ``sharding`` the result is dense, and form
-            applies only to the transfer.
+            exists, as for most lists of positions, windows of a grid and masks of a key row.
+            ``out`` is returned if given. With ``device_mesh`` or ``sharding`` the result is dense,
+            and form applies only to the transfer.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.

@@ -105,9 +105,9 @@ class Error(Exception):
 
     @property
     def retry_delay(self) -> float | None:
-        """Seconds after which the server asks for a retry.
+        """Seconds to wait before a retry, as the server requests.
 
-        Infinite if it asks for no retry, None if it does not state a delay.
+        Infinite if the server forbids a retry, None if it states no delay.
         """
         if self._pushback is not None:
             return self._pushback
@@ -125,7 +125,7 @@ class CancelledError(Error):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """The request is invalid in any state of the server; see ``field_violations``."""
+    """The request is invalid regardless of the server's state; see ``field_violations``."""
 
 
 class DeadlineExceededError(Error, TimeoutError):
@@ -161,7 +161,7 @@ class UnimplementedError(Error):
 
 
 class InternalError(Error):
-    """A defect of the server."""
+    """A defect in the server."""
 
 
 class UnavailableError(Error):
@@ -183,7 +183,7 @@ _MOST_SHOWN: Final = 400  # maximum characters of other texts
 def escaped(text: str, most: int = _MOST_SHOWN) -> str:
     """Returns the text with unprintable characters escaped, for terminals and logs.
 
-    These are control characters, including line ends, and marks that change the direction of
+    These are control characters, including line breaks, and marks that change the direction of
     text or have no width. A text of more than ``most`` characters is truncated.
     """
     shown = "".join(

@@ -260,7 +260,7 @@ class _Metadata:
         return _to_integer(self.text(name), name)
 
     def integers(self, name: str) -> list[int]:
-        """Parses comma-separated numbers; returns none if the file has none."""
+        """Parses comma-separated numbers; returns [] if the file has none."""
         return [_to_integer(text, name) for text in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
@@ -289,7 +289,7 @@ class _Metadata:
         return self._message("resolved_spec", encodings_pb2.TensorSpec())
 
     def mask(self) -> Mask | None:
-        """Returns the mask of the diagonals, which files of the tool contain only in the spec."""
+        """Returns the mask of the diagonals; the tool's files contain it only in the spec."""
         mask = self._message("diagonals.mask", tensor_pb2.Mask())
         if mask is None:
             mask = (self.spec() or encodings_pb2.TensorSpec()).output.mask

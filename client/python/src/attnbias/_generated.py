@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the messages of a generated module with the API that protobuf has had since 4.25."""
+"""Creates a generated module's messages, using the API available since protobuf 4.25."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from google.protobuf.reflection import GeneratedProtocolMessageType
 OURS: Final = descriptor_pool.Default()
 """Holds our own contract, whose options extend messages of this pool."""
 PUBLIC: Final = descriptor_pool.DescriptorPool()
-"""Holds google.rpc and grpc.health.v1: the default pool has those of a program's other packages."""
+"""Holds google.rpc and grpc.health.v1, since other packages may add theirs to the default pool."""
 
 
 def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:

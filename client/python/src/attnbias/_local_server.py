@@ -26,16 +26,16 @@ _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
 _FLAGS: Final = ("--metrics-listen=127.0.0.1:0", "--log-level=warning", "--access-log=errors")
 _LONGEST_PATH: Final = 107  # maximum length of a socket path on Linux
-_LINES: Final = 10  # maximum bytes of the log quoted in an error
+_LINES: Final = 10  # maximum lines of the log quoted in an error
 _PAGE: Final = 4096
 _TURN: Final = 60.0  # seconds; epoll accepts at most 24 days
 _PATIENCE: Final = 5.0  # seconds within which a process ends after closing its pipes and sockets
 
-# The shell becomes the server. Before that it starts a process that waits for the end of a pipe
-# whose other end only this process holds, so that the server dies with this process in any case. A
-# parent-death signal would not work: it is sent when the thread that started the server ends. $$ is
-# either the server or no process: with process_group=0 it is also the group of the waiting process,
-# and the kernel does not reuse the ID of a live group.
+# The shell becomes the server. First it starts a process that waits for EOF on a pipe whose write
+# end only this process holds, so that the server dies whenever this process does. A parent-death
+# signal would not work: it is sent when the thread that started the server ends. $$ is either the
+# server or no process: with process_group=0 it is also the group of the waiting process, and the
+# kernel does not reuse the ID of a live group.
 _SCRIPT: Final = """
 exec 3<&0 </dev/null
 { read -r _ <&3 || { kill -KILL $$; rm -rf -- "$0"; }; } >/dev/null 2>&1 &
@@ -57,13 +57,13 @@ class LocalServer(forks.Forkable):
     with attnbias.LocalServer("--threads=2") as client:
         bias = client.get(attnbias.ALiBi(num_heads=32), query_length=4096, key_length=4096)
 
-    The server ends with the block, with ``close()``, or with the process, even if that is killed.
-    Until then other processes may also use the client, inherited or pickled, and a file holds the
-    server's log; ``--access-log=all`` logs each call.
+    The server ends with the block, with ``close()``, or with the process, even if the process is
+    killed. Until then other processes may also use the client, inherited or pickled, and a file
+    holds the server's log; ``--access-log=all`` logs each call.
 
-    The program is the environment variable ``ATTNBIAS_SERVER_BINARY`` if set, otherwise that of the
-    package attnbias_server (``attnbias[server]``, from wheels), otherwise ``attnbias-server`` on
-    the PATH.
+    The environment variable ``ATTNBIAS_SERVER_BINARY`` names the program. If unset, the program is
+    that of the package attnbias_server (``attnbias[server]``, from wheels), or else
+    ``attnbias-server`` on the PATH.
 
     Args:
         *flags: the server's flags, such as ``"--threads=2"`` or ``"--tables=FOLDER"``.
@@ -108,7 +108,7 @@ class LocalServer(forks.Forkable):
         return _target(self._running.folder)
 
     def start(self) -> Client:
-        """Starts the server and returns a client of it once it is ready.
+        """Starts the server and returns a client once the server is ready.
 
         Raises:
             FileNotFoundError: the program is not installed.

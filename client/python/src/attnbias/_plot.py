@@ -62,7 +62,7 @@ def plot(
     numbers that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
     position is drawn. Key positions and a table's positions are relative to the first one; query
     positions are chosen so that differences are relative positions. Tokens of a grid keep their
-    numbers in a window.
+    indices in a window.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
@@ -110,7 +110,7 @@ class HeatMap:
         return None if long or self.labels not in (POSITIONS, TOKENS) else rows / columns
 
     def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
-        """Returns evenly spaced indices, at most ``most`` along a side."""
+        """Returns the numbers at evenly spaced indices, at most ``most`` along a side."""
         rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
         return _visible(self.read(head, rows, columns), fill_value)
 

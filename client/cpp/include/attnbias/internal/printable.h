@@ -9,8 +9,8 @@
 
 namespace attnbias::internal {
 
-// Returns `text` with each byte that is not a printable ASCII character as
-// \xNN: control characters, and characters that reverse the text's direction.
+// Returns `text` with each byte that is not a printable ASCII character replaced by \xNN: control
+// characters, and characters that reverse the text's direction.
 std::string Printable(absl::string_view text);
 
 // Returns the first hundred bytes of `text`, printable, and "..." if there are

@@ -28,7 +28,7 @@ _CHUNKS: Final = {"zigzag": 2, "striped": 1}
 def shard_indices(
     length: int, rank: int, world_size: int, layout: Layout = "contiguous"
 ) -> npt.NDArray[np.int64]:
-    """Returns the tokens that a rank holds, in its order, as ``position_ids`` or indices.
+    """Returns the indices of a rank's tokens in the rank's order, also usable as ``position_ids``.
 
     Args:
         length: number of tokens in total.
@@ -37,8 +37,8 @@ def shard_indices(
         layout: "contiguous" is the rank's chunk of ``torch.chunk``, as in DTensor: the last chunks
             may be shorter, or empty. "zigzag" makes 2 world_size chunks, of which a rank holds
             chunks rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
-            and of Megatron's context parallelism. "striped" is every world_size-th token, from rank
-            on: the layout of striped attention.
+            and of Megatron's context parallelism. "striped" is every world_size-th token, starting
+            at token rank: the layout of striped attention.
 
     Raises:
         TypeError: a number is not an integer.
@@ -54,7 +54,7 @@ def shard_indices(
 def indices_of(
     length: int, rank: SupportsIndex, world_size: SupportsIndex, layout: Any, names: tuple[str, str]
 ) -> npt.NDArray[np.int64]:
-    """Implements ``shard_indices``; errors call length and layout by ``names``."""
+    """Implements ``shard_indices``; errors refer to length and layout by ``names``."""
     rank, world_size = group_of(rank, world_size)
     if layout == "contiguous":
         return np.arange(*chunk(length, rank, world_size), dtype=np.int64)
@@ -74,7 +74,7 @@ def indices_of(
 
 
 def chunk(length: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Returns the bounds of a rank's chunk as ``torch.chunk`` makes it; the chunk may be empty."""
+    """Returns the bounds of a rank's chunk, as in ``torch.chunk``; the chunk may be empty."""
     size = -(-length // world_size)
     return min(rank * size, length), min((rank + 1) * size, length)
 
@@ -97,19 +97,19 @@ def _integer(value: SupportsIndex, name: str) -> int:
 
 
 class DeviceCopies:
-    """An array and the tensors that hold it on devices."""
+    """An array and its copies on devices, as tensors."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
         self._tensors: dict[str, torch.Tensor] = {}
 
     def heads(self, heads: Span | None, has_heads: bool) -> DeviceCopies:
-        """Returns the numbers of some heads; the same object if all heads are selected."""
+        """Selects some heads; returns the same object if all heads are selected."""
         part = heads_of(self._array, heads, has_heads)
         return self if part.shape == self._array.shape else DeviceCopies(part)
 
     def on(self, device: str | torch.device | None) -> torch.Tensor:
-        """Returns the tensor on a device, to which the first call copies it."""
+        """Returns the tensor on a device; the first call for a device copies the array there."""
         name = str(device)
         if name not in self._tensors:
             self._tensors[name] = to_torch(self._array, device)
@@ -126,7 +126,7 @@ def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
 
 
 def joined(first: Any, second: Any) -> Any:
-    """Concatenates two arrays of NumPy or JAX along the last axis."""
+    """Concatenates two NumPy or JAX arrays along the last axis."""
     arrays = [first, second]
     are_numpys = all(isinstance(each, np.ndarray) for each in arrays)
     return (np if are_numpys else sys.modules["jax"].numpy).concatenate(arrays, axis=-1)
@@ -146,7 +146,7 @@ def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
 
 
 def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
-    """Returns an index as a scalar tensor, since torch.compile compiles a program for each int."""
+    """Returns an index as a scalar tensor, since torch.compile would recompile for each int."""
     return to_torch(np.array(index), device)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts arrays to torch and back, including bfloat16, and registers structures as JAX pytrees.
 
-Imports torch only when it is used, and JAX never.
+Imports torch only when it is used, and never imports JAX.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
 def to_torch(
     array: npt.NDArray[Any] | Convertible, device: str | torch.device | None = None
 ) -> torch.Tensor:
-    """Converts what ``Client.get`` returned to a tensor, bfloat16 included.
+    """Converts a result of ``Client.get`` to a torch tensor, including bfloat16.
 
     Copies an array only if the device changes, or if the array is read-only or has strides that
     torch does not support. A structure becomes its dense tensor, expanded on the device.
@@ -85,8 +85,8 @@ def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
 
 _registered: Final[set[type]] = set()
 OF_DEVICES: Final = {"_whole", "_begin"}
-"""Attributes with copies on torch's devices."""
-# Attributes that transformations of a pytree drop: copies on devices, and names of the bytes.
+"""Attributes that hold copies on torch devices."""
+# Attributes that pytree transformations drop: copies on devices, and the identity of the bytes.
 _FORGOTTEN: Final = {"fingerprint", "resolved_spec", *OF_DEVICES}
 
 

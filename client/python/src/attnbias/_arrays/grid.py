@@ -51,7 +51,7 @@ class BlockToeplitz(Structure):
         queries: Span | None = None,
         keys: Span | None = None,
     ) -> None:
-        """Wraps a block with as many axes as strides, without a copy.
+        """Wraps a block with as many axes as strides, without copying.
 
         Raises:
             IndexError: queries or keys are outside the grid.
@@ -86,10 +86,10 @@ class BlockToeplitz(Structure):
         return (self.queries, self.keys) == self._all()
 
     def grid_view(self) -> npt.NDArray[Any]:
-        """Returns the grid's tokens as ``[H, height, width, height, width]``, a read-only view.
+        """Returns the tensor as a read-only view ``[H, height, width, height, width]``.
 
-        The axes are queries by row and column, then keys, of the whole grid without the class
-        token.
+        The axes after H are the query's row and column, then the key's. The view covers the whole
+        grid, without the class token.
         """
         middle: tuple[Any, ...] = (..., *(slice(side - 1, None) for side in self.grid))
         base = np.asarray(self.block)[middle]
@@ -162,7 +162,7 @@ class BlockToeplitz(Structure):
 
 
 class BorderedToeplitz(Structure):
-    """A Toeplitz over positions, of which 0 is a class token with its own numbers.
+    """A Toeplitz over positions in which position 0 is a class token with its own numbers.
 
     See ``Structure`` for common members.
 
@@ -185,11 +185,11 @@ class BorderedToeplitz(Structure):
         class_query: int | None = 0,
         class_key: int | None = 0,
     ) -> None:
-        """Wraps a Toeplitz and its border without a copy.
+        """Wraps a Toeplitz and its border without copying.
 
         Raises:
-            ValueError: the border does not fit the diagonals, the class token is neither a query
-                nor a key of them, or they hold vectors.
+            ValueError: the border does not fit the diagonals, class_query or class_key is out of
+                range, or the diagonals hold vectors.
         """
         if toeplitz.vectors:
             raise ValueError("toeplitz: got one of vectors, want one of numbers")
@@ -261,7 +261,7 @@ def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> No
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
-    """Returns the index of a pair's number, with the border's three after ``first`` others."""
+    """Returns the index of a pair's number; the border's three numbers start at index ``first``."""
     return where(is_query | is_key, first + _border_place(is_query, is_key), place)
 
 
@@ -271,6 +271,6 @@ def _border_place(is_query: Any, is_key: Any) -> Any:
 
 
 def _moved(index: int | None, window: tuple[int, int]) -> int | None:
-    """Returns an index relative to a window; None outside it."""
+    """Returns an index relative to a window; None if it is outside."""
     begin, end = window
     return None if index is None or not begin <= index < end else index - begin

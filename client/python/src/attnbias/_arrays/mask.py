@@ -39,7 +39,7 @@ class Mask:
 
     @classmethod
     def of(cls, message: tensor_pb2.Mask) -> Mask | None:
-        """Returns the mask of a message of the contract; None if the message hides nothing."""
+        """Returns the mask that a message describes; None if the message hides nothing."""
         windows = {
             name: getattr(message, name)
             for name in ("window_left", "window_right")

@@ -42,7 +42,7 @@ def to_sharding(
 
     Raises:
         TypeError: an argument has the wrong type.
-        ValueError: they contradict each other, or cannot be fetched.
+        ValueError: arguments contradict each other, or the sharding is not supported.
     """
     names = {"device_mesh": device_mesh, "sharding": sharding, "out": out}
     named = [name for name, value in names.items() if value is not None]
@@ -58,7 +58,7 @@ def to_sharding(
 
 
 class OnMesh:
-    """A ``DTensor``: one box, which this process's coordinates in the mesh determine."""
+    """A ``DTensor``: one box, determined by this process's coordinates in the mesh."""
 
     def __init__(self, device_mesh: Any, placements: Any) -> None:
         module = sys.modules.get("torch.distributed.device_mesh")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of the compact forms, which represent a dense array and behave like it.
+"""Base of the compact forms, which represent a dense array and behave like one.
 
 A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
 far fewer numbers. Bucket indices, and vectors that all heads share, have no head axis; for them
@@ -63,9 +63,9 @@ Mod: TypeAlias = "Callable[..., torch.Tensor]"
 Index: TypeAlias = SupportsIndex | slice | EllipsisType | None
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
-"""The largest dense array that a structure becomes implicitly, as by
+"""Size of the largest dense array to which a structure is expanded implicitly, for example by
 ``numpy.asarray(bias)`` or ``bias + array``. ``dense()``, ``view()``, ``to_torch()`` and
-``to_jax()`` have no bound."""
+``to_jax()`` have no limit."""
 
 _CPU: Final = (1, 0)  # DLPack's device type, and the device's index
 _PAIR_AXES: Final = 2  # queries and keys
@@ -79,15 +79,16 @@ class Structure(NDArrayOperatorsMixin, ABC):
     Indexing by a head or by contiguous slices, ``bias[3]`` or ``bias[..., :100]``, returns a
     structure, as does a ufunc of one structure and scalars, such as ``2 * bias``. Any other
     operation returns a NumPy array. Indexing with integers, slices or None returns a read-only
-    view. Instead of the methods of arrays, use functions: ``np.sum(bias)``.
+    view. Instead of array methods, use functions, such as ``np.sum(bias)``.
 
-    A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly.
-    ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
+    A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never created implicitly.
+    ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no limit.
 
     ``==`` compares elementwise, as in NumPy, so a structure has no hash.
 
     Attributes:
-        fingerprint: 64 hex digits that name the server's bytes; "" for a structure made locally.
+        fingerprint: 64 hex digits that identify the server's bytes; "" for a structure created
+            locally.
         resolved_spec: the request as the server resolved it, with positions and mask; None for a
             structure made locally.
         mask: the mask of a Toeplitz, its windows and its shards; None if the request had none.
@@ -105,7 +106,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     _others: ClassVar[tuple[str, ...]] = ()
     """Other arguments of the constructor."""
     _whole: DeviceCopies | None = None
-    """Numbers of the tensor that this is a window of, for ``score_mod``; made on first use."""
+    """Numbers of the tensor of which this is a window, for ``score_mod``; created on first use."""
     _begin: int = 0
     """Index in ``_whole`` of this window's first number."""
 
@@ -119,7 +120,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         """Shape of the dense tensor."""
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the arrays held, under the contract's names for the parts of a payload."""
+        """Returns the stored arrays, keyed by the contract's names for the parts of a payload."""
         held = {name: getattr(self, name) for name in self._leaves}
         return {name: array for name, array in held.items() if array is not None}
 
@@ -135,7 +136,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _bias_on(self, device: Device) -> Mod:
-        """Returns ``bias(head, query, key)`` for torch's indices; the tensor has heads."""
+        """Returns ``bias(head, query, key)`` for torch's indices; the tensor must have heads."""
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
@@ -143,7 +144,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        """Returns the index of a pair's number in ``_numbers``; accepts ints or any arrays."""
+        """Returns the index of a pair's number in ``_numbers``; accepts ints or arrays."""
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
@@ -196,8 +197,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         Raises:
             TypeError: a number is not an integer.
             IndexError: the rank's shard is empty.
-            ValueError: rank is not in the group, not exactly one axis is named, or the layout does
-                not divide its length.
+            ValueError: rank is not in the group, no axis or more than one is named, or the layout
+                does not divide the length of the axis.
         """
         axis, layout = _one_axis(heads, queries, keys)
         if axis == "heads":
@@ -299,7 +300,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         Args:
             device: device of the attention; None means the CPU.
-            dtype: dtype of the queries; None is this tensor's. A different dtype causes a second
+            dtype: dtype of the queries; None means this tensor's. A different dtype causes a second
                 rounding.
 
         Raises:
@@ -356,7 +357,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
         """Returns a ``mask_mod`` for flex_attention that hides the same pairs as the mask.
 
-        Queries and keys are those of ``score_mod``, with its arguments and errors.
+        Queries, keys, arguments and errors are those of ``score_mod``.
 
         Raises:
             ValueError: the tensor has no mask: see ``mask``.
@@ -378,7 +379,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         Args:
             device: device of the attention; None means the CPU.
-            block_size: block size of queries and keys, or the pair of both.
+            block_size: block size of queries and keys, or a pair (queries, keys).
 
         Raises:
             ValueError: the tensor has no mask: see ``mask``; or block_size is not positive.
@@ -400,7 +401,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
 
     def _seen_on(self, device: Device) -> Mod:
-        """Returns ``is_seen(query, key)``, which takes torch's indices; the tensor has a mask."""
+        """Returns ``is_seen(query, key)``, for torch's indices; the tensor must have a mask."""
         raise NotImplementedError
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
@@ -419,11 +420,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense[..., :length]
 
     def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Returns the numbers with -inf for those that a mask hides."""
+        """Returns the numbers, with -inf in place of those that a mask hides."""
         return numbers
 
     def _moved_by(self, query_offset: QueryOffset, device: Device) -> Callable[[Any], Any]:
-        """Returns a function from a query index of the attention to one of this tensor."""
+        """Returns a function that maps the attention's query indices to this tensor's."""
         if query_offset is None:
             return lambda query: query
         offset = self._offset_on(device, query_offset)
@@ -553,7 +554,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         entries = index if isinstance(index, tuple) else (index,)
         _require_basic(entries)
-        # NumPy decides which indices are out of bounds and the shape of an empty result.
+        # NumPy determines which indices are out of bounds, and the shape of an empty result.
         like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[entries]
         if like.size == 0:
             return like
@@ -578,12 +579,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
-        """Copies the names from the server's answer and returns itself."""
+        """Sets the fingerprint and the resolved spec, and returns itself."""
         self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
         return self
 
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
-        """Returns the same structure after applying a function to its arrays."""
+        """Returns a structure like this one, with a function applied to its arrays."""
 
         def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
@@ -613,7 +614,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return np.arange(queries), np.arange(keys)
 
     def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
-        """Returns the structure of these queries or keys, in their order."""
+        """Returns the structure with only these queries or keys, in this order."""
         return RingShard(self)._of_indices(axis, indices)
 
     def _touched(
@@ -720,8 +721,8 @@ class RingShard(Structure):
 
     Attributes:
         whole: the structure that was sharded.
-        query_indices: for each row, its query of the whole.
-        key_indices: for each column, its key of the whole.
+        query_indices: for each row, its query in the whole.
+        key_indices: for each column, its key in the whole.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("whole", "query_indices", "key_indices")
@@ -733,7 +734,7 @@ class RingShard(Structure):
         query_indices: npt.ArrayLike | None = None,
         key_indices: npt.ArrayLike | None = None,
     ) -> None:
-        """Wraps a structure without a copy. Indices None select all.
+        """Wraps a structure without copying. Indices of None select all.
 
         For a RingShard, uses its whole and composes the indices.
 

@@ -17,19 +17,20 @@ from attnbias._checks import Span
 
 
 class GridTable(Structure):
-    """A table ``[tokens, columns]`` over a grid, whose columns depend on one axis each.
+    """A table ``[tokens, columns]`` over a grid; each column depends on one axis.
 
-    Tokens are row-major: those of lengths (T, H, W) are numbered ``(t * H + h) * W + w``. See
-    ``Structure`` for common members; tokens are the queries there, and columns the keys.
+    Tokens are row-major: in a grid of lengths (T, H, W), token (t, h, w) has the index
+    ``(t * H + h) * W + w``. See ``Structure`` for common members; there, tokens are the queries
+    and columns are the keys.
 
     Attributes:
-        numbers: all numbers in one axis: the tables of the grid's axes one after another, each
+        numbers: a flat array: the tables of the grid's axes, one after another, each
             ``[length, its columns]`` in row-major order.
         lengths: lengths of the grid.
         column_axes: the axis of each column of the whole table.
         queries: the tokens (begin, end) that are its rows; all unless this is a window.
         keys: the columns (begin, end) of the whole table that it has; all unless this is a window.
-        fingerprint: 64 hex digits that name these bytes; "" for one of several tables.
+        fingerprint: 64 hex digits that identify these bytes; "" for one of several tables.
         resolved_spec: the resolved request; None for one of several tables.
     """
 
@@ -45,7 +46,7 @@ class GridTable(Structure):
         queries: Span | None = None,
         keys: Span | None = None,
     ) -> None:
-        """Wraps the numbers without a copy.
+        """Wraps the numbers without copying.
 
         Raises:
             IndexError: queries are not tokens of the grid, or keys are not columns.

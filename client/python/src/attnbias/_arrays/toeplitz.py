@@ -57,7 +57,7 @@ class Toeplitz(Structure):
         vectors: bool = False,
         mask: Mask | None = None,
     ) -> None:
-        """Wraps diagonals without a copy.
+        """Wraps diagonals without copying.
 
         Raises:
             ValueError: the axis of diagonals, which is the last, or with vectors the second to
@@ -229,10 +229,10 @@ class KeyRow(Structure):
     _others: ClassVar[tuple[str, ...]] = ("query_length",)
 
     def __init__(self, row: npt.NDArray[Any], *, query_length: int) -> None:
-        """Wraps a row without a copy.
+        """Wraps a row without copying.
 
         Raises:
-            ValueError: there are no queries or no keys, or the row has other axes.
+            ValueError: there are no queries or no keys, or the row does not have one or two axes.
         """
         if row.ndim not in (1, 2) or row.shape[-1] < 1 or query_length < 1:
             raise ValueError(

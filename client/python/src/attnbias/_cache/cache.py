@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder that caches payloads for all processes of a machine. docs/cache.md describes it.
+"""A folder that caches payloads for all processes on a machine. docs/cache.md describes it.
 
 A file is complete before it gets its name, and is never modified: it is only replaced or removed,
 and processes that have mapped it keep the old content.
@@ -45,7 +45,7 @@ _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _TENSOR: Final = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
 _OTHER: Final = re.compile(r"[0-9a-f]{64}(\..*)?", re.DOTALL)
 _ALIGNMENT: Final = 64  # alignment in bytes of a payload in its file
-_LENGTH_BYTES: Final = 8  # length prefix of a .safetensors
+_LENGTH_BYTES: Final = 8  # length prefix of a .safetensors file
 _MOST_HEAD_BYTES: Final = 64 << 20  # maximum bytes of the JSON; a list of positions needs a few MiB
 _MOST_LINE_BYTES: Final = 256
 _STALE: Final = 60.0  # seconds after which an unlocked draft is abandoned
@@ -81,7 +81,7 @@ class Cache:
 
     Raises:
         ValueError: folder is a file, or a folder that belongs to another user or that other users
-            can write.
+            can write to.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
@@ -100,7 +100,7 @@ class Cache:
         """Returns the tensors, most recently used first; skips damaged ones, see ``verify``.
 
         Raises:
-            OSError: the folder cannot be read, or other users can write it.
+            OSError: the folder cannot be read, or other users can write to it.
         """
         used = self._last_uses()
         found = []
@@ -119,7 +119,7 @@ class Cache:
         also returned, but not removed.
 
         Raises:
-            OSError: the folder cannot be read, or other users can write it.
+            OSError: the folder cannot be read, or other users can write to it.
         """
         damaged = []
         for tensors, name in self._files(_TENSORS):
@@ -136,7 +136,7 @@ class Cache:
         """Removes everything. Processes that use a tensor keep their mapping of it.
 
         Raises:
-            OSError: the folder cannot be written, or other users can write it.
+            OSError: the folder cannot be written to, or other users can write to it.
         """
         for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS):
             for folder, name in self._files(kind):
@@ -205,13 +205,13 @@ class Cache:
 
     def store_description(self, key: str, answer: bytes) -> None:
         """Stores a server's description of a request's payload as received."""
-        with contextlib.suppress(OSError):  # of a folder that is only read
+        with contextlib.suppress(OSError):  # the folder may be read-only
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
         """Returns the lock on fetching a request's answer; None if another process holds it.
 
-        Raises OSError if the folder cannot be written.
+        Raises OSError if the folder cannot be written to.
         """
         try:
             import fcntl  # noqa: F401, PLC0415  # not on every system
@@ -276,7 +276,7 @@ class Cache:
                 if stamp != trusted and stamp not in self._checked:
                     file.check()
             except _DamagedError:
-                with contextlib.suppress(OSError):  # of a folder that is only read
+                with contextlib.suppress(OSError):  # the folder may be read-only
                     tensors.remove(name)
                 raise
         self._checked.add(stamp)
@@ -284,7 +284,7 @@ class Cache:
 
     def _note(self, key: str, now: _Known, before: _Known | None) -> None:
         """Records a request's tensor and the stamp of its last check, and marks it as used."""
-        with contextlib.suppress(OSError):  # of a folder that is only read
+        with contextlib.suppress(OSError):  # the folder may be read-only
             if now == before:
                 with self._inside(_REQUESTS) as requests, requests.open(key) as file:
                     os.utime(file.fileno())
@@ -357,7 +357,7 @@ class Cache:
 def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
     """Returns a cache's path; raises ValueError naming ``name`` if it cannot be a cache.
 
-    A file, the home of an unknown user, and a folder that other users can write are rejected.
+    A file, the home of an unknown user, and a folder that other users can write to are rejected.
     """
     try:
         path = Path(folder).expanduser().absolute()
@@ -378,7 +378,7 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def require_bytes(value: int | None, name: str) -> None:
-    """Rejects an invalid bound of a cache; errors name ``name``."""
+    """Rejects an invalid size limit of a cache; errors refer to it as ``name``."""
     if value is not None:
         require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
@@ -386,7 +386,7 @@ def require_bytes(value: int | None, name: str) -> None:
 class Draft(forks.Forkable):
     """An unfinished file and the lock on writing it; closes both.
 
-    The kernel releases the lock when the process dies. The lock's file is never written.
+    The kernel releases the lock when the process dies. The lock's file is never written to.
     """
 
     def __init__(self, key: str, drafts: Folder, lock: int) -> None:
@@ -439,7 +439,7 @@ class Draft(forks.Forkable):
 
 
 def _try_lock(drafts: Folder, key: str) -> Draft | None:
-    """Locks a key; the draft closes the folder. Without the lock, closes the folder here."""
+    """Locks a key. The draft closes the folder; if the lock is taken, this function closes it."""
     import fcntl  # noqa: PLC0415  # not on every system
 
     with contextlib.ExitStack() as opened:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches payloads through the cache: maps a cached payload; one process fetches a missing one."""
+"""Fetches payloads through the cache: maps cached ones; only one process fetches a missing one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attnbias._transport.retry import CallOptions, Deadline
 
 _FIRST_PAUSE: Final = 0.002  # seconds between checks of a lock that another process holds
 _LARGEST_PAUSE: Final = 0.05
-_MOST_WAIT: Final = 5.0  # seconds to wait for a lock, whose process may be stuck
+_MOST_WAIT: Final = 5.0  # seconds to wait for a lock; the process that holds it may be stuck
 
 
 @dataclass(eq=False)
@@ -105,9 +105,9 @@ class CachedFetch:
             return payload if kept is None or self.options.out is not None else kept
 
     async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
-        """Returns the lock on fetching the payload, held until ``held`` ends.
+        """Returns the lock on fetching the payload, held until ``held`` exits.
 
-        None if the folder cannot be written, or another process holds the lock for too long.
+        None if the folder cannot be written to, or another process holds the lock for too long.
         """
 
         def try_lock() -> Draft | None:

@@ -2,8 +2,8 @@
 """Files below a folder that other programs can write to.
 
 Names are looked up in open folders, and links are not followed. Folders and files are used only if
-they belong to the user (or to root) and no other user can write them. Opening never blocks, so that
-a FIFO is also rejected.
+they belong to the user (or to root) and no other user can write to them. Opening never blocks, not
+even on a FIFO, which is rejected.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Folder:
             return file.read(most)
 
     def lock_file(self, name: str) -> int:
-        """Opens a file to lock; creates it if it is missing, but never writes it."""
+        """Opens a file to lock; creates it if it is missing, but never writes to it."""
         return self._opened(name, os.O_RDWR | os.O_CREAT)  # NFS locks only files open for writing
 
     def create(self, name: str) -> BinaryIO:
@@ -112,7 +112,7 @@ class Folder:
         os.rmdir(name, dir_fd=self._descriptor)
 
     def _opened(self, name: str, flags: int) -> int:
-        """Opens a regular file that only the user can write."""
+        """Opens a regular file that only the user can write to."""
         path = self.path / name
         try:
             descriptor = os.open(name, flags | _UNBLOCKED, _FILE_MODE, dir_fd=self._descriptor)
@@ -133,7 +133,7 @@ class Folder:
 
 
 def require_own(path: Path, status: os.stat_result) -> None:
-    """Raises UnsafeError for a file that another user owns or can write."""
+    """Raises UnsafeError for a file that another user owns or can write to."""
     if status.st_uid not in (user := os.geteuid(), 0):
         raise UnsafeError(
             f"{path}: got one that user {status.st_uid} owns, want one that user {user} owns"

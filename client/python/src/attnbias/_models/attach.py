@@ -91,9 +91,9 @@ def attach(
         model(tokens)
 
     The numbers that the model needs are fetched once, during this call, and compared with its own
-    within the bounds in docs/models.md. Learned tables of biases stay the model's own: the server
-    provides the index of the row at each place. Learned tables of positions are replaced by the
-    server's if it has identical numbers. The model can be trained, moved, cast and saved.
+    within the bounds in docs/models.md. Learned bias tables stay the model's own: the server
+    provides the row index for each relative position. Learned position tables are replaced by the
+    server's if the server has identical numbers. The model can be trained, moved, cast and saved.
 
     Args:
         model: a model of a family in docs/models.md, which lists the replacements: T5, BLOOM,
@@ -207,7 +207,7 @@ def _compared(site: Site, answer: Any) -> str:
 
 @contextlib.contextmanager
 def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
-    """Raises ValueError for errors raised by modified code of a model."""
+    """Raises ValueError in place of errors from a model's modified code."""
     from attnbias._models.compare import IncomparableError  # noqa: PLC0415  # imports torch
 
     try:

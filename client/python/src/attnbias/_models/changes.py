@@ -46,9 +46,9 @@ class Changes:
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
         """Adds a tensor that moves with the module and is not in its checkpoints.
 
-        It is put on the device of ``near``, a tensor of the module. If that is on the meta device,
-        as with weights that are loaded later, the tensor keeps its numbers and its device, and its
-        reader moves it.
+        The tensor is put on the device of ``near``, a tensor of the module. If ``near`` is on the
+        meta device, as with weights that are loaded later, the added tensor keeps its numbers and
+        its device, and the code that reads it moves it.
         """
         if near.is_meta:
             self.set(module, name, tensor)

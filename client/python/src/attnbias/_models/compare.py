@@ -144,7 +144,7 @@ def angle_bound(
 
 
 def held_in(numbers: torch.Tensor) -> torch.dtype:
-    """Returns the narrowest type that holds all numbers: the checkpoint's, after a cast."""
+    """Returns the narrowest type that holds all numbers: the checkpoint's if they were cast."""
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
             return dtype

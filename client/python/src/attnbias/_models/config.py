@@ -38,7 +38,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     for place, encoding in attnbias.from_config("Llama-3.1-8B").items():
         print(place, encoding)
 
-    Places are those under which a server mounts the tables of a checkpoint (docs/encodings/
+    Places are the names under which a server mounts a checkpoint's tables (docs/encodings/
     checkpoints.md): ``encoder``, ``decoder``, ``positions``, ``encoder.layers.0.blocks.1``. Other
     places are ``rotary``, or ``rotary.full_attention`` if layers differ, and ``decoder`` for ALiBi.
     A model with both text and vision adds the prefix ``text.`` or ``vision.``.
@@ -58,7 +58,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
         config: a dict, an object with ``to_dict()``, or the path of config.json or of its folder.
             Missing fields have the defaults of transformers' class.
         checkpoint: the NAME under which a server has mounted the model (``--checkpoint``
-            NAME=FOLDER): tables are then named.
+            NAME=FOLDER): tables are then referred to by name.
 
     Raises:
         TypeError: config is none of these.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Description of a family of models, which ``attach`` executes.
+"""Description of a family of models, which ``attach`` applies.
 
-A family is a module of ``families`` with a ``FAMILY``. The register, attnbias/_models/models.json,
+A family is a module of ``families`` with a ``FAMILY``. The registry, attnbias/_models/models.json,
 names the module in the rows of its model types.
 """
 
@@ -130,7 +130,7 @@ _BY_HAND: Final = "Leave it unattached, or use what Client.get returns: docs/enc
 
 
 def _module_of(module: nn.Module) -> str | None:
-    """Returns the family's module of a model, or of a part that is a model; None for others."""
+    """Returns the family's module for a model or a part that is a model; None for others."""
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None

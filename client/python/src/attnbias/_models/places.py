@@ -189,7 +189,7 @@ def whisper(config: ConfigFields, table: TableOf) -> Places:
 
 
 def bert(config: ConfigFields, table: TableOf, *, offset: int = 0) -> Places:
-    """Before transformers 5, models could have distances in place of positions."""
+    """Before transformers 5, models could use relative distances in place of positions."""
     kinds = ["absolute", "relative_key", "relative_key_query"]
     if config.choice("position_embedding_type", kinds) == "absolute":
         return learned(config, table, offset=offset)
@@ -249,7 +249,7 @@ def swin(config: ConfigFields, table: TableOf) -> Places:
 
 
 def swin_v2(config: ConfigFields, table: TableOf) -> Places:
-    """Limits each window to its stage: a square that the image's height determines."""
+    """Limits each window to its stage: a square whose side the image's height determines."""
     window, (height, _) = config.integer("window_size"), _grid(config)
     num_heads = _of_stages(config, "num_attention_heads")
     pretrained = _of_stages(config, "pretrained_window_sizes", least=0)
@@ -304,7 +304,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
-    """Positions are fractions of an image, whose size the caller adds; 0 is rejected."""
+    """Positions are fractions of an image. The caller sets its size; the 0 set here is rejected."""
     places: Places = {"queries": LearnedAbsolute(table=table("queries"), offset=0)}
     if config.choice("position_embedding_type", ["sine", "learned"]) == "learned":
         axes = ("rows", "columns")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register of transformers' model types, models.json.
+"""The registry of transformers' model types, models.json.
 
 ``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in for
 ``--checkpoint``; the table in docs/models.md is generated from it. Facts follow transformers 5.23;
@@ -43,8 +43,8 @@ class Model:
             warning.
         unused: fields whose names suggest positions but that have no effect.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
-        flat: the part whose fields are next to the parts if it has no configuration, as in older
-            files.
+        flat: the part whose fields are in the outer configuration if it has none of its own, as in
+            older files.
         note: for readers of docs/models.md.
         tables: names the tensors that servers mount; None if they mount no checkpoints of this
             type.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary encodings from the fields of models' configurations.
 
-They are ``rope_parameters`` of a configuration since transformers 5, and ``rope_scaling`` and
-``rope_theta`` before.
+Since transformers 5 these fields are ``rope_parameters``; before, they were ``rope_scaling`` and
+``rope_theta``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def Mrope(  # noqa: N802
 
 
 def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
-    """Returns the words as arguments of Rotary: those of a length extension in its message.
+    """Returns ``words`` as arguments of Rotary, with those of a length extension in its message.
 
     Raises ValueError for an unknown rope_type.
     """
@@ -118,15 +118,15 @@ class RotaryModel:
 
     Attributes:
         head_dim: the field with the number of columns of a head for positions.
-        hidden_size: the field with the columns of all heads, if it has no head_dim.
+        hidden_size: the field with the number of columns of all heads, if there is no head_dim.
         rope_theta: the field that holds it if the rope parameters do not.
         partial_rotary_factor: the same for that parameter.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: layout of its columns.
         default_type: its rope_type instead of "default".
         renamed_types: rope_types that its code calls by other names.
-        layer_types: if layers differ by type, the former field of each type's rope_theta, or the
-            rope_theta if no field changes it.
+        layer_types: if layers differ by type, the field that held each type's rope_theta before
+            rope_parameters, or the rope_theta itself if it is fixed.
         scales_all_types: whether the former rope_scaling applies to all of these types instead of
             only the first.
         reads: additional words that no encoding has.
@@ -183,7 +183,7 @@ def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encodin
         config.refuse("rope_scaling", "none in addition to rope_parameters")
     rope = config.part("rope_scaling" if old else "rope_parameters")
     if not model.layer_types:
-        config.get("original_max_position_embeddings")  # not every rope_type has it
+        config.get("original_max_position_embeddings")  # not every rope_type reads it
         return {"rotary": _rotary(config, model, rope, model.rope_theta)}
     places: dict[str, Encoding] = {}
     for layer_type, theta in model.layer_types.items():
@@ -210,7 +210,7 @@ def _rotary(
         "layout": model.layout,
     }
     if model.layer_types and "truncate" in takes:
-        takes.remove("truncate")  # read elsewhere, where it is missing
+        takes.remove("truncate")  # transformers reads it one level up, where it is missing
     for word in (*needs, *filter(rope.is_set, takes)):
         words[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
     if any(each.name == "original_max_position_embeddings" for each in own):
@@ -259,7 +259,7 @@ def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: st
 
 
 def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:
-    """Prefers the model's own length to that of its words, as transformers does."""
+    """Prefers the configuration's length to that of the rope parameters, as transformers does."""
     name = "original_max_position_embeddings"
     own = rope.integer(name) if rope.is_set(name) else None
     if not model.layer_types and config.is_set(name):

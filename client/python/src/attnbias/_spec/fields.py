@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of the contract as dataclasses: base classes of the generated classes.
 
-A field that is None is not sent and has the contract's default. An attribute sets the field of its
-name; a learned table, given as an array or by the name under which it is mounted, becomes a
+A field that is None is not sent and has the contract's default. An attribute sets the field of the
+same name; a learned table, given as an array or by the name under which it is mounted, becomes a
 TableRef.
 """
 
@@ -289,7 +289,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def extent(self) -> str:
-        """Its field of the contract's extents: "table", "pair" or "grid"."""
+        """Its field among the contract's extents: "table", "pair" or "grid"."""
         given = (getattr(self, name) is not None for name in self._restructuring)
         return self._extents[-1 if any(given) else 0]
 

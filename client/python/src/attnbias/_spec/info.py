@@ -35,7 +35,7 @@ class TensorPart:
         name: "positions", "diagonals", "row", "block", "border" or "dense"; over a grid
             "positions.axis0" and so on.
         form: "table", "toeplitz", "key_row", "block_toeplitz" or "dense".
-        offset: its first byte inside the payload.
+        offset: offset of its first byte in the payload.
         first_relative_position: for a Toeplitz only: key position minus query position of diagonal
             0.
     """
@@ -202,7 +202,7 @@ def _check_window(header: service_pb2.TensorHeader) -> None:
 
 
 def _check_columns(header: service_pb2.TensorHeader) -> None:
-    """Rejects axes of columns that do not fit the parts of a grid's axes."""
+    """Rejects column axes that do not match the parts of the grid's axes."""
     if not header.column_axes:
         return
     columns, axes = Counter(header.column_axes), len(header.resolved_spec.table.grid)

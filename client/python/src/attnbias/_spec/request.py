@@ -38,7 +38,7 @@ CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz
 
 
 class AnyCall(RequestOptions, total=False):
-    """All keyword arguments of ``Client.get`` except those for where to store the result."""
+    """All keyword arguments of ``Client.get`` except those for storing the result."""
 
     progress: bool | None
     timeout: float | None
@@ -137,7 +137,7 @@ class Request(RequestFields):
                 raise ValueError(message)
 
     def brief(self) -> str:
-        """Returns the request in one line, as the caller wrote it."""
+        """Returns the request on one line, as the caller wrote it."""
         said = [repr(self.encoding)]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)

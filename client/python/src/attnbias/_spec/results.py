@@ -51,7 +51,7 @@ def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Reques
 
 
 def holds_vectors(part: TensorPart, request: Request) -> bool:
-    """Reports whether the last axis of a part over pairs is the columns of vectors."""
+    """Reports whether the last axis of a part over pairs holds the columns of vectors."""
     return request.encoding.has_vectors and part.dtype.kind != "i"
 
 
@@ -113,7 +113,7 @@ class Piece(Request):
     def to_spec(self) -> encodings_pb2.TensorSpec:
         """Returns the request's spec with the windows and lists of this part.
 
-        The lengths of the whole stay, since alignment, masks and some encodings depend on them.
+        The lengths of the whole are kept, since alignment, masks and some encodings depend on them.
         """
         spec = super().to_spec()
         extent = getattr(spec, self.encoding.extent)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses headers and chunks by hand, checks them, and copies data to its place.
 
-All messages have these fields with the numbers of StreamTensorResponse, so one reader serves them
-all. A generated parser would copy ``data`` into a new bytes object. Here it stays a view of the
-received message until it is copied, once, to its place. Checksums need the bytes as received, which
-a parsed header no longer has. All data is checked before it is written.
+All answers use the field numbers of StreamTensorResponse, so one parser reads them all. A generated
+parser would copy ``data`` into a new bytes object. Here ``data`` stays a view of the received
+message until it is copied, once, to its place. Checksums need the bytes as received, which a parsed
+header no longer has. All data is checked before it is written.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_chunk(message: bytes) -> Chunk:
         if wire_type == _VARINT:
             value, at = _read_varint(message, at)
             if field == _OFFSET:
-                offset = value - (value >> 63 << 64)  # it has a sign
+                offset = value - (value >> 63 << 64)  # offsets are signed
             continue
         if wire_type == _LENGTH_DELIMITED:
             size, at = _read_varint(message, at)
@@ -105,7 +105,7 @@ def parse_first(message: bytes | None) -> Chunk:
 
 
 def read_header(message: bytes | None, kind: type[_Header], request: bytes) -> _Header:
-    """Returns the header that a message consists of; None if the stream ended before it."""
+    """Returns the header in ``message``, which is None if the stream ended before it."""
     chunk = parse_first(message)
     if chunk.data:
         raise beyond(len(chunk.data), 0)
@@ -157,14 +157,14 @@ class Assembler:
         return self.at == self.end
 
     def add(self, message: bytes) -> int:
-        """Copies a message's chunk to its place and returns its size; rejects all but the next."""
+        """Copies the next chunk to its place and returns its size; rejects any other chunk."""
         chunk = parse_chunk(message)
         if chunk.header is not None:
             raise DataLossError("stream: a second header")
         return self.put(chunk)
 
     def put(self, chunk: Chunk) -> int:
-        """Copies a parsed chunk, and any header, to its place; see ``add``."""
+        """Copies a parsed chunk, which may have a header, to its place; see ``add``."""
         size, missing = len(chunk.data), self.end - self.at
         if size > missing:
             raise beyond(size, missing)

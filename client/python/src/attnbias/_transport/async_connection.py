@@ -45,7 +45,7 @@ class AsyncConnection(forks.Forkable):
         forks.watch(self)
 
     async def close(self) -> None:
-        """Cancels calls in flight and waits, and closes the channels."""
+        """Cancels calls in flight, ends pending sleeps and closes the channels."""
         self.closed = True
         self._closing.set()
         with forks.lock:
@@ -154,7 +154,7 @@ class AsyncCalls:
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
-            while not working.done():  # its memory stays alive
+            while not working.done():  # keeps its memory alive
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([working])
             raise
@@ -162,7 +162,7 @@ class AsyncCalls:
     async def pause(self, seconds: float) -> None:
         await self._connection.pause(seconds)
 
-    wait = pause  # a thread of gRPC reads its sockets and therefore finds the server
+    wait = pause  # gRPC's own thread reads its sockets and therefore finds the server
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
         begin = self._connection.of(method, self._index)
@@ -180,6 +180,6 @@ class AsyncCalls:
             raise CallFailed(failure) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or not task.cancelling():  # therefore raised by gRPC
+            if task is None or not task.cancelling():  # gRPC raised it, not the caller
                 self._connection.require_open()
             raise

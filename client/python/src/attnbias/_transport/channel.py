@@ -209,7 +209,7 @@ def endpoint_to(
     offline: bool,
     connect_timeout: float | None,
 ) -> Endpoint:
-    """Returns the endpoint of a client's arguments; an error names the wrong argument."""
+    """Returns the endpoint for a client's arguments; errors name the invalid argument."""
     target = target_from(target)
     security: grpc.ChannelCredentials | Certificates | None = credentials
     kinds = (grpc.ChannelCredentials, type(None))

@@ -53,7 +53,7 @@ class Connection(forks.Forkable):
         return group
 
     def close(self) -> None:
-        """Cancels calls in flight and waits, and closes the channels."""
+        """Cancels calls in flight, ends pending sleeps and closes the channels."""
         with forks.lock:
             self._closed = True
             groups = list(self._groups)
@@ -80,7 +80,7 @@ class Connection(forks.Forkable):
             return self._methods[index, method], channel
 
     def was_interrupted(self, channel: grpc.Channel) -> bool:
-        """Reports, after any fork, whether a fork rather than the user closed a channel."""
+        """Waits for any fork to end; reports whether a fork, not the user, closed a channel."""
         with forks.lock:
             return channel not in self._channels.values() and not self._closed
 
@@ -119,7 +119,7 @@ class CallGroup:
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """Makes a call with one answer; raises CallFailed for a status other than OK.
 
-        Also raises CallInterrupted, which documents when.
+        Also raises CallInterrupted; see there.
         """
         with self._beginning(method) as (begin, _):
             answer = begin(message, timeout=timeout, metadata=self.endpoint.call_metadata())

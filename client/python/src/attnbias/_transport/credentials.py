@@ -105,7 +105,7 @@ class Tls:
 
 
 class Certificates:
-    """The content of the files of a ``Tls``; errors call its fields by ``names``.
+    """The content of the files of a ``Tls``; errors refer to its fields by ``names``.
 
     Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or has
     the wrong content.
@@ -163,7 +163,7 @@ class Certificates:
 
 
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
-    """Returns the certificates of a client's ``tls``; None for plaintext.
+    """Returns the certificates for a client's ``tls`` argument; None for plaintext.
 
     ``tls`` None reads the environment.
     """
@@ -191,7 +191,7 @@ def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls
 
 
 def _system_roots() -> bytes | None:
-    """Returns the authorities that the system trusts; None leaves it to gRPC (Mozilla's)."""
+    """Returns the authorities that the system trusts, or None for gRPC's default (Mozilla's)."""
     if os.environ.get(_ROOTS_OF_GRPC):
         return None
     paths = ssl.get_default_verify_paths()
@@ -242,7 +242,7 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """Returns the token for a client's ``token``; None for no token.
+    """Returns the token for a client's ``token`` argument; None for no token.
 
     ``token`` None reads the environment, unless the metadata identifies the caller; "" means no
     token.

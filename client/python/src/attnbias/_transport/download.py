@@ -132,7 +132,7 @@ class Download:
     async def _fetch(self, calls: Calls, at: int = 0, limit: int | None = None) -> None:
         """Fetches the bytes from ``at`` to ``limit``, or to the end, over one connection.
 
-        Raises _PayloadChangedError if a resumed stream or that of a later range reveals a change.
+        Raises _PayloadChangedError if a resumed stream or a later range reveals a change.
         """
         retry = Retry(replace(self._options, calls=calls), self._deadline)
         assembler = Assembler(at, limit)

@@ -26,7 +26,7 @@ lock: Final = threading.RLock()
 """Held while a connection changes, and while the process forks."""
 
 _THREADS: Final = Path("/proc/self/task")
-_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # prefix of gRPC's thread names
+_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # prefixes of gRPC's thread names
 _PATIENCE: Final = 1.0  # seconds; it takes about 10 ms, unless other users keep gRPC alive
 
 _WHY_OPEN: Final = (
@@ -73,7 +73,7 @@ def require_usable() -> None:
 
 @contextlib.contextmanager
 def in_grpc() -> Iterator[None]:
-    """Marks a block that runs gRPC's code and may hold its locks, so that a fork waits for its end.
+    """Marks a block that runs gRPC's code and may hold its locks; a fork waits until it ends.
 
     A block may begin during that wait, since calls that the fork interrupts end only when they are
     read.
@@ -130,7 +130,7 @@ def _has_threads() -> bool:
 
 @functools.cache
 def _register() -> None:
-    """Registers the fork handlers, so that a process without connections has none."""
+    """Registers the fork handlers on first use, so that processes without connections have none."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             before=_before, after_in_parent=lock.release, after_in_child=_after_in_child

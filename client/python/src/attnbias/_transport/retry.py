@@ -38,7 +38,7 @@ Calls: TypeAlias = "CallGroup | AsyncCalls"
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
-_DOUBLINGS: Final = 5  # range from the first backoff to beyond the largest
+_DOUBLINGS: Final = 5  # doublings after which the backoff exceeds the largest
 _FOREVER: Final = 1e9  # seconds; gRPC's clocks overflow at a few times this value
 
 _log = logging.getLogger("attnbias")
@@ -67,7 +67,7 @@ class Deadline:
         self._begin = time.monotonic()
         self._end = self._begin + seconds
         self.told = False
-        """True once the log states that a call waits."""
+        """True once the wait has been logged."""
 
     def remaining(self, patience: float | None = None) -> float | None:
         """Returns the seconds left, None without a limit; raises DeadlineExceededError at 0.

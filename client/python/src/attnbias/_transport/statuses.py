@@ -120,7 +120,7 @@ def is_of_the_name(error: Error) -> bool:
 
 
 def tells_of_a_connection(error: Error) -> bool:
-    """Reports whether the error proves a connection to a server or proxy."""
+    """Reports whether the error proves that there was a connection to a server or proxy."""
     ended_here = {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
     return not error.unreached and error.code not in ended_here
 
@@ -152,7 +152,7 @@ def _filled(advice: str, endpoint: Endpoint) -> str:
 def _pushback(error: Any) -> float | None:
     """Returns the retry delay of gRPC's own trailer, in seconds.
 
-    Any other value forbids another attempt, as in gRPC.
+    As in gRPC, a value that is not a number forbids another attempt: the delay is infinite.
     """
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-retry-pushback-ms":
@@ -177,7 +177,7 @@ def _decode_details(error: Any) -> list[Message]:
 
 
 def _escape(message: Any) -> None:
-    """Escapes all texts of a message, except the keys of a map."""
+    """Escapes all strings in a message, except map keys."""
     for field, value in message.ListFields():
         kind = field.message_type
         if kind is not None and kind.GetOptions().map_entry:

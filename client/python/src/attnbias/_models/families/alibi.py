@@ -81,11 +81,12 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 def _encoding_of(model: Any) -> Any:
     """Returns the encoding with the slopes of transformers' code.
 
-    If ``from_config`` rejects the configuration, the slopes are those of the model's own numbers.
+    If ``from_config`` rejects the configuration, the slopes are taken from the model's own numbers.
     """
     try:
+        # Warnings about ineffective fields are useless here: the numbers are compared.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ineffective fields; numbers are compared
+            warnings.simplefilter("ignore")
             return from_config(model.config)["decoder"]
     except (KeyError, ValueError):
         slopes = _own_row(model, 2).double().abs().amax(-1).tolist()
@@ -127,7 +128,7 @@ def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyR
     names = {"create_causal_mask": _opaque_causal_mask} if context.attention == "flex" else {}
     if isinstance(model, BloomModel):
         changes.set_method(model, _METHODS[BloomModel], _from_first_token)
-        # Without a mask its forward computes the numbers itself.
+        # Without a mask, BLOOM's forward computes the numbers itself.
         changes.add_pre_hook(model, _show_all)
     elif isinstance(model, FalconModel):
         build = functools.partial(_from_first_token, model)
@@ -160,7 +161,7 @@ def _from_first_token(
 def _from_last_key(
     model: Any, *_: Any, device: torch.device | None = None, **__: Any
 ) -> torch.Tensor:
-    # Its attention uses the last keys. The row has max_length keys, which may be more than the
+    # MPT's attention uses the last keys. The row has max_length keys, which may be more than the
     # configuration's max_seq_len.
     return _row_of(model, device)[:, None]
 
@@ -177,7 +178,7 @@ def _check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _check_weights(_: nn.Module, __: tuple[Any, ...], options: dict[str, Any]) -> None:
-    refuse_weights(options)  # MPT does not pass it to its attention
+    refuse_weights(options)  # MPT does not pass output_attentions to its attention
 
 
 def _show_all(
@@ -228,7 +229,7 @@ def _opaque_causal_mask(**options: Any) -> _OpaqueMask:
 
 
 def _flex_sites(context: AttachContext) -> Iterator[Site]:
-    """Yields the forward of each attention, which is to read compact biases."""
+    """Yields the forward of each attention module, which will read compact biases."""
     pairs = context.model.config.num_attention_heads * context.max_length**2
     for path, module in context.modules(tuple(_FORWARDS)):
         require_class_method(path, module, "forward")

@@ -51,7 +51,7 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
         return lambda score, b, h, q, k: score + numbers[b, h, k]
     place = bias.first
     if not isinstance(place, torch.Tensor):
-        # torch.compile compiles a program for each int.
+        # torch.compile would recompile for each int.
         place = torch.full((), place, dtype=torch.int64, device=numbers.device)
     return lambda score, b, h, q, k: score + numbers[h, k - q + place]
 
@@ -99,7 +99,7 @@ def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def require_length(length: int, max_length: int) -> None:
-    """Rejects more positions than the model was attached with."""
+    """Rejects more positions than the model was attached for."""
     if length > max_length:
         raise ValueError(
             f"max_length: the model was attached with {max_length}, and got {length} positions; "

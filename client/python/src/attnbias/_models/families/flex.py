@@ -22,7 +22,7 @@ from transformers.masking_utils import (
 
 from attnbias._models.families.bias import CompactBias, dense, of_few_shapes, score_mod
 
-# Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
+# Below one FlexAttention block, as in decoding, SDPA is faster and its bias is small.
 LEAST_QUERIES: Final = 128
 _BLOCK: Final = 128  # queries and keys, as in torch's own block masks
 # A model has a few kinds of biases and masks, each with one or two programs. Beyond the limit,
@@ -49,7 +49,7 @@ def mask(
     device: torch.device,
     **options: Any,
 ) -> torch.Tensor | BlockMask | None:
-    """Makes the mask that ``attend`` accepts; ``transformers.masking_utils`` has the arguments."""
+    """Makes the mask for ``attend``; see ``transformers.masking_utils`` for the arguments."""
     lengths = {"q_length": q_length, "kv_length": kv_length, "device": device}
     if q_length < LEAST_QUERIES:
         options |= {"mask_function": mask_function, "attention_mask": attention_mask}
@@ -63,7 +63,7 @@ def mask(
         padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
         padding = padding_mask_function(of_few_shapes(padding))
         mask_function = and_masks(mask_function, padding)
-    # A tensor, since torch.compile compiles a program for each int.
+    # A tensor, since torch.compile would recompile for each int.
     offset = torch.as_tensor(q_offset, device=device)
     return flex_attention_mask(
         q_offset=offset, kv_offset=kv_offset, mask_function=mask_function, **lengths, **options
@@ -82,7 +82,7 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Computes attention of ``[batch, heads, length, head_dim]``; bias None is zeros."""
+    """Computes attention of ``[batch, heads, length, head_dim]``; a bias of None means zeros."""
     refuse_weights(options)
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: use model.eval(), or 0")

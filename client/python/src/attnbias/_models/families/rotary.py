@@ -81,7 +81,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
-    """Returns the form and each column's number: pair m of n on axis a is a * n + m.
+    """Returns the form, and a number for each column: a * n + m for pair m of n on axis a.
 
     Probes the module's own code, regardless of its frequencies and their device: test frequencies
     replace them, so that each pair of each axis has a distinct angle.
@@ -121,8 +121,9 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
     # A model whose layers differ has a table for each layer type.
     layer_types = getattr(module, "layer_types", [""])
     try:
+        # Warnings about ineffective fields are useless here: the numbers are compared.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ineffective fields; numbers are compared
+            warnings.simplefilter("ignore")
             places = from_config(module.config)
     except ValueError:
         frequencies = {each: getattr(module, _own(each, "inv_freq")) for each in layer_types}
@@ -151,7 +152,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
 def _of_one_axis(encoding: Rotary) -> Rotary:
     """Returns the encoding with each pair once, at the same position on all axes."""
     axes = encoding.axes or ()
-    if axes and axes[0].ladder:  # each axis has an equal part of the pairs, and all frequencies
+    if axes and axes[0].ladder:  # each axis has an equal share of the pairs, and all frequencies
         columns, theta = encoding.head_dim // len(axes), axes[0].ladder.base
         encoding = replace(encoding, head_dim=columns, rope_theta=theta)
     return replace(encoding, layout="compact", axes=None, pair_axis=None)
@@ -298,7 +299,7 @@ def _bound(
     else:
         theta = 10000.0 if encoding.rope_theta is None else encoding.rope_theta
         frequencies = theta ** -(torch.arange(pairs).double() / pairs)
-        if len(cos) > 1 and not from_row:  # factors of longrope may increase them
+        if len(cos) > 1 and not from_row:  # longrope's factors may increase them
             frequencies = torch.maximum(frequencies, torch.atan2(sin[1], cos[1]))
     return factor * angle_bound(positions, frequencies, theta)
 
@@ -346,7 +347,7 @@ def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> to
 
 
 def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torch.Tensor]:
-    """Returns a function that fetches rows first to end of the table for a length."""
+    """Returns a function that fetches rows [first, end) of the table for a length."""
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
@@ -398,7 +399,7 @@ def _rows_of_length(
     table: torch.Tensor,
     at: Callable[[int, int, int], torch.Tensor],
 ) -> torch.Tensor:
-    """Follows transformers: the length grows until a sequence is no longer than in training."""
+    """Follows transformers: the length grows; a sequence shorter than in training resets it."""
     on_cpu = position_ids.cpu()
     longest = getattr(module, _name(layer_type, "max_length"))
     check_positions(on_cpu, longest, least=1 - longest)

@@ -44,7 +44,7 @@ from attnbias._spec.request import Request
 
 _TABLE: Final = "attnbias_table"
 _BASE: Final = 10000.0
-_FLOAT64: Final = 2.0**-29  # its unit in the last place, in units of float32
+_FLOAT64: Final = 2.0**-29  # ulp of float64, in ulps of float32
 _MARIAN: Final = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
 # Since transformers 5.24; earlier versions copy the whole table for every sequence in each layer.
 _GPTJ: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
@@ -171,7 +171,7 @@ def _forward(
     cache_length: int = 0,
     position_ids: torch.Tensor | None = None,
     *,
-    past_key_values_length: int = 0,  # name of the second one before transformers 5.24
+    past_key_values_length: int = 0,  # name of cache_length before transformers 5.24
 ) -> torch.Tensor:
     if position_ids is not None:
         return _rows_at(module, position_ids)
@@ -187,7 +187,7 @@ def _of_tokens(
     inputs_embeds: torch.Tensor | None = None,
     cache_length: int = 0,
     *,
-    past_key_values_length: int = 0,  # its name until transformers 5.23
+    past_key_values_length: int = 0,  # name of cache_length before transformers 5.24
 ) -> torch.Tensor:
     past, padding = cache_length + past_key_values_length, module.padding_idx
     if input_ids is None:
@@ -205,7 +205,7 @@ def _of_fsmt_tokens(
 
 
 def _of_positions(module: Any, position_ids: torch.Tensor, cache_length: int = 0) -> torch.Tensor:
-    del cache_length  # position_ids are those after it
+    del cache_length  # position_ids already account for it
     return _rows_at(module, position_ids + module.offset)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """T5, LongT5, MPNet and similar models: a bucketed bias, either shared by all layers or per layer.
 
-LongT5's encoder attends in blocks; its decoder is T5's. MPNet's encoder makes one bias for every
+LongT5's encoder attends in blocks; its decoder is T5's. MPNet's encoder copies the bias for each
 sequence of a batch.
 """
 
@@ -89,7 +89,7 @@ def _local_sites(context: AttachContext) -> Iterator[Site]:
         spared = _INDEX_BYTES * 3 * block**2
         yield Site(path, "compute_bias", module, request, replace, spared, compare)
         if isinstance(module, LongT5TransientGlobalAttention):
-            # The block size of positions differs; padding is in block -1.
+            # Positions are counted in blocks of another size; padding is in block -1.
             globals_ = context.max_length // module.global_block_size
             request = _request(_encoding_of(module), globals_ + 1)
             method, compare = "_relative_position_bucket", functools.partial(_global_pairs, module)
@@ -269,7 +269,7 @@ def _mpnet_bias(
     position_ids: torch.Tensor | None = None,
     num_buckets: int = _MPNET_BUCKETS,
 ) -> torch.Tensor:
-    # Its encoder never needs these.
+    # MPNet's encoder never passes these.
     if position_ids is not None or num_buckets != _MPNET_BUCKETS:
         return type(module).compute_position_bias(module, x, position_ids, num_buckets)
     length = x.shape[1]
