@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows docs/encodings.md to the letter for each model, with sizes of published checkpoints, and
-compares with the module of the installed transformers.
+compares the numbers with those of the module in the installed transformers.
 
 Every row of the page's tables of exceptions has a case, and every case a row.
 """
@@ -258,7 +258,7 @@ def axial(theta: float) -> Words:
 
 
 def ladders(pairs: int, theta: float, *axes: dict[str, float]) -> Words:
-    """Returns this many pairs per axis, each with a complete progression."""
+    """Returns fields for this many pairs per axis; each axis has a complete progression."""
     ladder = attnbias.Ladder(base=theta)
     return {
         "head_dim": 2 * pairs * len(axes),

@@ -31,7 +31,7 @@ import attnbias
 from attnbias._models.register import MODELS, UNSERVED
 
 PAGE = "encodings.md"
-# advice_test.py runs a checkpoint's sizes.
+# advice_test.py covers these with the sizes of a checkpoint.
 BROKEN = set(configs_in(paragraph_of(PAGE, "The default sizes of")))
 
 

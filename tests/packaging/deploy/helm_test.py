@@ -178,8 +178,8 @@ def together(names: Iterator[str] | tuple[str, ...]) -> Values:
 
 
 def cases() -> dict[str, tuple[str, ...]]:
-    """Returns sets of features: none, each one alone, all compatible ones, and these without each
-    one."""
+    """Returns sets of features: none, each one alone, all compatible ones, and the largest of these
+    with one feature left out."""
     found: dict[str, tuple[str, ...]] = {"nothing": ()}
     found |= {name: (name,) for name in FEATURES}
     for sides in itertools.product(*ALTERNATIVES):
