@@ -46,7 +46,7 @@ def claims(*parts: dict[str, Any]) -> Fault:
 
 
 def contradicts(says: str, *parts: dict[str, Any]) -> Trial:
-    """An answer with parts that no real answer has."""
+    """An answer whose parts no real server sends."""
     return spoilt(claims(*parts), "header" + says, SMALL)
 
 

@@ -116,7 +116,7 @@ def test_sigint_drains(start_server: Any) -> None:
 
 
 ENDING = ["USR1", "USR2", "ALRM", "VTALRM", "PROF", "POLL", "PWR", "STKFLT", "PIPE", "XFSZ"]
-"""Signals that end a process by default, except requests to end and those that dump core."""
+"""Signals that end a process by default but must not end the server."""
 
 
 @pytest.mark.parametrize(

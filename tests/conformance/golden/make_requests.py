@@ -544,7 +544,7 @@ class Maker:
                 return
 
     def _ask(self, content: Json, most: int = MAX_BYTES) -> Json | None:
-        """Returns the line; None if the answer is large or the JSON is not a message."""
+        """Returns the line; None if the answer is too large or the JSON is not a message."""
         try:
             if "tensor" in content and self._bytes(stored.tensor_spec(content)) > most:
                 return None

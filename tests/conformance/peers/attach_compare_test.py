@@ -272,7 +272,7 @@ def numbers(model: Any) -> dict[str, Tensor]:
 
 
 def refusal(model: Any, client: attnbias.Client, **options: Any) -> str:
-    """Returns attach's reason for a model that it leaves unchanged."""
+    """Returns attach's reason for rejecting a model, which it leaves unchanged."""
     before, had = state(model), numbers(model)
     with pytest.raises(ValueError, match=r"^model: got ") as caught:
         attnbias.attach(model, client, **{"max_length": 64, **options})
@@ -355,7 +355,7 @@ def test_grown_dynamic_frequencies_are_kept(client: attnbias.Client) -> None:
 def test_overridden_forward_is_rejected(
     client: attnbias.Client, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Covers methods that the ones for FlexAttention would replace."""
+    """Covers methods that attach replaces for FlexAttention."""
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")

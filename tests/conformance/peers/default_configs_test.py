@@ -102,7 +102,7 @@ def assert_served(client: attnbias.Client, rope: Rope) -> None:
     assert_gives(client, words, axes, want, bound=relative_bound(rope))
 
 
-# Errors of modules that cannot be called like the others.
+# Raised by modules that cannot be called like the others.
 FAILURES = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 

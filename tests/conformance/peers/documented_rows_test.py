@@ -219,7 +219,7 @@ BITS: dict[str, list[Any]] = {
         tupe_test.test_absolute_term_matches_formula,
     ],
 }
-# Tables of contents and of shapes, from which no request follows.
+# Tables of contents and of shapes, which describe no request.
 CONTENTS = {"Encodings", "Presets"}
 
 

@@ -28,7 +28,7 @@ from tests.support.toxiproxy import Link, Toxiproxy, toxiproxy
 
 SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
-"""Maximum from the end of the outage to the end of the call; clients wait for at most 2 s."""
+"""Maximum time from the end of the outage to that of the call; clients wait for at most 2 s."""
 GIVEN_UP_SECONDS = 15
 """Time after which the connection of a silent peer is closed."""
 TIMEOUT = 90
