@@ -101,12 +101,12 @@ ANSWERS = {
     "vectors": Trial(VECTORS),
     "indices": Trial(encoding("deberta", query_length=20, key_length=20, values="buckets")),
     "learned table in the request": Trial(t5(TABLE)),
-    "mounted table, an unusual name": Trial(t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),
+    "mounted table with an unusual name": Trial(t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),
     "many chunks": Trial(LARGE),
 }
 
 REFUSALS = {
-    "no such heads": Trial(
+    "a negative number of heads": Trial(
         alibi({"num_heads": -1}, query_length=4, key_length=4),
         fails=Fails(
             "INVALID_ARGUMENT", "alibi.num_heads: ", "INVALID_FIELD", "spec.alibi.num_heads"
@@ -120,7 +120,7 @@ REFUSALS = {
         t5("nobody's"),
         fails=Fails("NOT_FOUND", "t5.table", "TABLE_NOT_FOUND", "spec.t5.table.name"),
     ),
-    "positions without numbers": Trial(
+    "positions beyond the table": Trial(
         encoding("learned_absolute", positions=(0, 100000)),
         fails=Fails("OUT_OF_RANGE", "positions: ", "OUT_OF_RANGE", "spec.table.positions"),
     ),
@@ -183,7 +183,7 @@ def late(fault: Fault) -> Trial:
 
 GARBAGE = b"\xff\xff"
 NESTED = b"\x7b" * 2000 + b"\x7c" * 2000
-"""An unknown group in a group, and so on."""
+"""Unknown groups, each nested in the previous one."""
 PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
 INTERRUPTED = {
@@ -217,17 +217,17 @@ INTERRUPTED = {
         then(refused("UNAVAILABLE", trailers=((PUSHBACK, "-1"),)), after=0),
         fails=Fails("UNAVAILABLE", "not now"),
     ),
-    "`INVALID_ARGUMENT`, with details of garbage": detailed(GARBAGE),
+    "`INVALID_ARGUMENT`, with garbage as details": detailed(GARBAGE),
     "`INVALID_ARGUMENT`, with details that end early": detailed(status_with(b"")[:-1]),
     "`INVALID_ARGUMENT`, with details nested 2000 deep": detailed(status_with(b"") + NESTED),
     "`INVALID_ARGUMENT`, with a detail nested 2000 deep": detailed(status_with(NESTED)),
-    "`INVALID_ARGUMENT`, with a detail of garbage": detailed(status_with(GARBAGE)),
+    "`INVALID_ARGUMENT`, with garbage as a detail": detailed(status_with(GARBAGE)),
     "`INVALID_ARGUMENT`, with a detail that is not UTF-8": detailed(
         status_with(b"\x0a\x02\xff\xfe")
     ),
-    "`INVALID_ARGUMENT`, with 6 KiB of details of garbage": detailed(GARBAGE * (3 << 10)),
+    "`INVALID_ARGUMENT`, with 6 KiB of garbage as details": detailed(GARBAGE * (3 << 10)),
     # Most clients do not read them completely.
-    "`RESOURCE_EXHAUSTED`, with 1 MiB of details of garbage": Trial(
+    "`RESOURCE_EXHAUSTED`, with 1 MiB of garbage as details": Trial(
         LARGE,
         then(refused("RESOURCE_EXHAUSTED", trailers=((DETAILS, GARBAGE * (1 << 19)),)), after=0),
         fails=Fails("RESOURCE_EXHAUSTED", "not now|metadata size exceeds"),
@@ -288,7 +288,7 @@ CHUNKS = {
 
 
 def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
-    """A header that declares another shape of F32, by default with the size that fits."""
+    """A header that declares another F32 shape, by default with the matching size."""
 
     def change(owner: Any) -> None:
         owner.shape[:] = lengths
@@ -333,8 +333,8 @@ HEADERS = {
     ),
     "a second header midway": spoilt(only(0, 1, 0, 2, 3, 4), "stream: a second header"),
     "a header cut short": spoilt(lambda _, messages: [apart(messages)[0][:-2]], NOT_PROTOBUF),
-    "a header of garbage": spoilt(with_header(b"\xff" * 9), NOT_PROTOBUF),
-    "a header of another checksum": spoilt(
+    "garbage as the header": spoilt(with_header(b"\xff" * 9), NOT_PROTOBUF),
+    "a header with another checksum": spoilt(
         chunk(lambda reply: reply.header.parts[0].ClearField("name"), 0),
         "header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}",
     ),
@@ -365,13 +365,13 @@ HEADERS = {
     "a header that declares less than is sent": spoilt(
         shape(1024, 256), "chunk: got 1048576 bytes of data, want at most the 0 that are missing"
     ),
-    "a shape that is not the size": spoilt(shape(5121, 256, size=5242880), DOES_NOT_ADD_UP),
+    "a shape that does not match the size": spoilt(shape(5121, 256, size=5242880), DOES_NOT_ADD_UP),
     "negative lengths": spoilt(shape(-5120, -256), DOES_NOT_ADD_UP),
     "a shape beyond 64 bits": spoilt(shape(1 << 31, 1 << 31, size=0), DOES_NOT_ADD_UP),
     "a hole before the part": spoilt(
         part(lambda owner: setattr(owner, "offset", 8)), DOES_NOT_ADD_UP
     ),
-    "a total that is not the sum": spoilt(
+    "a total other than the sum": spoilt(
         shape(5121, 256, total=False),
         "header.total_bytes: got 5242880, want 5243904, the sum of its parts",
     ),
@@ -417,17 +417,17 @@ RESUMED = {
         "chunk: got offset 0, want 2097152",
         calls=2,
     ),
-    "`FAILED_PRECONDITION` to a resume": Trial(
+    "`FAILED_PRECONDITION` when resuming": Trial(
         LARGE, resumed(then(MISMATCH, after=0), none), calls=3
     ),
-    "`FAILED_PRECONDITION` to a second resume": Trial(
+    "`FAILED_PRECONDITION` when resuming again": Trial(
         LARGE,
         in_turn(BREAK, then(MISMATCH, after=0), BREAK, then(MISMATCH, after=0)),
         fails=Fails("FAILED_PRECONDITION", "other bytes", "FINGERPRINT_MISMATCH"),
         calls=4,
     ),
-    "`NOT_FOUND` to a resume": Trial(LARGE, resumed(then(NOT_MOUNTED, after=0), none), calls=3),
-    "`NOT_FOUND` to a second resume": Trial(
+    "`NOT_FOUND` when resuming": Trial(LARGE, resumed(then(NOT_MOUNTED, after=0), none), calls=3),
+    "`NOT_FOUND` when resuming again": Trial(
         LARGE,
         in_turn(BREAK, then(NOT_MOUNTED, after=0), BREAK, then(NOT_MOUNTED, after=0)),
         fails=Fails("NOT_FOUND", "not mounted here", "TABLE_NOT_FOUND"),

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers whose headers contradict themselves, and servers that attack a terminal or a trusting
-loop.
-"""
+"""Servers that send inconsistent headers, terminal escapes or endless pages."""
 
 import math
 import re
@@ -48,12 +46,12 @@ def claims(*parts: dict[str, Any]) -> Fault:
 
 
 def contradicts(says: str, *parts: dict[str, Any]) -> Trial:
-    """An answer with parts that no real answer has."""
+    """An answer whose parts no real server sends."""
     return spoilt(claims(*parts), "header" + says, SMALL)
 
 
 def changed(field: str, value: Any) -> Fault:
-    """Returns a trial whose header has another value of a field."""
+    """Returns a fault that changes one field of the header."""
     return header(lambda owner: setattr(owner, field, value))
 
 
@@ -68,7 +66,7 @@ def _fingerprint(field: str, value: str) -> Trial:
 
 
 def masked(got: str, *rows: dict[str, int]) -> Trial:
-    """Returns a trial whose answer claims that these of 37 queries see no key."""
+    """Returns a trial whose answer claims that these rows, out of 37, see no key."""
 
     def change(owner: Any) -> None:
         for row in rows:
@@ -130,7 +128,7 @@ def first_part(fault: Callable[[Any], object]) -> Fault:
 
 
 def _refusal() -> Refusal:
-    """An error in which every text is hostile."""
+    """An error in which every string is hostile."""
     status = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message=ESCAPES)
     for detail in (
         error_details_pb2.ErrorInfo(reason=ESCAPES, domain=ESCAPES),
@@ -158,13 +156,13 @@ TEXTS = {
         r"header\.parts: got the name .*owned",
         SMALL,
     ),
-    "a part's name that is long": spoilt(
+    "a long part name": spoilt(
         first_part(lambda owner: setattr(owner, "name", "x" * (1 << 20))),
         r"^.{,100}header\.parts: got the name ['\"]x{50}.{,950}, want .{,100}$",
         SMALL,
     ),
     "a fingerprint with terminal escapes": _fingerprint("fingerprint", ESCAPES),
-    "another fingerprint with terminal escapes, to a resume": spoilt(
+    "another fingerprint with terminal escapes, when resuming": spoilt(
         in_turn(
             then(Refusal(grpc.StatusCode.UNAVAILABLE, "not now"), after=3),
             changed("fingerprint", ESCAPES),

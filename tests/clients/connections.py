@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets that cannot be reached, at least not immediately.
 
-Each fails long before its timeout, for which the suite would not wait.
+Each fails long before its timeout, which is too long for the suite to wait for.
 """
 
 from tests.clients.faults import Away, in_turn, none, then

@@ -54,7 +54,7 @@ def expect_printable(text: str) -> None:
 
 @functools.cache
 def _python(kind: str) -> subprocess.Popen[str]:
-    """Starts Python's program once: importing takes most of a request's time."""
+    """Starts the Python program once, since imports take most of a request's time."""
     return subprocess.Popen(
         [sys.executable, str(HERE / "driver.py"), kind],
         stdin=subprocess.PIPE,
@@ -71,7 +71,7 @@ def _by_python(kind: str) -> Driver:
         print(request, file=program.stdin, flush=True)
         for line in program.stdout or ():
             expect_printable(line)
-            if line.startswith("{"):  # and not from its log
+            if line.startswith("{"):  # not a line of its log
                 outcome: Outcome = json.loads(line)
                 return outcome
         raise AssertionError(f"driver.py ended with status {program.wait()}")

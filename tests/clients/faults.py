@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
     reason: str = ""
     retry_seconds: float | None = None
     trailers: tuple[tuple[str, str | bytes], ...] = ()
-    """Additional metadata, or metadata that replaces the details' own."""
+    """Trailing metadata to send in place of the details."""
 
 
 class Stall:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fronts listen at the target of a client, before the faulty server or something else.
+"""Fronts listen at a client's target, in front of the faulty server or something else.
 
 A front receives its backend and yields the target while its block runs.
 """

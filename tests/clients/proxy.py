@@ -28,12 +28,12 @@ _RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER that makes close() reset 
 _PASSED_ON = ("authorization",)
 # On the wire, a unary call is a stream of one message.
 _TABLES = f"/{SERVICE}/ListTables"
-"""Faults invent the answers of this method: only the server that has a page knows its token."""
+"""Faults make up this method's answers: only the server that issued a page token knows it."""
 _SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor"}
 
 
 class Loop:
-    """An event loop in a thread, since gRPC requires all its servers of one process to share a
+    """An event loop in a thread, since gRPC requires all its servers in one process to share a
     loop."""
 
     def __init__(self) -> None:
@@ -107,12 +107,12 @@ class Proxy(grpc.GenericRpcHandler):
                 case Refusal():
                     await context.abort(step.code, step.message, step.trailers or _details(step))
                 case Stall():
-                    await asyncio.Event().wait()  # the client ends it
+                    await asyncio.Event().wait()  # until the client ends the call
                 case Cut():
                     self._cut()
                 case Pause():
                     await asyncio.sleep(step.seconds)
-                case Away():  # a separate task, since the end of its connection cancels this one
+                case Away():  # a separate task, since closing the connection cancels this one
                     self._away = asyncio.create_task(self._go_away(step.seconds))
                     await asyncio.Event().wait()
 

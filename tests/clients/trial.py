@@ -81,7 +81,7 @@ class Trial:
         return self.fails.status + (f" after {self._calls()}" if self._calls() else "")
 
     def _calls(self) -> str:
-        """Empty for one call, for none, and if the number depends on timing."""
+        """Returns the number of calls in words; empty if it is 0, 1 or depends on timing."""
         if self.calls in (0, 1, None):
             return ""
         return f"{self.calls} calls" + (f", {self.gap} s apart" if self.gap else "")

@@ -41,7 +41,7 @@ def command_of(name: str) -> str:
 
 
 def printed_by(command: str, server: str, python: str) -> str:
-    """Runs a command in the root of the tree, with the programs next to an interpreter."""
+    """Runs a command in the root of the tree, with an interpreter's folder first on the PATH."""
     environment = os.environ | {"PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         command.replace(DEFAULT_ADDRESS, server),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock client that knows the service only by reflection can use it."""
+"""A stock client that knows the service only through reflection can use it."""
 
 import base64
 import json

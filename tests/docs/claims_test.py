@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every page names the peer that a family matches bit for bit in the same words.
+"""Pages state in the same words which families match a framework bit for bit.
 
 The tests in tests/conformance/peers verify the claims; documented_rows_test.py lists them.
 """
@@ -46,14 +46,14 @@ def test_sine_docstrings_state_correct_rounding(encoding: type[attnbias.Encoding
     assert f"{OWN[0].upper()}{OWN[1:]}." in words_of(str(encoding.__doc__))
 
 
-def test_bias_docstrings_state_framework_bits() -> None:
+def test_bias_docstrings_claim_bit_identity() -> None:
     assert " Bit-identical to the framework. " in words_of(str(attnbias.T5.__doc__))
     assert "With the framework's slopes, bit-identical to the framework." in words_of(
         str(attnbias.ALiBi.__doc__)
     )
 
 
-def test_no_page_promises_bits_of_every_model() -> None:
+def test_no_page_promises_bit_identity_for_every_model() -> None:
     for page in PAGES:
         text = words_of((ROOT / page).read_text())
         assert "exact numbers that their checkpoint was trained with" not in text

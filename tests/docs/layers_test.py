@@ -16,7 +16,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class Layer(NamedTuple):
-    """Includes of ours that a folder may use, third-party includes that it must not use, and calls
+    """Our own includes that a folder may use, third-party includes that it must not use, and calls
     that it must not make."""
 
     ours: tuple[str, ...]

@@ -4,9 +4,9 @@
 Every block marked sh or python is run; those of one page run in order, in one folder and against
 their own server. Python blocks share their variables; shell blocks stop at the first command that
 fails. The folder is a clone in which `./dev serve` has run. Shells are fresh: README.md uses only
-programs that it sets up itself; the other pages find the project's programs and grpcurl. A block
-marked text right after one of these is its expected output, in which `…` matches anything. A block
-right after a line
+programs that it sets up itself; for the other pages, the project's programs and grpcurl are on the
+PATH. A block marked text right after one of these is its expected output, in which `…` matches
+anything. A block right after a line
 
     <!-- not run: reason -->
 

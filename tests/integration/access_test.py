@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, tokens and the policy: authentication, authorization, and changes of the files."""
+"""TLS, tokens and the policy: authentication, authorization, and changes to the files."""
 
 import hashlib
 import json
@@ -437,7 +437,7 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         # 4 MiB: an eighth of the budget, larger than one of `small`'s tensors.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
-        # Its tensors are produced piece by piece and do not evict those of others.
+        # `small`'s tensors are computed in pieces and do not evict those of others.
         for seed in range(40):
             request = sinusoid(512, 256)
             request.sinusoidal.ladder.base = 100 + seed

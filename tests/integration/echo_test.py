@@ -22,7 +22,7 @@ from tests.support.server import Server
 
 HUGE = b"x" * (1 << 20)
 MOST_BYTES = 16 << 10
-"""Exceeds the same answer without HUGE: an error contains a message of a kilobyte three times."""
+"""Maximum that HUGE may add to an answer: an error contains a message of a kilobyte three times."""
 SECONDS = 30
 
 HEALTH = "/grpc.health.v1.Health/"

@@ -81,7 +81,7 @@ def test_stream_beyond_drain_grace_is_closed(start_server: Any) -> None:
 
 
 def slow(key_length: int) -> Any:
-    """Takes minutes of one core, for a band, or for the first chunk without one."""
+    """Takes minutes on one core, either for the band or, without one, for the first chunk."""
     pair = {"query_length": 1, "key_length": key_length, "alignment": "ALIGNMENT_START"}
     return spec(sandwich={"num_heads": 1, "dim": 65536}, pair=pair)
 
@@ -116,7 +116,7 @@ def test_sigint_drains(start_server: Any) -> None:
 
 
 ENDING = ["USR1", "USR2", "ALRM", "VTALRM", "PROF", "POLL", "PWR", "STKFLT", "PIPE", "XFSZ"]
-"""Signals that end a process by default, except requests to end and those that dump core."""
+"""Signals that end a process by default but must not end the server."""
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ ENDING = ["USR1", "USR2", "ALRM", "VTALRM", "PROF", "POLL", "PWR", "STKFLT", "PI
     [
         *(getattr(signal, f"SIG{name}") for name in ENDING),
         *(signal.SIGRTMIN, signal.SIGRTMIN + 7, signal.SIGRTMAX),
-        signal.SIGHUP,  # reads files again
+        signal.SIGHUP,  # reloads files
     ],
 )
 def test_other_signals_do_not_end_the_server(start_server: Any, number: int) -> None:

@@ -92,8 +92,8 @@ def test_stalled_memory_owner_is_evicted_for_others(
     """A client is identified by its address, with all its connections, or by its connection to a
     Unix socket."""
     many = client == "its connections"
-    # As separate clients, each would have a smaller share than the other one requests, and would
-    # hold the memory all that time.
+    # If the connections counted as separate clients, each would hold less than the other client
+    # requests, and would keep its memory until the timeout.
     count, timeout = (18, "72s") if many else (1, "12s")
     flags = (f"--write-stall-timeout={timeout}", "--memory-budget=16MiB")
     listen = f"unix:{tmp_path}/attnbias.sock" if client == "a socket" else "127.0.0.1:0"

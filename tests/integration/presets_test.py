@@ -18,7 +18,7 @@ LENGTHS: dict[str, dict[str, int]] = {
     "pair": {"query_length": 5, "key_length": 5},
     "grid": {},
 }
-# For reaches of 6, or a window of 1 by 7, as in some_value.
+# Fits the values that some_value returns: reaches of 6, or a window of 1 by 7.
 TABLE = np.arange(52, dtype="f4").reshape(13, 4)
 CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._spec.presets.__all__}
 

@@ -48,7 +48,7 @@ BAD_SPECS = {
         {"alibi": {"num_heads": 1}, "table": {"positions": {"end": 4}}}, "spec.extent"
     ),
     "no positions": Bad(of_rows(positions={}), "spec.table.positions"),
-    "positions backwards": Bad(of_rows(positions={"begin": 4, "end": 2}), "spec.table.positions"),
+    "positions reversed": Bad(of_rows(positions={"begin": 4, "end": 2}), "spec.table.positions"),
     "positions too far": Bad(
         of_rows(positions={"begin": -HUGE, "end": HUGE}), "spec.table.positions"
     ),
@@ -59,7 +59,7 @@ BAD_SPECS = {
     "bytes overflow": Bad(
         of_rows(65536, positions={"begin": -(2**40), "end": 2**40}), "spec.extent"
     ),
-    "slopes miscounted": Bad(
+    "wrong number of slopes": Bad(
         of_pairs() | {"alibi": {"num_heads": 2, "slopes": [1.0]}}, "spec.alibi.slopes"
     ),
     "zero queries": Bad(of_pairs(query_length=0), "spec.pair.query_length"),
@@ -107,7 +107,7 @@ BAD_SPECS = {
     "table of 3 MiB": Bad(
         of_table(shape=[32, 24576], data=bytes(3 << 20)), "spec.t5.table.inline_table.data"
     ),
-    "table not held": Bad(
+    "unknown table digest": Bad(
         of_t5(num_heads=2, bidirectional=True, table={"sha256": "a" * 64}),
         "spec.t5.table.sha256",
         grpc.StatusCode.NOT_FOUND,

@@ -41,7 +41,7 @@ def test_dense_stream_matches_alibi_formula(stub: Stub, chunk: int) -> None:
     assert all(len(reply.data) == chunk for reply in replies[:-1])
 
 
-def test_the_default_chunk_is_a_mebibyte(stub: Stub) -> None:
+def test_default_chunk_is_one_mebibyte(stub: Stub) -> None:
     sizes = [len(r.data) for r in stub.stream(alibi(4, 512, **DENSE))]
     assert sizes == [2**20] * 4
 

@@ -2,8 +2,8 @@
 """Random hyperparameters of every encoding, drawn by the rules of the contract.
 
 They are valid and small, and reach every field and enum value for some seed. A table is an array;
-one whose axes are swapped has its layout next to it. TIED describes dependencies between an
-encoding's fields that the rules lack.
+if its axes are swapped, the field next to it states its layout. TIED describes dependencies between
+an encoding's fields that the rules lack.
 """
 
 import math
@@ -298,7 +298,8 @@ class _Drawing:
         return math.exp(_float(self._random, math.log(first), math.log(last)))
 
     def _count(self, field: Any) -> int:
-        """Returns the count of numbers determined by the list or lists, or 1 for all."""
+        """Returns the length of a list: the value of the field that it determines, or perhaps 1 if
+        several lists determine that field."""
         for other in self._owner.fields:
             given_by = option(other, "rule").given_by.split("|")
             if field.name in given_by:

@@ -66,7 +66,7 @@ class Buildah:
 def root_mount() -> Iterator[list[str]]:
     """Yields the words to prepend to a command that needs "/" to be a mount, if it is not one.
 
-    It is not one in a plain chroot, but bind-mounted elsewhere it becomes one there.
+    In a plain chroot, "/" is not a mount; bind-mounting it elsewhere makes it one there.
     """
     mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     if any(line.split()[4] == "/" for line in mounts):

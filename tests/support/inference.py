@@ -122,7 +122,7 @@ def _add_parts(request: Any, path: str, parts: Any) -> None:
     if all(part.ListFields() for part in parts):
         for index, part in enumerate(parts):
             _add(request, f"{path}.{index}", part)
-    else:  # no path leads to an empty one
+    else:  # a path cannot name an empty message
         set_parameter(request, path, json.dumps(list(map(json_format.MessageToDict, parts))))
 
 

@@ -175,7 +175,7 @@ def messages_of(path: Path) -> Iterator[str]:
 
 def collect() -> str:
     """Returns the content of messages.txt."""
-    lines = ["# Texts that users meet at run time. Renew with ./dev generate; values are {}."]
+    lines = ["# Texts that users see at run time. Update with ./dev generate; {} is a value."]
     for component, folders in COMPONENTS.items():
         found = {
             message.strip()

@@ -206,7 +206,7 @@ install_node_modules() {
   (cd "$1" && node "$2/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts)
 }
 
-# Exports the repository of the tests in Java and their build; the first build fetches it.
+# Exports the Maven repository for the Java tests and their build; the first build fetches it.
 need_maven_repository() {
   local hash java=$root/tests/conformance/languages/java
   hash=$(sha256sum <"$java/pom.xml")

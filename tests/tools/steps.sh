@@ -41,7 +41,7 @@ set_up_tests() {
   fi
   # Comes before the tests' packages, whose interpreter must be first on the PATH.
   need_go
-  # These are compiled while those are fetched.
+  # Go's tools are compiled while the Python packages are fetched.
   need_go_tools &
   need_venv wheel
   need_venv test

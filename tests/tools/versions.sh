@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
 # Pins the versions of tools. Python packages are pinned in requirements*.txt in this folder; tools
-# that Debian packages come from Debian 12.
+# for which Debian has a package come from Debian 12.
 GO_MINIMUM=1.26
 GRPCURL=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 KUBECONFORM=github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0

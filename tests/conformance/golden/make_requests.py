@@ -32,9 +32,9 @@ Random = random.Random
 
 # Number of served requests per name, and of additional ones per field.
 SERVED, SERVED_FOR_FIELD = 48, 2
-# Number of requests whose fields are changed; number of these for which all values of a field are
-# tried; share of the fields of shared messages that are tried; maximum number of values of a field
-# for which each value must occur in some request.
+# Each field is changed in at least BASES requests per name, and takes all its values in the first
+# TRIES of them. Of the fields of shared messages, only a SHARED fraction takes all values. A field
+# with at most FEW values has a request for each of them.
 BASES, TRIES, SHARED, FEW = 12, 6, 0.1, 8
 MOST_DRAWN = 10000
 MAX_BYTES = 1 << 17
@@ -344,12 +344,12 @@ TERMS: dict[str, Callable[[Random, Json], Json]] = {
 }
 
 
-# Terms whose numbers are not integers: queries pick one of them.
+# Terms whose numbers are not integers, so each query picks a single one.
 PICKED = ("sinusoidal_distances", "decomposed_relative_positions")
 
 
 def logits(term: str, recipes: Recipes) -> Iterator[Json]:
-    """Yields requests whose products are exact in any order of terms, fused or not."""
+    """Yields requests whose sums of products are exact in any order, fused or not."""
     for seed in range(MOST_DRAWN):
         draw = Random(f"{term}{seed}")
         most = 40 if seed else 400
@@ -386,7 +386,7 @@ def choices(draw: Random, term: str, spec: Json) -> Json:
         return made
     if draw.random() < 0.3:
         made["query_bias"] = inline(draw, [spec["num_heads"], spec["head_dim"]])
-        # With a query of units the result would be a sum of two numbers.
+        # A query in addition to the bias would make the result a sum of two numbers.
         made["bias_alone"] = draw.random() < 0.5 or term in PICKED
     return made | (fill(draw) if draw.random() < 0.5 else {})
 
@@ -492,8 +492,8 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def due(field: Any, values: list[Any]) -> Iterator[tuple[tuple[str, Any], Any]]:
-    """Values that must occur in some request, each with a key: a field's absence, all values of a
-    field that has few, and, for one field, all possible states of a table."""
+    """Yields values that must occur in some request, each with its key: a field's absence, each
+    value of a field with few values and, for a single field, each state of a table."""
     is_table = field.message_type is not None and field.message_type.name == "TableRef"
     for index, value in enumerate(values):
         if value is None:
@@ -529,7 +529,7 @@ class Maker:
         self._change_every_field()
 
     def _draw_served(self, requests: Iterator[Json]) -> None:
-        """Draws the required number, and then only requests that set a field not set before."""
+        """Draws the required number of requests, then more until every field has been set."""
         missing = {field.name for field in self._owner.fields}
         wanted = SERVED + SERVED_FOR_FIELD * len(missing)
         for content in requests:
@@ -544,7 +544,7 @@ class Maker:
                 return
 
     def _ask(self, content: Json, most: int = MAX_BYTES) -> Json | None:
-        """Returns the line; None if the answer is large or the JSON is not a message."""
+        """Returns the line; None if the answer is too large or the JSON is not a message."""
         try:
             if "tensor" in content and self._bytes(stored.tensor_spec(content)) > most:
                 return None
@@ -589,8 +589,8 @@ class Maker:
     def _change(
         self, content: Json, path: tuple[Any, ...], field: Any, *, all_values: bool
     ) -> None:
-        """Stores the values still missing for any request and, among all values, a served one and
-        one per error code."""
+        """Stores a request for each required value that none has yet; with `all_values`, also a
+        served one and one per error code."""
         given = at(content, path)
         values = [value for value in changes(self._draw, field, given) if value != given]
         for key, value in due(field, values):
@@ -608,7 +608,7 @@ class Maker:
                 self._outcomes.add(key)
 
     def _find_borders(self, content: Json, path: tuple[Any, ...], field: Any) -> None:
-        """Stores adjacent edge values of which one is served and one is rejected."""
+        """Stores pairs of adjacent edge values, one served and one rejected."""
         asked = [
             (edge, self._ask(changed(content, path, value), BORDER_BYTES))
             for edge, value in edges(field, at(content, path))

@@ -37,7 +37,7 @@ def test_answers_match_stored_ones(stub: Stub, name: str) -> None:
 
 
 class Use(NamedTuple):
-    """Counts of stored items."""
+    """Number of served and of rejected requests for each item."""
 
     served: Counter[Any]
     refused: Counter[Any]

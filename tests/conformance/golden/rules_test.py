@@ -17,7 +17,7 @@ from tests.conformance.golden import stored
 from tests.support.contract import message
 from tests.support.server import Stub
 
-# Stored requests in which a field is changed.
+# Number of stored requests in which a field is changed.
 BASES = 3
 
 
@@ -36,8 +36,8 @@ def owners_in(
 ) -> Iterator[tuple[str, Any]]:
     """The messages of a request that have rules, with their paths, each followed by ".".
 
-    A list of messages is represented by its first message. Values BUCKETS leave a message for
-    biases unread.
+    A list of messages is represented by its first message. Messages that apply only to biases are
+    left out if the values are BUCKETS.
     """
     yield path, owner
     of_bias = {field.name for field in fields_of(owner) if rule_of(field).of_bias}
@@ -93,8 +93,9 @@ def fields_in(name: str) -> list[tuple[str, Any]]:
 
 
 def bases(name: str, path: str, fits: Any, *, bias: bool = False) -> list[tuple[Any, Any]]:
-    """Copies of some requests, or of those for biases, with a suitable message at a path, and these
-    messages.
+    """Returns copies of some requests with a suitable message at a path, each with that message.
+
+    With `bias`, requests for buckets are left out.
     """
     found = []
     for spec in served(name):
@@ -130,7 +131,7 @@ def refusal(stub: Stub, spec: Any) -> str:
 
 
 def forbidden(field: Any) -> list[float]:
-    """Numbers that a field's rule forbids, as far as the field can hold them."""
+    """Returns numbers that the field can hold but its rule forbids."""
     rule = rule_of(field)
     step = 1 if field.cpp_type != field.CPPTYPE_DOUBLE else 1e-9
     bad = [math.nan, math.inf, -math.inf] if field.cpp_type == field.CPPTYPE_DOUBLE else []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in each language without a client here, with stubs generated from proto/, can use the
-service over TLS, with a token, and with the retry delays that errors request.
+"""Programs in languages that have no client here can use the service with stubs generated from
+proto/: over TLS, with a token, and with the retry delays that errors request.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's own client, unmodified, and the code of the guide."""
+"""Triton's own client, unmodified, and the code in the guide."""
 
 import json
 import pathlib

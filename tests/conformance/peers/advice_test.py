@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows docs/encodings.md to the letter for each model, with sizes of published checkpoints, and
-compares with the module of the installed transformers.
+compares the numbers with those of the module in the installed transformers.
 
 Every row of the page's tables of exceptions has a case, and every case a row.
 """
@@ -258,7 +258,7 @@ def axial(theta: float) -> Words:
 
 
 def ladders(pairs: int, theta: float, *axes: dict[str, float]) -> Words:
-    """Returns this many pairs per axis, each with a complete progression."""
+    """Returns fields for this many pairs per axis; each axis has a complete progression."""
     ladder = attnbias.Ladder(base=theta)
     return {
         "head_dim": 2 * pairs * len(axes),
@@ -483,7 +483,7 @@ def blt(client: attnbias.Client) -> None:
         check(client, rope, words, [ROWS], cos_and_sin(rope, module_of(rope), [ROWS]))
 
 
-# Checkpoints' sizes of models whose default sizes are inconsistent: GLM-4.1V, GLM-4.5V, GLM-Image,
+# Checkpoint sizes of models whose default sizes are inconsistent: GLM-4.1V, GLM-4.5V, GLM-Image,
 # Qwen3-Omni, North-Micro-Vision.
 SIZES: dict[str, Words] = {
     "Glm4vTextConfig": {"partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]},
@@ -563,7 +563,7 @@ def clvp(client: attnbias.Client) -> None:
 
 @case("VJEPA2Config")
 def vjepa_2(client: attnbias.Client) -> None:
-    """Compares the effect of attention on a query of ones, whose pairs become cos - sin."""
+    """Compares rotated queries, since the model computes no separate tables."""
     head_dim, k = 64, 10
     axes = AXES[:3]
     got = client.get(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ALiBi against the real numbers, and against the peers with their slopes and in their forms."""
+"""ALiBi against the real numbers, and against the peers with the peers' slopes and forms."""
 
 import json
 from pathlib import Path
@@ -208,7 +208,7 @@ def test_variants_agree_up_to_softmax(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize(("variant", "distinct"), [("KEY_FROM_END", 256), ("KEY_FROM_START", 17)])
-def test_bf16_keeps_few_distinct_key_values(
+def test_anchor_determines_distinct_bf16_values(
     client: attnbias.Client, variant: str, distinct: int
 ) -> None:
     encoding = attnbias.ALiBi(num_heads=8, variant=variant)
@@ -233,7 +233,7 @@ def test_one_sided_heads_combine_two_answers(client: attnbias.Client) -> None:
     assert np.array_equal(right, np.where(seen.T, -slopes * distance, -np.inf))
 
 
-def test_unequal_slopes_sum_two_answers(client: attnbias.Client) -> None:
+def test_bias_with_slopes_per_direction_is_sum_of_two_answers(client: attnbias.Client) -> None:
     length = 50
     left, right = (
         client.get(

@@ -36,7 +36,7 @@ FAMILIES = {name: model.attach for name, model in MODELS.items() if model.attach
 
 
 def parts(model: Any, *names: str) -> list[Any]:
-    """Returns the modules of a model whose class name contains one of some names."""
+    """Returns the modules of a model whose class name contains one of these names."""
     found = [
         module for module in model.modules() if any(name in type(module).__name__ for name in names)
     ]
@@ -247,7 +247,7 @@ def test_every_rotary_model_is_compared(server: str) -> None:
         for model_type in rotary_types:
             try:
                 model = of_defaults(model_type)
-            # Raised by parts of models, and by defaults with which transformers itself fails.
+            # Raised for parts of models, and for defaults with which transformers itself fails.
             except (AttributeError, ImportError, TypeError, ValueError):
                 continue
             if not any("RotaryEmbedding" in type(module).__name__ for module in model.modules()):
@@ -272,7 +272,7 @@ def numbers(model: Any) -> dict[str, Tensor]:
 
 
 def refusal(model: Any, client: attnbias.Client, **options: Any) -> str:
-    """Returns attach's reason for a model that it leaves unchanged."""
+    """Returns attach's reason for rejecting a model, which it leaves unchanged."""
     before, had = state(model), numbers(model)
     with pytest.raises(ValueError, match=r"^model: got ") as caught:
         attnbias.attach(model, client, **{"max_length": 64, **options})
@@ -295,8 +295,8 @@ def test_modified_model_is_rejected(
         CHANGES[model_type][change](model, monkeypatch)
     refused = refusal(model, served)
     if served is client_of_tables or (model_type, change) == ("falcon", "forward"):
-        return  # the server does not know such a table; such a method is never called
-    if change == "network":  # which calls the float32 version, whereas float64 is compared
+        return  # the server lacks the changed table; Falcon never calls the method
+    if change == "network":  # calls the float32 network although attach compares in float64
         assert "with custom code or attributes, which fail when they are compared: " in refused
         return
     assert "; the largest difference is " in refused
@@ -355,7 +355,7 @@ def test_grown_dynamic_frequencies_are_kept(client: attnbias.Client) -> None:
 def test_overridden_forward_is_rejected(
     client: attnbias.Client, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Covers methods that the ones for FlexAttention would replace."""
+    """Covers methods that attach replaces for FlexAttention."""
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")
@@ -479,7 +479,7 @@ def output(model: Any, model_type: str) -> Tensor:
         return answer
 
 
-SHARDED = {  # whether its numbers can be read
+SHARDED = {  # True if the model's numbers can be read
     "llama": True,
     "gemma3_text": True,
     "t5": True,
@@ -499,7 +499,8 @@ SHARDED = {  # whether its numbers can be read
     "beit": False,
     "swinv2": False,
 }
-LEFT = ("bert", "bart", "vit", "swin", "beit", "swinv2")  # whose answer is computed from weights
+# attach leaves these unchanged, since their tensors depend on weights.
+LEFT = ("bert", "bart", "vit", "swin", "beit", "swinv2")
 
 
 @pytest.mark.parametrize("model_type", SHARDED)
@@ -522,7 +523,6 @@ def test_sharded_model_keeps_its_outputs(
 def test_weights_may_be_loaded_after_attach_on_meta_device(
     client: attnbias.Client, model_type: str
 ) -> None:
-    """Loads the weights after attaching."""
     own = made(model_type)
     weights, want = own.state_dict(), output(own, model_type)
     with torch.device("meta"):
@@ -538,7 +538,7 @@ def test_weights_may_be_loaded_after_attach_on_meta_device(
                 assert one.reason == by_meta
         if model_type in (*LEFT, "gemma3_text"):  # Gemma scales tokens by a buffer
             return
-        # It fills every tensor with uninitialized memory, including transformers' own buffers.
+        # to_empty leaves every tensor uninitialized, including transformers' own buffers.
         model.to_empty(device="cpu")
         model.load_state_dict(weights)
         assert_close(output(model, model_type), want)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention's masks and biases that no attached model of attach_test.py covers.
+"""FlexAttention's masks and biases that no attached model in attach_test.py covers.
 
 torch.compile runs its graphs eagerly here; attach_test.py and
 client/python/tests/test_flex_attention.py cover compiled code.

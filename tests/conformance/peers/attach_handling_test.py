@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attached models as projects handle them: saved completely, offloaded in parts, and under torch's
-modes.
+"""Attached models as users handle them: pickled, partly offloaded, and under torch's modes.
 
-Also models with missing parts, which attach rejects with its own messages.
+Also covers models with missing attributes, which attach rejects with its own messages.
 """
 
 import io
@@ -108,7 +107,7 @@ def test_offloaded_weights_keep_outputs(client: attnbias.Client, name: str) -> N
 
 @pytest.mark.parametrize("name", SINUSOIDS)
 def test_trainable_sinusoids_are_rejected(client: attnbias.Client, name: str) -> None:
-    """In unattached models they change; FSMT's are trained unless frozen."""
+    """In an unattached model, training changes them; FSMT's are trained unless frozen."""
     model = made(name).requires_grad_()
     with attached(client, model):
         with pytest.raises(ValueError, match=r"^model: got gradients for a table of sinusoids "):

@@ -63,7 +63,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "deit": ("DeiTForImageClassification", SIGHT),
     "dinov2": ("Dinov2ForImageClassification", SIGHT),
 }
-# Places of the tables, and the row of position 0.
+# Paths of the tables, and the row of position 0.
 TABLES = {
     "bert": (["bert.embeddings.position_embeddings"], 0),
     "roberta": (["roberta.embeddings.position_embeddings"], PAD + 1),
@@ -106,7 +106,7 @@ def new_model(name: str, attention: str = "eager") -> Any:
             torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     made.requires_grad_(False)
     for table in weights(made, name).values():
-        table[-1, :2] = torch.tensor([-0.0, 1e-45])  # which must show in the output
+        table[-1, :2] = torch.tensor([-0.0, 1e-45])  # these bits must reach the output
     return made
 
 
@@ -184,7 +184,7 @@ def assert_same(got: list[Tensor], want: list[Tensor]) -> None:
 def test_outputs_are_unchanged(
     client_of_tables: attnbias.Client, name: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Uses an attention that the model did not have before and does not keep afterwards."""
+    """Attaches with an attention implementation that is not the model's own, then restores it."""
     model, own = new_model(name, other_attention(attention)), new_model(name, attention)
     by_sdpa = counted_sdpa(monkeypatch)
     before, keys = state(model), [*model.state_dict()]
@@ -260,7 +260,7 @@ def test_encoding_matches_rows_read_by_model(client_of_tables: attnbias.Client, 
 
 
 def test_cast_model_needs_table_of_its_type(client_of_tables: attnbias.Client) -> None:
-    """The digest depends on the type; a cast while attached uses the model's own weights."""
+    """The digest depends on the type; a model cast while attached uses its own weights."""
     model = new_model("opt").bfloat16()
     own = copy.deepcopy(model)
     with attnbias.attach(model, client_of_tables, max_length=ROWS) as attached:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """position_ids of attached models: the same rule for eager and compiled code.
 
-A row serves p and -p, as transformers computes them. A position without a row is rejected in all
-modes; in compiled code torch's own indexing rejects it.
+A row serves both p and -p, with the values that transformers computes. A position without a row is
+rejected in all modes; in compiled code torch's own indexing rejects it.
 """
 
 import copy

@@ -476,7 +476,7 @@ def test_layers_share_fetched_tensors(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("name", EAGER)
-def test_longer_input_than_max_length_is_rejected(client: attnbias.Client, name: str) -> None:
+def test_input_longer_than_max_length_is_rejected(client: attnbias.Client, name: str) -> None:
     model = make(name)
     attnbias.attach(model, client, max_length=LENGTH - 8)
     with pytest.raises(ValueError, match=r"^max_length: the model was attached with 192, and"):

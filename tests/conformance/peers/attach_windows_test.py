@@ -89,7 +89,7 @@ def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_outputs_are_unchanged(
     client: attnbias.Client, name: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Uses an attention that the model did not have before and does not keep afterwards."""
+    """Attaches with an attention implementation that is not the model's own, then restores it."""
     model, own = new_model(name, other_attention(attention)), new_model(name, attention)
     calls, by_sdpa = counted(model, monkeypatch), counted_sdpa(monkeypatch)
     before, keys = state(model), [*model.state_dict()]
@@ -216,7 +216,7 @@ def test_copy_uses_its_own_table(client: attnbias.Client) -> None:
     assert torch.equal(attached, output(plain))
 
 
-def test_module_with_extra_parameters_computes_itself(client: attnbias.Client) -> None:
+def test_module_with_extra_parameters_keeps_its_own_code(client: attnbias.Client) -> None:
     model = new_model("swin")
     with attnbias.attach(model, client, max_length=64):
         before = output(model)

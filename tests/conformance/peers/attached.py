@@ -98,7 +98,7 @@ def assert_attention(
     monkeypatch: pytest.MonkeyPatch,
     run: Callable[[], Tensor],
 ) -> None:
-    """Uses an attention that the model did not have before and does not keep afterwards."""
+    """Attaches with an attention implementation that is not the model's own, then restores it."""
     model.set_attn_implementation(attention)
     want = run()
     model.set_attn_implementation(other_attention(attention))

@@ -15,7 +15,7 @@ def assert_near(got: Array, want: Array, distance: Array) -> None:
 
 
 def assert_within_1_ulp(got: Any, want: tuple[Array, Array]) -> None:
-    """Rotary's cos and sin. Their factor, if any, is given in float32, as torch has it."""
+    """Rotary's cos and sin. Their factor, if any, is given in float32, as in torch."""
     for ours, theirs in zip((got.cos, got.sin), want, strict=True):
         assert ours.dtype == theirs.dtype == np.float32
         assert ours.shape == theirs.shape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's buckets for very many configurations: several calls in flight on a plain stub."""
+"""The server's buckets for many configurations: several calls in flight on a plain stub."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ class BucketServer:
         """[*configuration, distance, FLOAT32_LOG's bucket, EXACT's bucket] where these differ.
 
         Compares the buckets of both rules, whose specs `specs_of` returns, with their oracles.
-        torch's own logarithm is not correctly rounded, which changes the buckets of few
+        torch's own logarithm is not correctly rounded, which changes the buckets of a few
         configurations.
         """
         found = []

@@ -33,7 +33,7 @@ import attnbias
 from attnbias._models.register import MODELS
 from tests.support.server import run_server
 
-# Decoders' buckets at 621 are torch's own: exact ones are smaller there.
+# At distance 621, decoders' buckets are torch's own; the exact buckets are smaller.
 BIASED = {
     "vocab_size": 16,
     "d_model": 8,
@@ -175,7 +175,7 @@ def positions(module: str) -> Callable[[Any], Answers]:
 
 
 def roberta(model: Any) -> Answers:
-    """Padding has its row before that of the first position."""
+    """The row for padding precedes that of the first position."""
     tokens = torch.tensor([[5, 6, 7, 1, 1]])
     got = caught(model, {"positions": model.embeddings.position_embeddings}, tokens)
     return {"positions": Answer(got["positions"], {"position_ids": [0, 1, 2, -1, -1]})}
@@ -189,7 +189,7 @@ def mpnet(model: Any) -> Answers:
 
 
 def opt(model: Any) -> Answers:
-    """Masked tokens also have the row before that of the first position."""
+    """Masked tokens also use the row before that of the first position."""
     mask = torch.tensor([[0, 0, 1, 1, 1]])
     module = model.decoder.embed_positions
     got = caught(model, {"positions": module}, TOKENS, attention_mask=mask)

@@ -2,7 +2,7 @@
 """DeBERTa's buckets against transformers' own, and against integers, over small configurations.
 
 As for T5, if torch's logarithm is not correctly rounded, FLOAT32_LOG is compared with transformers
-on a correctly rounded one.
+using a correctly rounded one.
 """
 
 import json

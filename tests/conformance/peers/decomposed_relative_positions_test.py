@@ -71,9 +71,9 @@ def bound(
 ) -> Array:
     """Maximum difference of two float32 sums.
 
-    Each has a product of DIM numbers and an addition. Ours also rounds the rows of a stretched
-    table twice. Theirs have the error of the position between two rows, which has three roundings
-    and may be as large as the number of rows, and of three further roundings.
+    Each sum has DIM products and one addition. Ours also rounds the rows of a stretched table
+    twice. Theirs has three roundings of the position between two rows, which may be as large as the
+    number of rows, and three further roundings.
     """
     magnitude = by_sam(queries.abs(), [table.abs() for table in tables], of_queries, of_keys)
     sums = (2 * (DIM + 1) + 2 + 1) * UNIT * magnitude.astype("f8")

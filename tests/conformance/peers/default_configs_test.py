@@ -31,7 +31,7 @@ import attnbias
 from attnbias._models.register import MODELS, UNSERVED
 
 PAGE = "encodings.md"
-# advice_test.py runs a checkpoint's sizes.
+# advice_test.py covers these with the sizes of a checkpoint.
 BROKEN = set(configs_in(paragraph_of(PAGE, "The default sizes of")))
 
 
@@ -102,7 +102,7 @@ def assert_served(client: attnbias.Client, rope: Rope) -> None:
     assert_gives(client, words, axes, want, bound=relative_bound(rope))
 
 
-# Errors of modules that cannot be called like the others.
+# Raised by modules that cannot be called like the others.
 FAILURES = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 

@@ -87,7 +87,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
         "attending to the left": [alibi_test.test_one_sided_heads_combine_two_answers],
         "attending to the right": [alibi_test.test_one_sided_heads_combine_two_answers],
         "with unequal slopes for left and right, no mask": [
-            alibi_test.test_unequal_slopes_sum_two_answers
+            alibi_test.test_bias_with_slopes_per_direction_is_sum_of_two_answers
         ],
     },
     "LearnedRelative": {None: [learned_relative_test.test_gathers_rows_of_the_table]},
@@ -176,7 +176,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "The class token": {None: [golden_test.test_tupe_class_token_matches_known_values]},
 }
-# By the first cell: learned tables' numbers, and what is correctly rounded instead.
+# Tests of bit identity, or else of correct rounding, keyed by the first cell of a row.
 BITS: dict[str, list[Any]] = {
     "T5 and models with its bias": [
         t5_bias_test.test_bias_matches_in_every_form,
@@ -221,7 +221,7 @@ BITS: dict[str, list[Any]] = {
         tupe_test.test_absolute_term_matches_formula,
     ],
 }
-# Tables of contents and of shapes, from which no request follows.
+# Tables of contents and of shapes, which describe no request.
 CONTENTS = {"Encodings", "Presets"}
 
 

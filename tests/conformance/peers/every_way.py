@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client whose every answer, or error, is also fetched in the other ways and must be identical.
+"""A client that fetches every answer, or error, in the other ways too; all must be identical.
 
 A comparison with a peer therefore covers a unary call, a stream and the command-line tool.
 """
@@ -52,7 +52,7 @@ class EveryWay(attnbias.Client):
         assert refused(lambda: self._plain.tensor(spec)).code() == error.code
         with tempfile.TemporaryDirectory() as folder:
             said = ways.refusal_of_tool(self._target, spec, Path(folder))
-        # Fields are in each client's terms.
+        # Each client names fields in its own terms.
         wanted = error.message.rpartition(": ")[2]
         assert said.startswith(f"{error.code.name}: ")
         assert wanted.partition(",")[0].lower() in said.lower()

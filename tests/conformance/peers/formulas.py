@@ -37,7 +37,7 @@ def default(owner: Any, name: str, value: Any) -> Any:
 
 
 def enum(owner: Any, name: str, value: str) -> str:
-    """The value's name; `value` if it is not set."""
+    """Returns the name of an enum field's value; `value` if the field is not set."""
     return stored.name_of(owner, name) if getattr(owner, name) else value
 
 

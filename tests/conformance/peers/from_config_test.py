@@ -33,7 +33,7 @@ from attnbias._models.rotary_places import with_length
 
 Words = dict[str, Any]
 
-# Heads of 128 columns, for which the parameters in ROPES are meant.
+# Heads of 128 columns, as the parameters in ROPES assume.
 SIZES = {
     "hidden_size": 256,
     "num_attention_heads": 2,
@@ -47,10 +47,10 @@ ROTARY = [
     for name, model in MODELS.items()
     if model.rule in ("rotary", "falcon")
     and not {"layer_types", "default_type"} & model.arguments.keys()
-    and name != "roformer"  # whose code reads no rope parameters
+    and name != "roformer"  # its code reads no rope parameters
 ]
-LENGTHS = ("phi3", "phi4_multimodal")  # which have a field for the original length
-SECTIONS = {64: [24, 20, 20], 48: [16, 16, 16], 32: [12, 10, 10]}  # by pairs
+LENGTHS = ("phi3", "phi4_multimodal")  # types with a field for the original length
+SECTIONS = {64: [24, 20, 20], 48: [16, 16, 16], 32: [12, 10, 10]}  # in pairs
 # Its default has an odd number of rotated columns.
 NO_DEFAULT = "glm4_moe"
 LAYERS = ["sliding_attention", "full_attention"]
@@ -58,7 +58,7 @@ LAYERS = ["sliding_attention", "full_attention"]
 
 @pytest.fixture(scope="module")
 def plain(server: str) -> Iterator[attnbias.Client]:
-    """Yields a plain client for many calls; rotary_test.py uses every access path for those."""
+    """Yields a plain client for many calls; rotary_test.py covers every access path."""
     with attnbias.Client(server) as connected:
         yield connected
 
@@ -98,7 +98,7 @@ def test_server_mounts_every_registered_model_type(tmp_path: Path) -> None:
 
 def sizes_of(model_type: str) -> Words:
     sizes = SIZES | {MODELS[model_type].arguments.get("head_dim", "head_dim"): 128}
-    if model_type == "falcon":  # which has no field for it
+    if model_type == "falcon":  # has no field for it
         del sizes["head_dim"]
     return sizes
 
@@ -139,7 +139,7 @@ def test_rotary_matches_module(plain: attnbias.Client, model_type: str, name: st
     if "mrope_interleaved" in MODELS[model_type].arguments:
         pairs = int(64 * rope["partial_rotary_factor"])
         rope["mrope_section"] = SECTIONS[pairs if rope["rope_type"] != "proportional" else 64]
-    if model_type in LENGTHS:  # whose own length takes precedence over that in the parameters
+    if model_type in LENGTHS:  # their own length takes precedence over that in the parameters
         sizes["original_max_position_embeddings"] = 1024
     encodings = []
     for words in (old_words(model_type, rope), {"rope_parameters": dict(rope)}):

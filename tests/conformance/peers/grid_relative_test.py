@@ -86,8 +86,8 @@ def beit_module(num_heads: int, window: tuple[int, int]) -> BeitRelativePosition
 def beit_bias(module: BeitRelativePositionBias, window: tuple[int, int]) -> Array:
     """Returns the rows of the module's own index.
 
-    Its forward would resize the table to its existing size. For a non-square window this transposes
-    the table, since it is first made [width, height].
+    Its forward would resize the table to the size it already has. For a non-square window this
+    transposes the table, since it is first reshaped to [width, height].
     """
     index = module.generate_relative_position_index(window)
     with torch.no_grad():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """keras-hub's layers, on torch, with random weights: bit for bit if their arithmetic is a single
-operation, otherwise within its error bound; and cases in which their numbers differ."""
+operation, otherwise within its error bound. Also covers cases in which their numbers differ."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def random_of(shape: Any, seed: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
-# (length, start, dim), an odd dim among them, and the base.
+# (length, start, dim, base), including an odd dim.
 TABLES = [(50, 0, 64, 10000), (300, 1200, 6, 10000), (9, 3, 37, 500), (1, 77, 1, 10000)]
 
 

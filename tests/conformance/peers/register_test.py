@@ -40,7 +40,7 @@ LEARNED = [
     for name, rule in RULES.items()
     if rule in ("learned", "bert", "roberta", "of_both_sides") and name not in IN_FROM_CONFIG_TEST
 ]
-# Added to all patches at once.
+# Models that add one table to all patches at once.
 OF_PATCHES = [
     name
     for name in LEARNED
@@ -150,7 +150,7 @@ def test_learned_positions_match_rows_read_by_model(
     assert len(rows) == len(encodings)
     for taken, encoding in zip(rows.values(), encodings.values(), strict=True):
         assert taken[:5] == [encoding.offset + position for position in range(5)]
-    if MODELS[model_type].attach == "learned":  # which finds tables by name
+    if MODELS[model_type].attach == "learned":  # attach finds tables by name
         found = [f"{path}.{name}" for path, name, _ in learned._tables_of(model)]
         assert found == list(rows)
 
@@ -202,7 +202,7 @@ def test_axial_tables_match_module(client: attnbias.Client, model_type: str) -> 
 
 
 @pytest.mark.parametrize("model_type", OF_LAYERS)
-@pytest.mark.parametrize("old", [False, True], ids=["default", "old words"])
+@pytest.mark.parametrize("old", [False, True], ids=["default", "old fields"])
 def test_layer_tables_match_module(client: attnbias.Client, model_type: str, old: bool) -> None:
     types = MODELS[model_type].arguments["layer_types"]
     words = {name: 12345.0 for name in types.values() if isinstance(name, str)} if old else {}

@@ -103,11 +103,11 @@ def loss_of(table: Array, grid: Grid, how: Filter) -> float:
 
     Along an axis of n rows torch's sample position has three roundings, so its error is at most 3 n
     units. A filter's slope is at most 1, or 1.5 if it is cubic. The error of a weight is then 3 n
-    times the slope, plus 8 units for its own roundings; antialias divides the former by the
-    stretch. With antialias, weights are divided by their sum, whose error may be as large as that
-    of all weights together, and which is at least 0.4 of the stretch, or 0.06 of it with
-    align_corners. Magnitudes of weights add up to less than 2, or 4 with both. The sum of K
-    products has K + 1 roundings.
+    times the slope (divided by the stretch with antialias), plus 8 units for its own roundings.
+    With antialias, weights are divided by their sum, whose error may be as large as the sum of all
+    weights' errors. The sum is at least 0.4 times the stretch, or 0.06 times with align_corners.
+    The weights' magnitudes add up to less than 2, or 4 with both antialias and align_corners. The
+    sum of K products has K + 1 roundings.
     """
     factor, most, off = 1.0, 0.0, 0.0
     for n, m, given in zip(grid.source, grid.target, grid.step, strict=True):

@@ -141,7 +141,7 @@ def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
     return to_array(cos[0]), to_array(sin[0])
 
 
-# [YaRN's factor, cosines, sines that differ by more than 1 ulp].
+# [YaRN's factor, and the numbers of cosines and of sines that differ by more than 1 ulp].
 DIFFERENCES = Path(__file__).with_name("rotary_factor_differences.json")
 SECTION = [16, 24, 24]
 # Modules that are not shared: config, module, and fields for heads of 128 columns.
@@ -182,8 +182,8 @@ def test_unrounded_attention_factor_exceeds_1_ulp(client: attnbias.Client) -> No
     """The float32 factor stays within 1 ulp of torch; the float64 factor from which it is rounded
     does not.
 
-    For the list, correctly rounded cosines and sines times the factor in float32 replace torch's,
-    so that the list does not depend on torch's vector library.
+    The stored counts compare with correctly rounded cosines and sines times the float32 factor, not
+    with torch's, so that they do not depend on torch's vector library.
     """
     rows = []
     for factor in range(2, 65, 2):
@@ -214,8 +214,8 @@ def test_unrounded_attention_factor_exceeds_1_ulp(client: attnbias.Client) -> No
 @in_every_model
 @pytest.mark.parametrize("name", ROPES)
 def test_parameters_match_transformers(client: attnbias.Client, name: str, model: str) -> None:
-    """transformers' float32 powers, quotients and blends: the exponent's rounding is multiplied
-    by ln(theta), a blend's by up to 16."""
+    """Compares within the error of transformers' float32 powers, quotients and blends: the
+    exponent's rounding is multiplied by ln(theta), that of a blend by up to 16."""
     rope = ROPES[name]
     module = module_in(model, rope)
     lengths: Parameters = {}

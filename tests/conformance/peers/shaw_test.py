@@ -75,7 +75,7 @@ def test_relative_key_vectors_match_modules(
 
 
 def test_bert_counts_query_minus_key(client: attnbias.Client) -> None:
-    """BERT's relative_key: embedding(i - j + max_position_embeddings - 1), nothing beyond."""
+    """BERT's relative_key: embedding(i - j + max_position_embeddings - 1), without clipping."""
     longest, dim = 12, 5
     table = np.random.default_rng(1).standard_normal((2 * longest - 1, dim), np.float32)
     encoding = attnbias.Shaw(

@@ -78,8 +78,8 @@ def test_is_close_to_float32_peers(
 
 
 def test_fairseq_padding_is_left_to_model(client: attnbias.Client) -> None:
-    """Padding is at padding_idx, tokens start after it. Clearing the padding rows is left to the
-    model, which knows its tokens."""
+    """Padding is at padding_idx, and tokens start after it. Clearing the padding rows is left to
+    the model, which knows its tokens."""
     tokens = torch.tensor([[1, 1, 5, 6, 7]])
     want = to_array(M2M100SinusoidalPositionalEmbedding(10, 8, padding_idx=1)(tokens)[0])
     encoding = attnbias.Tensor2Tensor(8)
@@ -115,8 +115,8 @@ def test_one_timescale_matches_tensor2tensor(client: attnbias.Client, dim: int) 
 
 
 def test_layer_signal_matches_tensor2tensor(client: attnbias.Client) -> None:
-    """get_layer_timing_signal_sinusoid_1d: a signal with one position per layer, whose row n layer
-    n adds everywhere."""
+    """get_layer_timing_signal_sinusoid_1d has one position per layer: layer n adds row n to every
+    token."""
     layers, dim = 6, 16
     increment = np.log(10000) / (dim // 2 - 1)
     angles = np.outer(np.arange(layers), np.exp(-increment * np.arange(dim // 2)))

@@ -61,7 +61,7 @@ def randomised(embedding: torch.nn.Embedding) -> torch.Tensor:
 
 
 def test_matches_mpnet(client: attnbias.Client) -> None:
-    """Always bidirectional, and 128 in any configuration."""
+    """MPNet is always bidirectional, with a max_distance of 128 in any configuration."""
     config = MPNetConfig(
         hidden_size=24, num_attention_heads=6, num_hidden_layers=1, intermediate_size=8
     )
@@ -116,7 +116,7 @@ def test_matches_longt5_global(client: attnbias.Client, length: int, block: int)
     blocks = length // block
     with torch.no_grad():
         ones = torch.ones(1, length)
-        # Its mask of blocks, which hides none here, since x - 1e10 would lose the bias.
+        # The mask of blocks hides none here, since x - 1e10 would lose the bias.
         seen = torch.ones(1, blocks)
         want = to_array(attention.compute_side_bias(ones, seen)[0])
     encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)

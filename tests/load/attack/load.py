@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads that a hostile or careless client puts on a server, each an entry of a table.
 
-`python -m tests.load.attack.load NAME HOST:PORT SECONDS` keeps one on a server, from a separate
+`python -m tests.load.attack.load NAME HOST:PORT SECONDS` runs one against a server, in a separate
 process so that it does not slow the measuring process.
 """
 
@@ -39,7 +39,7 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls that differ only in their number."""
+    """Calls that differ only by an index."""
 
     what: str
     path: str
@@ -238,7 +238,7 @@ def at_a_fraction(n: int) -> bytes:
 
 @functools.cache
 def zero_sums() -> bytes:
-    """65536 columns whose angles are differences of equals."""
+    """65536 columns whose angles are differences of equal numbers."""
     numbers = b"".join(struct.pack("<f", sign) * 32768 for sign in (1.0, -1.0))
     inline = {"data_type": "DATA_TYPE_F32", "shape": [2, 32768], "data": numbers}
     fields = {"dim": 65536, "axes": [{}, {}], "frequency_matrix": {"inline_table": inline}}
@@ -332,7 +332,7 @@ NEWEST = bytes([0x80 | 62])
 def header_references() -> Iterable[bytes]:
     """One-byte header fields that refer to a field of 4 KB."""
     name, value = b"x", b"v" * 3900
-    # Literal with incremental indexing; a length of 127 and more continues in groups of 7 bits.
+    # Literal with incremental indexing; a length of 127 or more continues in groups of 7 bits.
     length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
     return continued(bytes([0x40, len(name)]) + name + length + value, NEWEST * 16000)
 

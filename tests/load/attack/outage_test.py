@@ -28,7 +28,7 @@ from tests.support.toxiproxy import Link, Toxiproxy, toxiproxy
 
 SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
-"""Maximum from the end of the outage to the end of the call; clients wait for at most 2 s."""
+"""Maximum time from the end of the outage to that of the call; clients wait for at most 2 s."""
 GIVEN_UP_SECONDS = 15
 """Time after which the connection of a silent peer is closed."""
 TIMEOUT = 90
@@ -36,7 +36,7 @@ SLACK_SECONDS = 30  # for a process to start and exit, in addition to its call
 
 UNDISTURBED_SECONDS = 45
 """Duration of a stream over the link, so that no stream ends before its outage."""
-SECONDS_BEFORE = 2  # time within which it arrives
+SECONDS_BEFORE = 2  # from the start of the calls to the outage
 
 HEADS, LENGTH = 8, 1024
 BIAS_BYTES = HEADS * LENGTH * LENGTH * 4  # 32 chunks
@@ -98,7 +98,7 @@ def is_right(client: Client, said: str, out: pathlib.Path) -> bool:
     """The examples check the bytes themselves, and print a fingerprint and some numbers."""
     if out.exists():
         got = np.load(out)
-        out.unlink()  # many large ones
+        out.unlink()  # the files are many and large
         return np.array_equal(got, bias())
     return said == undisturbed(client.command)
 
@@ -223,7 +223,7 @@ def ends(
 
 
 def streams_begun(server: Server) -> float:
-    time.sleep(0.1)  # polling also costs the server something
+    time.sleep(0.1)  # polling costs the server time, too
     return server.calls("started", "StreamTensor")
 
 

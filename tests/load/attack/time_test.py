@@ -16,8 +16,8 @@ from tests.support.server import Server, cpu_seconds, eventually, no_call_is_ope
 
 SECONDS = 5
 SLACK = 20
-"""Factor of the goal that still passes, since machines may be slow and shared. A starved call takes
-longer."""
+"""Factor by which calls may exceed the goal, since machines may be slow and shared. A starved call
+exceeds it by more."""
 WANTED_SECONDS = 0.5
 """Seconds after which the calls of UNWANTED loads expire or are reset."""
 MOST_SECONDS_OF_UNWANTED_WORK = 5

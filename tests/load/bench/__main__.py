@@ -3,7 +3,7 @@
 
 python -m tests.load.bench [--out DIR] [--quick] [--cuda] [GROUP ...]
 
-Reads ATTNBIAS_SERVER_BINARY; the programs of this folder are expected in its folder.
+Reads ATTNBIAS_SERVER_BINARY; expects the programs built from this folder next to that binary.
 """
 
 import argparse

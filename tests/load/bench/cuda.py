@@ -60,7 +60,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def torch_expansion_rates(dtype: torch.dtype, repetitions: int) -> list[float]:
-    """GB per second; several at once, as in cuda_bench."""
+    """Returns GB per second, with several launches per round, as in cuda_bench."""
     diagonals = torch.randn(HEADS, 2 * LENGTH - 1, device="cuda").to(dtype)
     num_bytes = HEADS * LENGTH * LENGTH * diagonals.element_size()
     launches = 8

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the minimum cost of a unary call: answers every method with the same bytes, through the
 // interfaces of gRPC that the server itself uses, and does nothing else. Prints "listening on
-// HOST:PORT"; ends with its standard input.
+// HOST:PORT"; exits at the end of its standard input.
 //
 //   empty_server RESPONSE_BYTES
 #include <grpcpp/generic/async_generic_service.h>

@@ -47,8 +47,8 @@ class Row:
 def timed(work: Callable[[], object]) -> Round:
     """Times one round of a function; its result is released after the clock stops.
 
-    No garbage is collected during a round, as with timeit, nor just before it: with torch loaded
-    that takes 0.2 s and flushes the work from the processor's caches."""
+    As with timeit, no garbage is collected during a round. None is collected just before it either:
+    with torch loaded, that takes 0.2 s and evicts the work's data from the processor's caches."""
 
     def run() -> float:
         gc.disable()

@@ -97,7 +97,8 @@ CASES = {
     ),
     "BLOOM (2 layers, 8 heads), decoding": Case(bloom, tokens, "flex", LENGTHS[:2], new_tokens=64),
 }
-# The goal for one of these is memory, at a length for which transformers' own needs more.
+# The case and length with goals: the attached model needs at most LARGEST bytes, and transformers'
+# own more than OWN_IS_ABOVE.
 JUDGED, LARGEST, OWN_IS_ABOVE = (T5_ENCODER, 16384), 4 * GIB, 16 * GIB
 
 
@@ -120,7 +121,7 @@ def measured(case: str, length: int, way: str, target: str) -> Run | None:
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    del repetitions  # a process each, whose peak hardly varies
+    del repetitions  # each run is a process whose peak hardly varies
 
     def row(what: str, against: str, unit: str, ours: float, theirs: float, **more: Any) -> Row:
         return Row(

@@ -22,8 +22,8 @@ def binary(name: str) -> str:
 
 @contextlib.contextmanager
 def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
-    """Runs a program, from this folder unless it is a path, that runs a round for each line of
-    input."""
+    """Starts a program that runs a round for each line of input; a bare name means a program of
+    this folder."""
     command = [program if "/" in program else binary(program), *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

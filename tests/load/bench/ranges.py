@@ -19,7 +19,7 @@ from tests.support.toxiproxy import Link, toxiproxy
 
 STREAMS = 8
 WHAT = f"Dense stream of {DENSE_BYTES >> 30} GiB, Python client, {STREAMS} streams"
-DELAYS = [20, 80]  # milliseconds of delay, for answers
+DELAYS = [20, 80]  # milliseconds by which answers are delayed
 OVER_ONE_STREAM, OVER_FLIGHT = 3.0, 2.0
 
 

@@ -100,7 +100,7 @@ def draw_curves(path: Path, curves: Curves, unit: str) -> None:
 
 
 def wins_from(curves: Curves) -> int | None:
-    """Returns the smallest length from which on the first curve stays below the second."""
+    """Returns the smallest length from which the first curve stays below the second."""
     length, ours, theirs = (list(reversed(values)) for values in curves.values())
     best = None
     for at, (mine, other) in zip(length, zip(ours, theirs, strict=True), strict=True):

@@ -178,8 +178,8 @@ def together(names: Iterator[str] | tuple[str, ...]) -> Values:
 
 
 def cases() -> dict[str, tuple[str, ...]]:
-    """Returns sets of features: none, each one alone, all compatible ones, and these without each
-    one."""
+    """Returns sets of features: none, each one alone, all compatible ones, and the largest of these
+    with one feature left out."""
     found: dict[str, tuple[str, ...]] = {"nothing": ()}
     found |= {name: (name,) for name in FEATURES}
     for sides in itertools.product(*ALTERNATIVES):
@@ -240,7 +240,7 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert restricted(of_kind(made(case), "Pod")) == [[]]
     [reasons] = restricted([workload(made(case))["spec"]["template"]])
     if "socket" in CASES[case]:
-        # The profile forbids a folder of the node, and root to change its owner.
+        # The profile forbids mounting a folder of the node, and being root to change its owner.
         assert sorted(reasons) == [
             "restricted volume types",
             "runAsNonRoot != true",

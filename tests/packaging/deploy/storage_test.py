@@ -179,7 +179,7 @@ def number(client: attnbias.Client) -> float:
     return float(client.get(T5, query_length=1, key_length=1).dense()[0, 0, 0])
 
 
-def test_mounts_what_changes_in_s3(pod: Pod, storage: Storage, tmp_path: pathlib.Path) -> None:
+def test_changes_in_s3_are_mounted(pod: Pod, storage: Storage, tmp_path: pathlib.Path) -> None:
     assert pod.fetch() == 0
     assert sorted(str(path.relative_to(pod.copies)) for path in pod.copies.rglob("*.*")) == [
         "checkpoints/t5/config.json",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envoy ends the abuse of hostile clients while another client's calls continue."""
+"""Envoy stops abuse by hostile clients while another client's calls continue."""
 
 import contextlib
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of `kubectl apply -k deploy/kubernetes` is quickly ready, and no change, failure or
+"""After `kubectl apply -k deploy/kubernetes` the service is soon ready, and no change, failure or
 attack makes a call fail."""
 
 import os

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 import numpy as np
-from server_process import ServerProcess  # is in its folder in that environment
+from server_process import ServerProcess  # copied next to this file
 
 import attnbias
 import attnbias_server

@@ -76,7 +76,7 @@ TEST(ForRanges, IdleThreadsJoinInLongWork) {
   EXPECT_GT(most, 1);
 }
 
-TEST(ForRanges, FirstErrorStopsIt) {
+TEST(ForRanges, StopsAtFirstError) {
   std::atomic<int> after = 0;
   std::atomic<bool> failed = false;
   EXPECT_THAT(OnThreads(1 << 20, 1,

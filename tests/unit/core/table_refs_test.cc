@@ -23,7 +23,7 @@ absl::StatusOr<Table> Taken(const std::string& ref, const TableSet& mounted = Ta
   return *tables->Get(spec.t5().table());
 }
 
-TEST(TableRefs, TransposeByLayoutAndNameByDigest) {
+TEST(TableRefs, TransposedLayoutYieldsTheSameDigest) {
   // [2 buckets, 1 head] and its transpose contain the same bytes.
   const std::string numbers = "data_type: DATA_TYPE_F16 data: '\\000\\074\\000\\100'";
   const auto straight = Taken("inline_table { shape: [2, 1] " + numbers + "}");

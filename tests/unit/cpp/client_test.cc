@@ -192,7 +192,7 @@ TEST_F(ClientTest, RejectsAnswerToAnotherRequest) {
 }
 
 // The client uses a header's description without further checks.
-TEST_F(ClientTest, RefusesAHeaderThatContradictsItself) {
+TEST_F(ClientTest, RejectsSelfContradictoryHeader) {
   const auto refusal = [this](auto change) {
     server_.ThenDescribe([this, change](v1::DescribeTensorResponse* response) {
       v1::TensorHeader& header = *response->mutable_header();

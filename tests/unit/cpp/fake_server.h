@@ -88,7 +88,7 @@ struct FakeStream {
     writer->Write(message);
   }
 
-  // Sends payload[begin, end) with the checksum it has. Returns false once the client is gone.
+  // Sends payload[begin, end) with its checksum. Returns false once the client is gone.
   bool SendChunk(const std::string& payload, size_t begin, size_t end,
                  const v1::TensorHeader* header = nullptr) const {
     v1::StreamTensorResponse message;

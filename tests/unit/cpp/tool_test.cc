@@ -54,7 +54,7 @@ v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec, const std::vector<std::s
   return header;
 }
 
-// Sends such an answer, and zeros.
+// Sends such an answer with a payload of zeros.
 Script Answers(const std::vector<std::string>& names, v1::Form form,
                const std::vector<int64_t>& shape, int64_t first_relative_position = 0) {
   return [=](const FakeStream& stream) {
@@ -656,7 +656,7 @@ TEST_F(ShowTest, RequestsOnlyDrawnPositions) {
   EXPECT_EQ(spec.pair().key_positions().positions(76), 98);
 }
 
-TEST_F(ShowTest, AnAnswerOfAnotherShapeIsRefused) {
+TEST_F(ShowTest, RejectsAnswerOfAnotherShape) {
   server_.Then([](const FakeStream& stream) {
     const std::string payload(16, '\0');
     v1::TensorHeader header = MakeHeader(payload, "abc");

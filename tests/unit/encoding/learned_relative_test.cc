@@ -183,8 +183,8 @@ TEST(LearnedRelative, BeyondRefuseLimitsDistancesToTheTable) {
     spec.set_beyond(v1::BEYOND_REACH_REFUSE);
     EXPECT_EQ(engine.Numbers(OverPairs(SpecOf(spec), 4, 2)), clipped);
     for (const v1::TensorSpec& wide : {OverPairs(SpecOf(spec), 5, 2), OverPairs(SpecOf(spec), 4, 3),
-                                       // Each position selected alone is inside, but not all
-                                       // combinations.
+                                       // Each selected position alone is within reach, but not
+                                       // every combination.
                                        AtPairs(SpecOf(spec), {0, 100}, {101, 1})}) {
       EXPECT_THAT(engine.MakePlan(wide),
                   StatusIs(absl::StatusCode::kOutOfRange,

@@ -260,8 +260,8 @@ TEST(Resample, IsRoundedOnce) {
   ExpectRoundedEverywhere(TableOf({22, 3}, values), 1e-30);
 }
 
-// Small integers are often exactly between two F16 or BF16 values, and equal ones between two F32
-// values with any weights.
+// Weighted means of small integers are often halfway between two F16 or BF16 values. If all numbers
+// are the same number halfway between two F32 values, so is every mean.
 TEST(Resample, DecidesTies) {
   std::vector<double> values(22 * 3);
   std::mt19937 random(1);

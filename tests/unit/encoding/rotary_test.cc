@@ -292,7 +292,7 @@ TEST(RotaryParameters, LongropeSwitchesBeyondTheOriginalLength) {
   EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(0.75));
 }
 
-TEST(RotaryParameters, AllAtOnceEqualOneByOne) {
+TEST(RotaryParameters, AllFrequenciesEqualThoseComputedOneByOne) {
   for (const Golden& golden : Goldens()) {
     Rotation rotation;
     rotation.spec = Completed(golden.spec);

@@ -117,7 +117,7 @@ TEST(SinusoidalRows, OddDimHasOneExtraSine) {
       Prints(V({.841470984808, .0251162229098, .000630957302615, .540302305868, .999684537915})));
 }
 
-TEST(SinusoidalRows, StartingAtOneIsTheSameTable) {
+TEST(SinusoidalRows, StartingAtOneYieldsRowsOfTheSameTable) {
   const Table table({.dim = 8, .layout = kTensor2Tensor}, DataType::kF32);
   const Bytes whole = table.Rows({0, 5});
   const Bytes shifted = table.Rows({1, 5});

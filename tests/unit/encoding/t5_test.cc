@@ -137,7 +137,7 @@ TEST(T5Buckets, StayWithinTableAndSkipUnusedBucket) {
   }
 }
 
-TEST(T5Buckets, SpansHaveOneBucket) {
+TEST(T5Buckets, EachSpanHasOneBucket) {
   for (bool bidirectional : {true, false}) {
     const T5Buckets buckets({32, 128, bidirectional});
     for (int64_t r = -300; r < 300;) {

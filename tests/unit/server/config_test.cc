@@ -54,7 +54,7 @@ TEST(Config, ReadsSizesAndDurations) {
   EXPECT_EQ(config.shutdown_delay, absl::ZeroDuration());
 }
 
-TEST(Config, FlagOverridesEnvironmentOverridesDefault) {
+TEST(Config, FlagOverridesEnvironmentWhichOverridesDefault) {
   setenv("ATTNBIAS_MAX_CONCURRENT_STREAMS", "7", 1);
   setenv("ATTNBIAS_DRAIN_GRACE", "9s", 1);
   EXPECT_EQ(Parsed({}).transport.max_concurrent_streams, 7);

@@ -62,7 +62,7 @@ TEST_F(OneThread, ClientsShareTheThread) {
   EXPECT_EQ(Order().find('d'), 1);
 }
 
-TEST_F(OneThread, CallersOfOneClientWithLessUseComeFirst) {
+TEST_F(OneThread, CallersOfOneClientWithLessUsageComeFirst) {
   const CallerPtr heavy = Of("x");
   heavy->Use(std::chrono::seconds(1));
   Add(heavy, 'a');
@@ -134,7 +134,7 @@ TEST(WorkerPool, BlockingTasksShareTimeWhenTheyYield) {
   EXPECT_TRUE(ran_before_the_first_ended);
 }
 
-TEST(WorkerPool, RunsMoreBlockingTasksThanMayStart) {
+TEST(WorkerPool, RunsMoreBlockingTasksThanMayRunAtOnce) {
   WorkerPool pool(5);
   std::atomic<int> ended = 0;
   for (int i = 0; i < 200; ++i) {

@@ -22,7 +22,7 @@ class Threads final : public Executor {
   ~Threads() override { Join(); }
 
   // Runs all scheduled tasks and ends the threads. Tests whose tasks use objects created after the
-  // threads, and therefore destroyed before them, end with this call.
+  // threads, and therefore destroyed before them, must end with this call.
   void Join() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
