@@ -78,8 +78,9 @@ class Evaluator {
     fill_(block, out, lane_stride_bytes);
   }
 
-  // This many coordinates take no longer than one. kNonPreemptible if one may
-  // take longer than a time slice; Fill then polls ComputeScope.
+  // Number of coordinates that take no longer to compute than one.
+  // kNonPreemptible if one may take longer than a time slice; Fill then polls
+  // ComputeScope.
   int64_t batch() const { return batch_; }
 
  private:
@@ -97,7 +98,7 @@ inline EvaluatorPtr MakeEvaluator(Evaluator::Function fill, int64_t batch = 1) {
 // How an encoding's numbers repeat.
 enum class Structure : uint8_t { kTable, kToeplitz, kKeyRow, kBlockToeplitz, kDense };
 
-// Columns of a table that belong to one axis of position.
+// Columns of a table that belong to one position axis.
 struct AxisColumns {
   int64_t axis = 0;
   Range columns;
@@ -153,7 +154,7 @@ struct Encoding {
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. If DENSE, the positions of queries and
   // of keys.
   Range domain;
-  // True if the encoding has reals; the same for indices (I32).
+  // True if the encoding has real numbers, and if it has indices (I32).
   bool has_biases = true;
   bool has_buckets = false;
   // Error about the table that biases need.

@@ -128,7 +128,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  absl::StrCat("service: got ", request->service().size(),
                                               " bytes, want at most ", kMaxNameBytes));
-    // No status is sent.
+    // This status counts as sent, so that none precedes the error.
     watcher->response_.set_status(HealthCheckResponse::SERVICE_UNKNOWN);
   }
   watchers_.insert(watcher);

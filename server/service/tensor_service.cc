@@ -262,7 +262,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     });
   }
 
-  // Sends the bytes of payload_ that planned_ states.
+  // Sends the bytes of payload_ that planned_ selects.
   void Answer() {
     const Range bytes = planned_->window.bytes;
     made_ = bytes.begin;

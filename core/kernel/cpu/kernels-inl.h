@@ -433,7 +433,7 @@ inline void Rotate(const ConstRotors& a, const ConstRotors& b, const Rotors& out
 
 using Bytes = hn::ScalableTag<uint8_t>;
 
-// Copies the ends that do not fill a vector with memcpy.
+// Uses memcpy for the ends, which do not fill a vector.
 inline void StreamBytes(const std::byte* source, std::byte* out, int64_t size) noexcept {
   const Bytes d;
   const auto step = static_cast<int64_t>(hn::Lanes(d));
