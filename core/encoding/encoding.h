@@ -104,8 +104,9 @@ struct AxisColumns {
   Range columns;
 };
 
-// Tokens on one to three axes, the last of which varies fastest. The coordinate of a pair has the
-// digit key - query + side - 1 for each axis, in the base of that axis's side of the block.
+// Tokens on one to three axes, the last of which varies fastest. A pair's coordinate is a
+// mixed-radix number: its digit for an axis is key - query + side - 1, and the radix is the block's
+// side on that axis.
 struct Grid {
   std::vector<int64_t> sides = {};
 
@@ -191,7 +192,7 @@ struct Encoding {
   // positions are integers.
   std::function<EvaluatorPtr(const NumberFormat& format, const RealPositionsPtr& positions)>
       prepare_reals = nullptr;
-  // Offset that each axis adds to such a position.
+  // Offset that each axis adds to a listed position.
   std::vector<double> axis_offsets = {};
 
   // MakeEncoding sets the following fields.

@@ -50,7 +50,7 @@ Range VisibleThrough(const v1::Mask& mask) {
   return visible;
 }
 
-// Returns the positions from which some key is visible: disjoint, ascending.
+// Returns the positions from which some key is visible, as disjoint, ascending ranges.
 std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
   // Key k is visible from positions in (k - visible.end, k - visible.begin].
   const auto seeing = [&](Range hull) {

@@ -99,8 +99,8 @@ int Connect(const std::string& path) {
   return error;
 }
 
-// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC states
-// no reason, and removes the socket of a running server.
+// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC
+// reports no reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(path).parent_path();

@@ -214,7 +214,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
   // Returns the status of a stream without a request.
   virtual absl::Status NoRequest() const = 0;
 
-  // A request as read. If memory for it is lacking, `held` is the error and there are no bytes.
+  // A request as read. If there is no memory for it, `held` is the error and `bytes` is empty.
   struct Incoming {
     grpc::ByteBuffer bytes;
     ByteBudget::Reservation memory;

@@ -28,7 +28,7 @@ struct RowSpan {
 // In place of a width: a row has a number for each head.
 inline constexpr int64_t kBiases = 0;
 
-// Prepares the numbers of `table`, [rows, heads] or [rows, 1] for all heads alike, or vectors
+// Prepares the numbers of `table`, [rows, heads] or, if all heads share them, [rows, 1], or vectors
 // [rows, width] or [heads, rows, width]; without a table, prepares the indices. `span_from` returns
 // the row of a coordinate.
 EvaluatorPtr PrepareTable(std::optional<Table> table,
