@@ -29,7 +29,7 @@ add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall>
                     $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 include_directories("${PROJECT_SOURCE_DIR}")
 
-# For code that a process runs once, with libraries that are slow to optimise and instrument.
+# For code that a process runs once, with libraries that are slow to optimize and instrument.
 set(ATTNBIAS_RUNS_ONCE -O1)
 if(ATTNBIAS_SANITIZE MATCHES "undefined")
   list(APPEND ATTNBIAS_RUNS_ONCE -fno-sanitize=undefined)

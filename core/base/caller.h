@@ -19,7 +19,7 @@ struct QuotaOwner {
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// One call for a result. Long computations poll cancelled().
+// A call that waits for a result. Long computations poll cancelled().
 class Caller {
  public:
   explicit Caller(std::string owner = "") : owner_{std::move(owner)} {}

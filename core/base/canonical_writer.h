@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the canonical bytes of cache keys and fingerprints.
 //
-// Serialised protobuf is not canonical. Here a field is its number and its fixed-width
+// Serialized protobuf is not canonical. Here a field is its number and its fixed-width
 // little-endian value, in ascending number order. A field equal to its default is omitted, so that
 // adding a field does not change older fingerprints.
 #pragma once

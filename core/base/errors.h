@@ -59,7 +59,7 @@ inline std::string Shortened(absl::string_view text, size_t most = 128) {
   return absl::StrCat(text.substr(0, end), "... (", text.size(), " bytes)");
 }
 
-// URL of the payload that distinguishes errors of one code.
+// URL of the payload that distinguishes errors with the same code.
 inline constexpr char kReasonUrl[] = "attnbias/reason";
 
 inline absl::Status WithReason(absl::Status status, absl::string_view reason) {

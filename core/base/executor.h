@@ -36,7 +36,7 @@ class Executor {
   virtual int num_threads() const = 0;
 };
 
-// Marks that this thread works for `caller`, which outlives this object and may cancel.
+// Marks this thread as working for `caller`, which outlives this object and may cancel.
 class ComputeScope {
  public:
   ComputeScope(const Caller* caller, Executor* executor) {
@@ -66,10 +66,10 @@ inline constexpr int64_t kNonPreemptible = 0;
 // Calls `body(begin, end)` with ranges that cover [0, count), then `done` once with the first
 // error: that of a body, after which no further range begins, or CANCELLED if the caller cancelled.
 //
-// Begins on the calling thread, a thread of the executor, and may end there. The first range is one
-// `unit`; the duration of earlier ranges determines the size of later ones. After a time slice of
-// milliseconds the thread switches to other work and the remaining ranges are scheduled again; idle
-// threads join in.
+// Begins on the calling thread, which must be an executor thread, and may end there. The first
+// range is one `unit`; the duration of earlier ranges determines the size of later ones. After a
+// time slice of milliseconds the thread switches to other work and the remaining ranges are
+// scheduled again; idle threads join in.
 //
 // If `unit` is kNonPreemptible, the body is called once for all items, in the same way as
 // RunBlocking calls `make`.

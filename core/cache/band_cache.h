@@ -81,7 +81,7 @@ struct BandSpec {
   std::function<EvaluatorPtr()> prepare;
 };
 
-// Safe for any number of threads.
+// Thread-safe.
 class BandCache {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<BandPtr>)>;
@@ -92,8 +92,9 @@ class BandCache {
   // Returns a cached band that covers the span, or null.
   BandPtr Find(const std::string& key, Range span);
 
-  // Calls `done` exactly once, with null if no band is cached or to be computed: inside this call,
-  // on a thread of the executor, or in DropCancelled. The calling thread begins the computation.
+  // Calls `done` exactly once, with null if no band is cached and none is to be computed: inside
+  // this call, on an executor thread, or in DropCancelled. The calling thread begins the
+  // computation.
   //
   // RESOURCE_EXHAUSTED  the budget has no room
   // CANCELLED           the caller has cancelled

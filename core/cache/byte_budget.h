@@ -17,7 +17,7 @@
 
 namespace attnbias {
 
-// Safe for any number of threads. Outlives its reservations.
+// Thread-safe. Outlives its reservations.
 class ByteBudget {
  private:
   // Bytes by owner.
@@ -101,7 +101,7 @@ class ByteBudget {
   std::atomic<Clock::time_point> waits_until_{};
 };
 
-// Owns uninitialised bytes aligned to a cache line.
+// Owns uninitialized bytes aligned to a cache line.
 class AlignedBuffer {
  public:
   static constexpr int64_t kAlignment = 64;

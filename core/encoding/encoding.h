@@ -78,8 +78,9 @@ class Evaluator {
     fill_(block, out, lane_stride_bytes);
   }
 
-  // This many coordinates take no longer than one. kNonPreemptible if one may
-  // take longer than a time slice; Fill then polls ComputeScope.
+  // Number of coordinates that take no longer to compute than one.
+  // kNonPreemptible if one may take longer than a time slice; Fill then polls
+  // ComputeScope.
   int64_t batch() const { return batch_; }
 
  private:
@@ -97,14 +98,15 @@ inline EvaluatorPtr MakeEvaluator(Evaluator::Function fill, int64_t batch = 1) {
 // How an encoding's numbers repeat.
 enum class Structure : uint8_t { kTable, kToeplitz, kKeyRow, kBlockToeplitz, kDense };
 
-// Columns of a table that belong to one axis of position.
+// Columns of a table that belong to one position axis.
 struct AxisColumns {
   int64_t axis = 0;
   Range columns;
 };
 
-// Tokens on one to three axes, the last of which varies fastest. The coordinate of a pair has the
-// digit key - query + side - 1 for each axis, in the base of that axis's side of the block.
+// Tokens on one to three axes, the last of which varies fastest. A pair's coordinate is a
+// mixed-radix number: its digit for an axis is key - query + side - 1, and the radix is the block's
+// side on that axis.
 struct Grid {
   std::vector<int64_t> sides = {};
 
@@ -153,7 +155,7 @@ struct Encoding {
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. If DENSE, the positions of queries and
   // of keys.
   Range domain;
-  // True if the encoding has reals; the same for indices (I32).
+  // True if the encoding has real numbers, and if it has indices (I32).
   bool has_biases = true;
   bool has_buckets = false;
   // Error about the table that biases need.
@@ -190,7 +192,7 @@ struct Encoding {
   // positions are integers.
   std::function<EvaluatorPtr(const NumberFormat& format, const RealPositionsPtr& positions)>
       prepare_reals = nullptr;
-  // Offset that each axis adds to such a position.
+  // Offset that each axis adds to a listed position.
   std::vector<double> axis_offsets = {};
 
   // MakeEncoding sets the following fields.

@@ -10,8 +10,8 @@
 namespace attnbias {
 namespace {
 
-// A band is cached if it takes at most the memory that its evaluator leaves to its caller, divided
-// by this.
+// A band is cached if it fits in the memory that its evaluator leaves to the caller, divided by
+// this.
 constexpr int64_t kLargestBandDivisor = 8;
 // Scattered positions use a band of at most this many numbers per requested number.
 constexpr int64_t kMostWaste = 8;

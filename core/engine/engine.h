@@ -29,7 +29,7 @@ struct EngineOptions {
   int64_t max_tensor_bytes = int64_t{1} << 40;
 };
 
-// Safe for any number of threads.
+// Thread-safe.
 class Engine {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<PayloadPtr>)>;
@@ -53,7 +53,7 @@ class Engine {
   // budget.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
-  // The cache, for memory of the budget that is not a tensor's, and for evictable memory.
+  // The cache, through which other memory is also charged to the budget or becomes evictable.
   BandCache& cache() { return cache_; }
 
   // Reserves memory that is never evicted, such as that of mounted tables: the budget shrinks by it

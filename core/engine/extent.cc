@@ -192,7 +192,7 @@ absl::Status ResolvePositionIds(const Encoding& encoding, v1::TableExtent& exten
   return ResolveReals(encoding, extent, window);
 }
 
-// Sets the axes of a table to those of a grid. Each axis has columns.
+// Sets the axes of a table to those of a grid. Each axis has its own columns.
 absl::Status ResolveGridOfAxes(const Encoding& encoding, v1::TableExtent& extent, Window& window) {
   const int64_t num_axes = encoding.NumAxes();
   const int given = extent.grid_size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the bytes of an answer in pieces as they are sent.
+// Produces an answer's bytes in chunks, as they are sent.
 //
 // If whole rows lie in a band, a chunk is a list of slices of it and nothing is copied: a dense
 // matrix is streamed from its diagonals without ever being materialized. Other chunks are produced
@@ -113,8 +113,8 @@ class Payload {
   bool IsReadAtOnce() const;
 
   // Passes bytes [offset, offset + size), which lie inside the payload, to `done`: inside this call
-  // or, if they take longer than a time slice, on a thread of the executor. The next Read must
-  // follow that call.
+  // or, if they take longer than a time slice, on an executor thread. The next Read must follow
+  // that call.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
   // CANCELLED           the caller has cancelled

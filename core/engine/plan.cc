@@ -18,7 +18,7 @@
 namespace attnbias {
 namespace {
 
-// By form. Encodings name the parts of tables.
+// Names of parts, by form. Encodings name the parts of tables.
 constexpr std::string_view kPartNames[] = {"", "", "diagonals", "row", "dense", "block"};
 static_assert(v1::FORM_TOEPLITZ == 2 && v1::FORM_BLOCK_TOEPLITZ == 5);
 
@@ -50,7 +50,7 @@ Range VisibleThrough(const v1::Mask& mask) {
   return visible;
 }
 
-// Returns the positions from which some key is visible: disjoint, ascending.
+// Returns the positions from which some key is visible, as disjoint, ascending ranges.
 std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
   // Key k is visible from positions in (k - visible.end, k - visible.begin].
   const auto seeing = [&](Range hull) {
@@ -227,7 +227,7 @@ class Planner {
         hull = {key_hull.begin - window.key_anchor, key_hull.end - window.key_anchor};
         break;
       case Structure::kBlockToeplitz:
-        // All windows of a grid share one band. Token 0 sees itself in its middle.
+        // All windows of a grid share one band. Token 0 sees itself in the band's middle.
         hull = plan_.encoding().domain;
         queries = Tokens(query_hull, window.query_stride) - hull.size() / 2;
         keys = Tokens(key_hull, {});

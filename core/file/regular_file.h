@@ -27,8 +27,8 @@ class RegularFile {
   // Size in bytes when the file was opened.
   int64_t size() const { return size_; }
 
-  // Reads bytes [begin, end). Returns INVALID_ARGUMENT, its message without the path, if the file
-  // has become shorter.
+  // Reads bytes [begin, end). Returns INVALID_ARGUMENT, without the path in its message, if the
+  // file has become shorter.
   absl::StatusOr<std::string> Read(int64_t begin, int64_t end) const;
 
  private:
@@ -40,8 +40,8 @@ class RegularFile {
   int64_t size_ = 0;
 };
 
-// Reads a whole file, which Open opens. Returns INVALID_ARGUMENT also if it has more than `most`
-// bytes.
+// Opens a file with Open and reads all of it. Also returns INVALID_ARGUMENT if the file has more
+// than `most` bytes.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t most,
                                             const std::string& folder = "");
 

@@ -44,7 +44,7 @@ blasint Int(int64_t value) { return static_cast<blasint>(value); }
 // content, with the system's BLAS on the calling thread only. T is float or double.
 template <typename T>
 void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed, T* out) {
-  // The caller's threads are the parallelism. OpenBLAS must nevertheless be a threaded build
+  // Parallelism comes from the caller's threads. OpenBLAS must nevertheless be a threaded build
   // (Debian's pthread): in serial builds concurrent products corrupt each other.
   static std::once_flag once;
   std::call_once(once, openblas_set_num_threads, 1);
@@ -70,8 +70,8 @@ void RoundEach(const Work* in, int64_t count, double scale, std::byte* out) {
   }
 }
 
-// Scales numbers and rounds them to `type`. In place, each number is read before it is overwritten:
-// no type is wider than Work then.
+// Scales numbers and rounds them to `type`. `out` may be `in` if `type` is no wider than Work: each
+// number is then read before it is overwritten.
 template <typename Work>
 void RoundTo(DataType type, const Work* in, int64_t count, double scale, std::byte* out) {
   if (type == DataType::kF64) return RoundEach<F64Element>(in, count, scale, out);

@@ -13,8 +13,8 @@ namespace attnbias {
 // or is nested too deeply.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& path, const std::string& text);
 
-// Parses a file that RegularFile::Open opens. Returns INVALID_ARGUMENT, naming the file, if it is
-// not JSON, too large or nested too deeply.
+// Opens a file with RegularFile::Open and parses it. Returns INVALID_ARGUMENT, naming the file, if
+// it is not JSON, too large or nested too deeply.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             const std::string& folder = "");
 

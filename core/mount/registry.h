@@ -34,7 +34,7 @@ struct MountedTable {
   std::optional<v1::TensorSpec> spec;
 };
 
-// Immutable; names are unique. Safe for any number of threads.
+// Immutable; names are unique. Thread-safe.
 class TableSet {
  public:
   // Returns the tables of this set whose names begin with one of `prefixes`: the same set for all
@@ -99,10 +99,10 @@ class TableSetBuilder {
   std::deque<MountedTable> tables_;
 };
 
-// The set in use. Safe for any number of threads.
+// The set in use. Thread-safe.
 class TableRegistry {
  public:
-  // Never null; the result keeps its tables.
+  // Never null; the result keeps its tables alive.
   TableSetPtr Get() const {
     MutexLock lock(mutex_);
     return tables_;
@@ -121,7 +121,7 @@ class TableRegistry {
 inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
 // Returns the tables of `request`, a TensorSpec or a LogitsSpec, from the
-// request itself or from `mounted`, and replaces each TableRef in it by the
+// request itself or from `mounted`, and replaces each TableRef in it with the
 // digest of its table. Errors begin with the field's path and ": ".
 //
 // INVALID_ARGUMENT   a reference without a source, numbers that are not a

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
-// Bound of the format.
+// The format's own limit.
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
 // Bits per element of every dtype of the format, since a file may contain tensors other than

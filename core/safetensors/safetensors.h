@@ -60,8 +60,8 @@ class SafetensorsFile {
   // Same as Find; an empty name means the only entry.
   const SafetensorsEntry* FindOrOnly(std::string_view name) const;
 
-  // Reads the bytes of `entry`, one of entries(). Returns INVALID_ARGUMENT, its message without a
-  // path, if the file has become shorter.
+  // Reads the bytes of `entry`, one of entries(). Returns INVALID_ARGUMENT, without a path in its
+  // message, if the file has become shorter.
   absl::StatusOr<std::string> Read(const SafetensorsEntry& entry) const;
 
  private:

@@ -32,9 +32,9 @@ class Table {
   static constexpr size_t kMaxAxes = 3;
 
   // Copies `data`: row-major, little-endian, of `shape`, its axes in the order of `layout`. Returns
-  // INVALID_ARGUMENT, its message without a field prefix, for a type other than the four, a shape
-  // that is not one to three positive lengths, a size that does not match, or a number that is not
-  // finite.
+  // INVALID_ARGUMENT, without a field prefix in its message, for a type other than the four, a
+  // shape that is not one to three positive lengths, a size that does not match, or a number that
+  // is not finite.
   static absl::StatusOr<Table> Create(DataType data_type, absl::Span<const int64_t> shape,
                                       std::string_view data, TableLayout layout);
 
@@ -97,8 +97,8 @@ class Table {
 bool IsTable(const SafetensorsEntry& entry);
 
 // Reads `entry` of the file; the axes may differ if the count of numbers agrees. The table keeps
-// `held` as long as its numbers. Returns INVALID_ARGUMENT, its message beginning with path and
-// name, unless the entry is a table.
+// `held` alive as long as its numbers. Returns INVALID_ARGUMENT, with a message that begins with
+// the path and name, unless the entry is a table.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
 

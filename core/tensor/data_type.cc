@@ -18,7 +18,7 @@ T Load(const std::byte* data) {
 }
 
 double HalfToDouble(uint16_t bits) {
-  // F32 has three more bits of the exponent, whose bias is greater by 112.
+  // F32's exponent has three more bits than F16's, and its bias is greater by 112.
   const uint32_t magnitude = (bits & 0x7FFFu) << 13;
   const bool is_finite = (bits & 0x7C00) != 0x7C00;
   const float value = is_finite ? std::bit_cast<float>(magnitude) * 0x1p112f

@@ -12,8 +12,8 @@
 
 namespace attnbias {
 
-// Integers by index. A map owns no memory: a range and the tokens of a grid are formulas, and a
-// list belongs to its Positions, which outlive the map.
+// Maps indices to integers. A map owns no memory: a range and the tokens of a grid are formulas,
+// and a list belongs to its Positions, which outlive the map.
 class IndexMap {
  public:
   IndexMap() = default;
@@ -36,7 +36,7 @@ class IndexMap {
   };
 
   // Returns tokens [first, first + size) of a grid of at most three axes, the last of which varies
-  // fastest. Token -1, before the grid, has the same integer as token 0, 0.
+  // fastest. Token -1, before the grid, maps to 0, as token 0 does.
   static IndexMap Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
     IndexMap map(Range{0, size});
     map.first_ = first;

@@ -30,8 +30,8 @@
 
 namespace attnbias {
 
-// Holds a value that is made from files, if there are files. If they become invalid, the last good
-// value stays in use. Safe for any number of threads.
+// Holds a value derived from files, if any. If the files become invalid, the last good value stays
+// in use. Thread-safe.
 template <typename Value>
 class ReloadableFile {
  public:
@@ -45,7 +45,7 @@ class ReloadableFile {
     std::erase(paths_, "");
   }
 
-  // Returns null before Load, and without files.
+  // Returns null before Load, and if there are no files.
   std::shared_ptr<const Value> Get() const {
     MutexLock lock(mutex_);
     return value_;
@@ -110,7 +110,7 @@ struct AccessFiles {
 
 using ClientMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-// Returns the value of `key`, a part of `metadata`; empty if there is none or more than one.
+// Returns the value of `key`, which points into `metadata`; empty unless there is exactly one.
 inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* key) {
   const auto [begin, end] = metadata.equal_range(key);
   if (begin == end || std::next(begin) != end) return "";
@@ -118,7 +118,7 @@ inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* ke
 }
 
 // Limits the rate of messages: a message may be sent once the previous ones have used up their
-// time. Unused time does not accumulate. Safe for any number of threads.
+// time. Unused time does not accumulate. Thread-safe.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
@@ -176,15 +176,15 @@ struct Identity {
   explicit operator bool() const { return account != nullptr; }
 };
 
-// Safe for any number of threads.
+// Thread-safe.
 class Access {
  public:
   // Returns INVALID_ARGUMENT, naming the flag, for invalid files and contradictory flags.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const AccessFiles& files);
 
   // Identifies a caller by bearer token, otherwise by certificate, otherwise, on a socket file, as
-  // "unix". A certificate's name is the first of its URIs and then its DNS names with an entry in
-  // the policy, or the first of them; its common name if it has neither.
+  // "unix". A certificate's names are its URIs, then its DNS names, or else its common name; the
+  // first one with an entry in the policy counts, otherwise the first.
   //
   // UNAUTHENTICATED    none of these, or an unknown token
   // PERMISSION_DENIED  a name without rights
@@ -194,14 +194,14 @@ class Access {
   std::shared_ptr<const Certificates> certificates() const { return certificates_.Get(); }
   // Makes the server's credentials, plaintext without TLS. This object outlives them.
   std::shared_ptr<grpc::ServerCredentials> MakeCredentials() const;
-  // Returns whether no client connects without a certificate.
+  // Returns whether clients need a certificate to connect.
   bool requires_certificate() const { return asks_for_names_ && tokens_.Get() == nullptr; }
   // Returns whether callers are authenticated.
   bool asks_for_names() const { return asks_for_names_; }
 
   // Refreshes each ReloadableFile.
   void Refresh();
-  // Returns whether the certificates, or the tokens or the policy, on disk are invalid.
+  // Return whether the certificates on disk are invalid, and whether the tokens or the policy are.
   bool tls_failed() const { return certificates_.failed(); }
   bool files_failed() const { return tokens_.failed() || policy_.failed(); }
 

@@ -18,7 +18,7 @@ struct CertificateFiles {
   // The server's certificate and its issuers' certificates, without the root.
   std::string certificate;
   std::string key;
-  // Certificates of the authorities for clients; empty if clients need none.
+  // CA certificates that verify clients; may be empty.
   std::string client_ca;
 
   bool empty() const { return certificate.empty(); }
@@ -33,13 +33,14 @@ struct Certificates {
   absl::Time expiry;
 };
 
-// Checks the contents of the files, in their order. Returns INVALID_ARGUMENT, naming the file,
-// for invalid PEM, a key that is encrypted or of another certificate, and an expired certificate.
+// Checks the contents of the files, in their order. Returns INVALID_ARGUMENT, naming the file, for
+// invalid PEM, a key that is encrypted or belongs to another certificate, and an expired
+// certificate.
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents);
 
-// Makes a server's credentials of TLS 1.2 and 1.3. Each new connection calls `current`. If there is
-// a CA for clients, each may have a certificate or, if `requires_certificate`, needs one.
+// Makes a server's credentials for TLS 1.2 and 1.3. Each new connection calls `current`. If there
+// is a CA for clients, a client may present a certificate or, if `requires_certificate`, must.
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
     std::function<std::shared_ptr<const Certificates>()> current, bool requires_certificate);
 

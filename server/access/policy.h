@@ -21,8 +21,8 @@ class Tokens {
  public:
   // Parses lines "NAME sha256:DIGEST", the token's digest in 64 lowercase hexadecimal digits.
   // Ignores empty lines and those that begin with #. A name may have several tokens. Returns
-  // INVALID_ARGUMENT, naming `path` and the line, for anything else, for a token of two names, and
-  // for a file without tokens.
+  // INVALID_ARGUMENT, naming `path` and the line, for anything else, for a token with two names,
+  // and for a file without tokens.
   static absl::StatusOr<Tokens> Parse(const std::string& path, std::string_view content);
 
   // Returns the name of the token's caller; null if the token is unknown.
@@ -35,7 +35,7 @@ class Tokens {
 // Rights of one caller.
 struct Rights {
   std::bitset<kNumMethods> methods;
-  // Prefixes of the names of mounted tables that it may use.
+  // Prefixes of the names of mounted tables that the caller may use.
   std::vector<std::string> table_prefixes;
   // Share of the memory budget.
   double memory_share = 1;

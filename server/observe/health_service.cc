@@ -14,8 +14,8 @@ using grpc::health::v1::HealthCheckResponse;
 
 constexpr size_t kMaxNameBytes = 256;
 
-// A Watch call. Sends the newest status, each change at most once; one write in flight. The
-// service's mutex guards its state.
+// A Watch call. Sends the newest status, each change at most once, with at most one write in
+// flight. The service's mutex guards its state.
 class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
   Watcher(HealthService* service, std::string name) : service_(*service), name_(std::move(name)) {}
@@ -128,7 +128,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  absl::StrCat("service: got ", request->service().size(),
                                               " bytes, want at most ", kMaxNameBytes));
-    // No status is sent.
+    // This status counts as sent, so that none precedes the error.
     watcher->response_.set_status(HealthCheckResponse::SERVICE_UNKNOWN);
   }
   watchers_.insert(watcher);

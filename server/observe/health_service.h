@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // grpc.health.v1.Health, whose watchers do not delay a shutdown.
 //
-// gRPC's own leaves Watch streams open, and Server::Shutdown then lasts until its deadline.
+// gRPC's own service leaves Watch streams open, so Server::Shutdown waits until its deadline.
 #pragma once
 
 #include <optional>

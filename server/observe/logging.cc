@@ -64,7 +64,7 @@ spdlog::level::level_enum LevelOf(absl::StatusCode code) {
   return code == absl::StatusCode::kOk ? spdlog::level::info : spdlog::level::warn;
 }
 
-// Returns a string of JSON, with bytes that are not UTF-8 replaced.
+// Returns a JSON string, with bytes that are not UTF-8 replaced.
 std::string Json(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

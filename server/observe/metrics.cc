@@ -23,7 +23,7 @@
 namespace attnbias {
 namespace {
 
-// By number: the names of go-grpc-middleware, which dashboards know.
+// Names by number: those of go-grpc-middleware, which dashboards expect.
 constexpr std::string_view kCodeNames[] = {
     "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
     "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",

@@ -61,7 +61,7 @@ inline constexpr std::array<std::string_view, 6> kRejectionNames = {
 // gRPC's codes, which are Abseil's.
 inline constexpr int kNumStatusCodes = 17;
 
-// Safe for any number of threads.
+// Thread-safe.
 class Metrics final : public CacheObserver {
  public:
   Metrics();

@@ -93,7 +93,7 @@ void Dropped(int64_t spans, std::string_view why) {
 }
 
 // Counts the spans that the SDK drops because its queue is full. The SDK logs one line for each
-// such span; its other lines concern values of variables.
+// such span; its other lines are about the values of environment variables.
 class SdkLog final : public sdk::common::internal_log::LogHandler {
   void Handle(sdk::common::internal_log::LogLevel, const char*, int, const char* message,
               const sdk::common::AttributeMap&) noexcept override {
@@ -200,7 +200,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& name) {
   return text;
 }
 
-// Decodes them as W3C baggage. Errors do not repeat the values: they are secret.
+// Decodes the variable as W3C baggage. Errors do not repeat the values: they are secret.
 absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
   const std::string text = Variable(Otlp("HEADERS"));
   std::map<std::string, std::string> headers;

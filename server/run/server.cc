@@ -39,7 +39,7 @@ constexpr std::chrono::seconds kLastPieces{2};
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
-// Concurrent calls on a connection of probes, which make one call at a time.
+// Concurrent calls on a probe's connection; probes make one call at a time.
 constexpr int kMaxProbeStreams = 8;
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
@@ -90,7 +90,7 @@ class Server::Backend final : public AcceleratorObserver {
  private:
   void OpenDevice(const ServerConfig& config) {
     const bool is_auto = config.backend == "auto";
-    // Results leave over a network. Whether a device is worth its transfers must be measured
+    // Results are sent over a network. Whether a device is worth its transfers must be measured
     // (docs/cuda.md), so it is not used without --cuda-min-bytes.
     if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) {
       return;
@@ -152,7 +152,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                         pool_.ExpediteCancelled();
                       }),
       server_state_{engine_, pool_, *metrics_, watchdog_, *access_},
-      // During a reload both the old and the new ones exist.
+      // During a reload both the old and the new tables exist.
       table_mounts_(config.tables, config.memory_budget_bytes / 2, &server_state_.tables,
                     [this](int64_t bytes) { return HoldTable(bytes); }),
       service_(MakeTensorService(&server_state_, [this] { return MakeInfo(); })),

@@ -85,8 +85,7 @@ class Server {
   // Its tasks never wait.
   Timer timer_;
   Timer disk_timer_;
-  // Separate from tables, which take a long time to read, since a removed token must not stay
-  // valid.
+  // Separate from disk_timer_, so that slow reads of tables do not keep a removed token valid.
   Timer access_timer_;
   // Set by Drain; outlives everything that could still compute.
   std::optional<Timer::Task> last_resort_;

@@ -99,8 +99,8 @@ int Connect(const std::string& path) {
   return error;
 }
 
-// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC states
-// no reason, and removes the socket of a running server.
+// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC
+// reports no reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(path).parent_path();
@@ -128,7 +128,7 @@ absl::Status CheckSocketFile(const std::string& path) {
 // RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 
-// Concurrent reflection streams, and the one thread that waits for them.
+// Threads for reflection: one per concurrent stream, and one that waits for streams.
 constexpr int kReflectionThreads = 16;
 constexpr size_t kMaxReflectionBytes = 512;
 
@@ -142,7 +142,7 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
   }
 };
 
-// Clears ServerReflectionRequests that are longer than names of symbols and files, because answers
+// Clears ServerReflectionRequests that are longer than any symbol or file name, because answers
 // repeat them.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:

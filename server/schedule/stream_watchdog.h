@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes calls that would not end by themselves. Closes calls whose client has stopped reading or
-// sending with ABORTED, sooner if other calls wait for the memory. A drain closes the calls that
-// wait for their client to send, and finally all calls.
+// Closes calls that would not end by themselves. Closes, with ABORTED, calls whose client has
+// stopped reading or sending, sooner if other calls wait for the memory. A drain closes the calls
+// that wait for their client to send, and finally all calls.
 //
 // Such calls hold memory: a write that makes no progress holds its tensor, and an idle
 // ComputeLogits holds its vectors.
@@ -22,7 +22,7 @@
 
 namespace attnbias {
 
-// Safe for any number of threads. Outlives its entries.
+// Thread-safe. Outlives its entries.
 class StreamWatchdog {
  public:
   // One call, for as long as it is open. `call` and `caller` outlive it.

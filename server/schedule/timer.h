@@ -11,7 +11,7 @@
 
 namespace attnbias {
 
-// Safe for any number of threads. Outlives its tasks.
+// Thread-safe. Outlives its tasks.
 class Timer {
  public:
   // Calls `body` every `period` during its lifetime, the first time after one period. A body that

@@ -11,7 +11,7 @@
 namespace attnbias {
 namespace {
 
-// Used time up to which a caller's tasks count as short.
+// A caller's tasks count as short until it has used this much time.
 constexpr std::chrono::milliseconds kShort{10};
 
 // Worker threads per running non-preemptible task. They have a higher priority.
@@ -79,7 +79,7 @@ void WorkerPool::Yield() {
   if (own == nullptr || now - own->looked < kBlockingTimeSlice) return;
   own->looked = now;
   MutexLock lock(mutex_);
-  // If all threads have started a task, each is free sooner if it continues.
+  // If all threads have started a task, this one is free sooner if its task continues.
   if (blocking_.empty() || (blocking_.Front().thread == nullptr && blocking_idle_.empty())) {
     return;
   }

@@ -19,7 +19,7 @@ namespace attnbias {
 // Runs non-preemptible tasks on additional threads, a few at a time, at a lower priority. They
 // share time fairly when they yield.
 //
-// Safe for any number of threads.
+// Thread-safe.
 class WorkerPool final : public Executor {
  public:
   using Clock = std::chrono::steady_clock;
@@ -35,8 +35,8 @@ class WorkerPool final : public Executor {
   void Yield() override;
   int num_threads() const override { return num_threads_; }
 
-  // Ends non-preemptible tasks of cancelled callers that have not started, on the other threads,
-  // since they hold memory until then.
+  // Moves non-preemptible tasks that have not started and whose callers have cancelled to the other
+  // threads, where they end sooner: they hold memory until then.
   void ExpediteCancelled();
 
   // Runs the queued tasks and joins the threads. Must not be called from a task.

@@ -80,7 +80,7 @@ class Call {
   // Releases the memory that Parse reserved, before a stream's next request.
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
-  // Closes the call if its client stops reading or sending. Notified when a write or an idle time
+  // Closes the call if its client stops reading or sending. Notified when a write or an idle period
   // starts or ends.
   StreamWatchdog::Entry& watchdog_entry() { return watchdog_entry_; }
 

@@ -37,7 +37,7 @@ class CallReactor : public Reactor {
     return call_.Admit(static_cast<int64_t>(request.Length()));
   }
 
-  // Admits the call and runs `step` on a thread of the executor, if the client still waits, so that
+  // Admits the call and runs `step` on an executor thread, if the client still waits, so that
   // computations do not block gRPC's threads.
   template <typename Step>
   void Begin(const grpc::ByteBuffer& request, Step step) {
@@ -50,7 +50,7 @@ class CallReactor : public Reactor {
     });
   }
 
-  // Runs `step` with the header of `plan`, on a thread of the executor.
+  // Runs `step` with the header of `plan`, on an executor thread.
   template <typename Step>
   void GetHeader(const PlanPtr& plan, Step step) {
     const Encoding& encoding = plan->encoding();
@@ -72,7 +72,7 @@ class CallReactor : public Reactor {
         });
   }
 
-  // Runs `step` with the payload of `plan`, on a thread of the executor.
+  // Runs `step` with the payload of `plan`, on an executor thread.
   template <typename Step>
   void GetPayload(const PlanPtr& plan, Step step) {
     TryGetPayload(plan, [this, step](absl::StatusOr<PayloadPtr> payload) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of messages, documented in docs/protocol.md; parses requests and serialises answers.
+// Bounds of messages, documented in docs/protocol.md; parses requests and serializes answers.
 #pragma once
 
 #include <cstddef>
@@ -91,7 +91,7 @@ grpc::ByteBuffer Serialized(const Message& message) {
 // Returns the bytes before those of a field.
 std::string TagAndLength(int field, size_t length);
 
-// Serialises a Response with only the header and the checksums of header and request.
+// Serializes a Response with only the header and the checksums of header and request.
 template <typename Response, typename Header>
 std::string SerializeHeader(const Header& header, uint32_t request_crc32c) {
   const size_t size = header.ByteSizeLong();
@@ -113,11 +113,11 @@ grpc::ByteBuffer FrameHeader(const Header& header, uint32_t request_crc32c) {
 // Appends slices of the chunk's memory, which keep it alive. Returns their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
-// Appends `chunk` as the bytes of `data_field` to serialised fields. The message keeps the chunk's
+// Appends `chunk` as the bytes of `data_field` to serialized fields. The message keeps the chunk's
 // memory alive until it has been sent.
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk);
 
-// Serialises `response` with the chunk's checksum and bytes after `header`, of SerializeHeader.
+// Serializes `response` with the chunk's checksum and bytes after `header`, of SerializeHeader.
 template <typename Response>
 grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string header = "") {
   response.set_crc32c(chunk.crc32c);

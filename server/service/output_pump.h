@@ -54,15 +54,15 @@ class OutputPump : public CallReactor<Reactor> {
       : CallReactor<Reactor>(server_state, method, context) {}
   ~OutputPump() override = default;
 
-  // Starts to make a message, on a thread of the executor; calls Made once. The call does not end
-  // before that. Handles one message at a time; the caller checks HasWork first.
+  // Starts to make a message, on an executor thread; calls Made once. The call does not end before
+  // that. Handles one message at a time; the caller checks HasWork first.
   virtual void Make() = 0;
   // Return whether there is a message to make, and whether the client may request more. Not called
   // while a message is being made.
   virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual bool AwaitsClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
-  // Makes the first message on the calling thread, one of the executor.
+  // Makes the first message on the calling thread, which must be an executor thread.
   void MakeFirst() {
     {
       const MutexLock lock(mutex_);
@@ -154,8 +154,8 @@ class OutputPump : public CallReactor<Reactor> {
     call_.server_state().executor.Schedule(caller_, std::move(make));
   }
 
-  // Delays a write that exceeds the caller's rate. Made for the first one, since few calls need it.
-  // Once set, it may be cancelled at any time.
+  // Delays a write that exceeds the caller's rate. Created for the first such write, since few
+  // calls need it. Once set, it may be cancelled at any time.
   Mutex pause_mutex_;
   std::optional<grpc::Alarm> pause_ ABSL_GUARDED_BY(pause_mutex_);
 
@@ -214,7 +214,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
   // Returns the status of a stream without a request.
   virtual absl::Status NoRequest() const = 0;
 
-  // A request as read. If memory for it is lacking, `held` is the error and there are no bytes.
+  // A request as read. If there is no memory for it, `held` is the error and `bytes` is empty.
   struct Incoming {
     grpc::ByteBuffer bytes;
     ByteBudget::Reservation memory;

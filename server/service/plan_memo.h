@@ -36,13 +36,13 @@ struct PlannedRequest {
 };
 using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 
-// Safe for any number of threads.
+// Thread-safe.
 class PlanMemo {
  public:
   // Enough for a learned table of a bias: T5's largest has 8 KiB, Swin's 21.
   static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
-  // Limit of all requests and headers; their plans need a few times as much.
+  // Limit on all requests and headers; their plans need a few times as much.
   static constexpr size_t kMaxBytes = size_t{4} << 20;
 
   // Null if no plan of the request with these tables is stored.

@@ -159,8 +159,8 @@ int64_t RoomBeside(const std::string& header) {
 // A call for a tensor: planned (unless remembered) -> computed (unless cached) -> answered. The
 // last step calls End. DescribeTensor ends with the plan.
 //
-// Unary answers are streams of one message: gRPC sends both alike, and the fields of all answers
-// have the same numbers.
+// Unary answers are streams of one message: gRPC sends both in the same way, and the fields of all
+// answers have the same numbers.
 class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   TensorReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context,
@@ -262,7 +262,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     });
   }
 
-  // Sends the bytes of payload_ that planned_ states.
+  // Sends the bytes of payload_ that planned_ selects.
   void Answer() {
     const Range bytes = planned_->window.bytes;
     made_ = bytes.begin;

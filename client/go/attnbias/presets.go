@@ -351,11 +351,11 @@ func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 type Xpos struct {
 	// Dimension of a head.
 	HeadDim int32
-	// Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers and
-	// flash-attention, ceil(L / 2) in torchscale. Only products of rows with the same center are
+	// Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and flash-
+	// attention, and ceil(L / 2) in torchscale. Only products of rows with the same center are
 	// consistent.
 	Center *int64
-	// Positions over which scale changes by its base.
+	// Number of positions over which scale is multiplied by its base.
 	ScaleBase *float64
 	// Determines the base of scale: (m / n + gamma) / (1 + gamma) for pair m.
 	Gamma *float64

@@ -257,7 +257,7 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
-// Resampling filter by the distance d between two rows.
+// Resampling filter as a function of the distance d between two rows.
 type Filter int32
 
 const (
@@ -748,7 +748,7 @@ const (
 	// `clamp(bucket(i - j) + span, 0, 2 span - 1)`.
 	DebertaTerm_DEBERTA_TERM_CONTENT_TO_POSITION DebertaTerm = 1
 	// `clamp(-bucket(i - j) + span, 0, 2 span - 1)`: the paper's delta(j, i). Other
-	// implementations gather with these numbers along rows that are keys.
+	// implementations use these numbers as gather indices, with keys as rows.
 	DebertaTerm_DEBERTA_TERM_POSITION_TO_CONTENT DebertaTerm = 2
 	// The signed bucket of i - j itself, neither shifted nor clamped.
 	DebertaTerm_DEBERTA_TERM_BUCKET DebertaTerm = 3
@@ -1211,7 +1211,7 @@ type Sinusoidal struct {
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
 	// Frequencies of the column pairs of all axes without their own ladder.
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
-	// Axes of position. Unset: one axis, with x equal to the position.
+	// Position axes. Unset: one axis, with x equal to the position.
 	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
 	// Columns of each axis, `dim` in total. Unset: an equal number for each; with `odd` `ZERO`, the
 	// largest even number.
@@ -1225,8 +1225,8 @@ type Sinusoidal struct {
 	Odd OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
 	// Frequencies W of sums over all axes: the angle of pair m is the sum of
 	// `x_a W[a, m]` over the axes a, and `dim` is 2 pairs. A number is 0, or from
-	// 1e-30 to 1e6 with either sign. Without ladders, `axis_dims`, `across_axes`
-	// and `odd`; for at most 262144 positions, and not for a `grid`.
+	// 1e-30 to 1e6 with either sign. Excludes ladders, `axis_dims`, `across_axes`,
+	// `odd`, a `grid`, and more than 262144 positions.
 	FrequencyMatrix *TableRef `protobuf:"bytes,8,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1318,7 +1318,7 @@ func (x *Sinusoidal) GetFrequencyMatrix() *TableRef {
 	return nil
 }
 
-// One axis of position.
+// One position axis.
 //
 // Position p of the axis becomes `x = (p + offset) scale / (length + eps)`, in
 // real arithmetic.
@@ -1840,8 +1840,8 @@ type Resample struct {
 	// Sides of the result, as many as `source` has, or one if `source` is unset. Not
 	// in GridRelative, which uses the sides of its window.
 	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
-	// Number of first rows that are copied unchanged, such as a class token's. Not
-	// in GridRelative, whose class token has the last rows.
+	// Number of leading rows that are copied unchanged, such as a class token's.
+	// Not in GridRelative, whose class token has the last rows.
 	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
 	// Filter along each axis.
 	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
@@ -1985,9 +1985,9 @@ type Rotary struct {
 	//	*Rotary_Llama3
 	//	*Rotary_Proportional
 	Extension isRotary_Extension `protobuf_oneof:"extension"`
-	// Axes of position, in the order of `position_ids`, with at least one pair
-	// each. Unset: one axis. Pairs of an axis with a ladder use that ladder, from
-	// its first frequency on; all others use the progression over n pairs. A ladder
+	// Position axes, in the order of `position_ids`, with at least one pair each.
+	// Unset: one axis. Pairs of an axis with a ladder use that ladder, from its
+	// first frequency on; all others use the progression over n pairs. A ladder
 	// excludes `inverse_frequencies` and length extensions.
 	Axes []*Axis `protobuf:"bytes,12,rep,name=axes,proto3" json:"axes,omitempty"`
 	// Axis of each of the n pairs, counted from 0. Unset: every axis has the same
@@ -2004,9 +2004,9 @@ type Rotary struct {
 	Decay *Decay `protobuf:"bytes,16,opt,name=decay,proto3" json:"decay,omitempty"`
 	// Frequencies W of sums over all axes: the angle of pair m is the sum of
 	// `x_a W[a, m]` over the axes a, with a column for each of the n pairs. A
-	// number is 0, or from 1e-30 to 1e6 with either sign. Without ladders,
-	// `pair_axis`, other frequencies, a length extension, `decay` and `angle`
-	// `FLOAT32`; for at most 262144 positions, and not for a `grid`.
+	// number is 0, or from 1e-30 to 1e6 with either sign. Excludes ladders,
+	// `pair_axis`, other frequencies, a length extension, `decay`, `angle`
+	// `FLOAT32`, a `grid`, and more than 262144 positions.
 	FrequencyMatrix *TableRef `protobuf:"bytes,17,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2402,7 +2402,7 @@ func (x *Ntk) GetFactor() float64 {
 //
 // High frequencies are unchanged, low frequencies become `inv_m / factor`, and
 // frequencies in between are blended. The attention factor is
-// `0.1 mscale ln(factor) + 1`, divided by the same expression of
+// `0.1 mscale ln(factor) + 1`, divided by the same expression with
 // `mscale_all_dim`, or `0.1 ln(factor) + 1` if both are unset.
 type Yarn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2410,9 +2410,9 @@ type Yarn struct {
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Number of rotations from which on a pair is unchanged; at least `beta_slow`.
+	// Minimum number of rotations of an unchanged pair; at least `beta_slow`.
 	BetaFast *float64 `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
-	// Number of rotations up to which a pair is stretched by the full factor.
+	// Maximum number of rotations of a pair that is stretched by the full factor.
 	BetaSlow *float64 `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
 	// Coefficient in the numerator of the attention factor. Set with
 	// `mscale_all_dim`.
@@ -2735,7 +2735,7 @@ func (x *Llama3) GetHighFreqFactor() float64 {
 
 // Frequencies spaced over the whole head, of which a part rotates (Gemma).
 //
-// Frequencies are spaced by `head_dim` and zero beyond the rotating part: n is
+// Frequencies span `head_dim` and are zero beyond the rotating part: n is
 // `head_dim / 2`.
 type Proportional struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2791,11 +2791,11 @@ func (x *Proportional) GetFactor() float64 {
 // Positions at which scale would leave [2^-512, 2^512] return `OUT_OF_RANGE`.
 type Decay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position at which scale is 1. For a length L that is floor(L / 2) in
-	// x-transformers and flash-attention, ceil(L / 2) in torchscale. Only products
-	// of rows with the same center are consistent.
+	// Position at which scale is 1. For a length L, floor(L / 2) in x-transformers
+	// and flash-attention, and ceil(L / 2) in torchscale. Only products of rows
+	// with the same center are consistent.
 	Center *int64 `protobuf:"varint,1,opt,name=center,proto3,oneof" json:"center,omitempty"`
-	// Positions over which scale changes by its base.
+	// Number of positions over which scale is multiplied by its base.
 	ScaleBase *float64 `protobuf:"fixed64,2,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
 	// Determines the base of scale: `(m / n + gamma) / (1 + gamma)` for pair m.
 	Gamma         *float64 `protobuf:"fixed64,3,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`
@@ -3153,10 +3153,10 @@ type Fire struct {
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Factor of the distance inside the logarithm.
 	C *float64 `protobuf:"fixed64,2,opt,name=c,proto3,oneof" json:"c,omitempty"`
-	// Position up to which rows share the normaliser: the model's learned
+	// Position up to which rows share the normalizer: the model's learned
 	// `|init_L * L_multiplier|`.
 	Threshold *float64 `protobuf:"fixed64,3,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
-	// Added to the normaliser.
+	// Added to the normalizer.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
 	// Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
 	// units.
@@ -3683,8 +3683,8 @@ type GridRelative struct {
 	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
-	// 3 more with a class token. One or three axes have one such factor each.
-	// Required with values `BIAS`.
+	// 3 more with a class token. With one or three axes, there is one such factor
+	// for each. Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
 	// Sign of all differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
 	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).

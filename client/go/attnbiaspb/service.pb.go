@@ -43,7 +43,7 @@ type TensorHeader struct {
 	// The request as the server interpreted it: defaults set, lists of consecutive
 	// positions as ranges, tables as digests.
 	ResolvedSpec *TensorSpec `protobuf:"bytes,5,opt,name=resolved_spec,json=resolvedSpec,proto3" json:"resolved_spec,omitempty"`
-	// Queries whose keys in the window are all masked, counted in the window.
+	// Queries whose keys in the window are all masked, counted from the window's first query.
 	FullyMaskedRows []*Range `protobuf:"bytes,6,rep,name=fully_masked_rows,json=fullyMaskedRows,proto3" json:"fully_masked_rows,omitempty"`
 	// Values that the encoding derived from its hyperparameters (rotary factors).
 	Derived []*DerivedValue `protobuf:"bytes,7,rep,name=derived,proto3" json:"derived,omitempty"`
@@ -713,9 +713,9 @@ type TableInfo struct {
 	Shape    []int64  `protobuf:"varint,4,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	// Source of the numbers, as FILE:TENSOR.
 	Source string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
-	// Spec without extent that uses the table, and related tables by name, as the
-	// checkpoint was trained. Set for tables of a checkpoint whose use is known. For
-	// relative embeddings (DeBERTa), the spec yields the indices of their rows.
+	// Spec, without an extent, that uses the table and related tables by name, as in training. Set
+	// for tables of a checkpoint whose use is known. For relative embeddings (DeBERTa), the spec
+	// yields the indices of their rows.
 	Spec          *TensorSpec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

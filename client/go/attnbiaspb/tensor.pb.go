@@ -877,8 +877,8 @@ type GridExtent struct {
 	Queries *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
 	Keys    *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
 	Heads   *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
-	// Uses every n-th token of each axis as a query, from the first on, and always
-	// the class token. `queries` counts these. Unset: 1 for each axis.
+	// Uses every n-th token of each axis as a query, starting with the first, and
+	// always the class token. `queries` counts these. Unset: 1 for each axis.
 	QueryStride   []int64 `protobuf:"varint,4,rep,packed,name=query_stride,json=queryStride,proto3" json:"query_stride,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

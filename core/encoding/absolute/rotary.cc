@@ -297,7 +297,7 @@ Range DomainOf(const v1::Decay& decay) {
           std::min(decay.center() + reach + 1, kAllPositions.end)};
 }
 
-// Writes a decay by its definition.
+// Writes a decay from its definition.
 void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
                 const NumberFormat& format, std::byte* out) {
   const RealCacheScope cache_scope;

@@ -43,7 +43,7 @@ Real AttentionFactorOf(const v1::Longrope& spec, int precision) {
   return Sqrt(Log(factor) / Log(original) + 1);
 }
 
-// Returns Dynamic's factor of the base, before the power.
+// Returns Dynamic's factor of the base, before it is raised to its exponent.
 Real RaiseOf(const v1::Dynamic& spec, int precision) {
   const int64_t trained = spec.max_position_embeddings();
   const int64_t length = std::max(spec.sequence_length(), trained);

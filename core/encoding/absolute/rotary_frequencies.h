@@ -42,7 +42,7 @@ int64_t RotaryPairs(const v1::Rotary& spec);
 // Returns the number of pairs that rotate.
 int64_t RotatingPairs(const v1::Rotary& spec);
 
-// Returns the axis of position of a pair.
+// Returns a pair's position axis.
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair);
 
 // Returns true if the axis has its own frequencies.

@@ -160,7 +160,7 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
   return absl::OkStatus();
 }
 
-// Checks one layer. `outputs` is 0, for any number, in all layers except the last.
+// Checks one layer. `outputs` is 0, meaning any number, in all layers except the last.
 absl::Status CheckShapes(const std::string& path, const NetworkLayer& layer, int64_t inputs,
                          int64_t outputs) {
   const bool is_last = outputs != 0;

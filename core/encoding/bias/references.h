@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definitions of biases by formulas: each writes one element of a valid spec, with increasing
-// precision until the single rounding is decided.
+// Defines the biases that have a formula: each function writes one element of a valid spec, with
+// increasing precision until the single rounding is decided.
 #pragma once
 
 #include <cstddef>

@@ -28,9 +28,9 @@ struct RowSpan {
 // In place of a width: a row has a number for each head.
 inline constexpr int64_t kBiases = 0;
 
-// Prepares the numbers of `table`, [rows, heads] or [rows, 1] for all heads alike, or vectors
-// [rows, width] or [heads, rows, width]; for indices alone there is none. `span_from` returns the
-// row of a coordinate.
+// Prepares the numbers of `table`, [rows, heads] or, if all heads share them, [rows, 1], or vectors
+// [rows, width] or [heads, rows, width]; without a table, prepares the indices. `span_from` returns
+// the row of a coordinate.
 EvaluatorPtr PrepareTable(std::optional<Table> table,
                           std::function<RowSpan(int64_t coordinate)> span_from,
                           const NumberFormat& format, int64_t width = kBiases);

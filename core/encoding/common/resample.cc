@@ -26,11 +26,11 @@ using RowAxis = Resampling::Axis;
 using Wide = __int128;
 
 constexpr int64_t kMaxSide = int64_t{1} << 20;
-// Maximum numbers of the table that a row of the target depends on if the filter is stretched.
+// Maximum number of table entries that a row of the target depends on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
 // Maximum summands of a row computed in one time slice, with and without a stretched filter: at a
-// tie each takes most of a microsecond. Rows above the maximum run on few threads; the tables of
-// real models are not worth more.
+// tie each takes most of a microsecond. Rows above the maximum run on few threads; real models'
+// tables do not need more.
 constexpr int64_t kMaxStretchedSummandsAtOnce = int64_t{1} << 15;
 constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 

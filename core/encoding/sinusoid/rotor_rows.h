@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns rows of rotors: for each row the sines and cosines of one angle per column pair, in the
-// layout of kernels.
+// Owns rows of rotors: for each row, the sine and cosine of one angle per column pair, in the
+// layout that kernels read.
 #pragma once
 
 #include <cstddef>

@@ -39,7 +39,7 @@ struct SinusoidColumns {
 
   // Sets the columns of an axis that fills its row.
   SinusoidColumns(int64_t dim, v1::Columns order);
-  // `column` is the sine's or the cosine's of a frequency.
+  // `column` holds a frequency's sine or cosine.
   Wave WaveAt(int64_t column) const;
 
   // Columns of the row.
@@ -81,11 +81,11 @@ struct AxisStretch {
 // Returns scale / (length + eps), with two roundings.
 Real StretchFactor(const AxisStretch& stretch, int precision);
 
-// Magnitudes of given frequencies, unless they are 0.
+// Minimum and maximum magnitude of a given frequency that is not 0.
 inline constexpr double kLeastFrequency = 1e-30;
 inline constexpr double kMostFrequency = 1e6;
 
-// Rejects a given frequency of another magnitude. The parts of `path` are concatenated.
+// Rejects a given frequency that is neither 0 nor in this range. Concatenates the parts of `path`.
 template <typename... Path>
 absl::Status CheckFrequency(double got, const Path&... path) {
   const double magnitude = std::fabs(got);
@@ -96,7 +96,7 @@ absl::Status CheckFrequency(double got, const Path&... path) {
                  ", ", kMostFrequency, "]");
 }
 
-// Sinusoids along one axis of position.
+// Sinusoids along one position axis.
 struct SinusoidAxis {
   SinusoidColumns columns;
   SinusoidLadder ladder;
@@ -124,7 +124,7 @@ std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column);
 
 struct SinusoidFrequency {
   FloatingRevolutions revolutions_per_position;
-  double radians_per_position;  // nearest magnitude
+  double radians_per_position;  // magnitude, as the nearest double
 };
 
 // Precision of frequencies and scales; all bits except the last few are correct.
@@ -143,7 +143,7 @@ struct SinusoidRows {
   std::vector<SinusoidFrequency> frequencies;
   // A factor of every element, not 0, at kSinusoidPrecision.
   Real scale;
-  // Writes the element at a position and column as `type`, by its definition, which is slow.
+  // Writes the element at a position and column as `type`, from its definition, which is slow.
   // Positions are integers unless the rest is 0.
   std::function<void(BinaryPosition position, int64_t column, DataType type, std::byte* out)>
       reference;
@@ -157,8 +157,9 @@ using RealToAnyPrecision = std::function<Real(int precision_bits)>;
 // The same for each frequency of a row.
 using RealsToAnyPrecision = std::function<Real(int64_t index, int precision_bits)>;
 
-// Returns rows of frequencies, none of them 0, at positions and an offset. `frequencies` define the
-// frequencies; `at` returns them at kSinusoidPrecision and is called in ascending order.
+// Returns the rows of frequencies, none of them 0, at positions plus `offset`. `frequencies`
+// computes the frequencies to any precision; `at` returns them at kSinusoidPrecision and is called
+// in ascending order.
 SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                     absl::FunctionRef<const Real&(int64_t index)> at,
                     RealsToAnyPrecision frequencies, RealToAnyPrecision scale);

@@ -24,12 +24,12 @@ constexpr int64_t kMaxBlockRows = 256;
 // Anchors derived from one another before one is recomputed.
 constexpr int64_t kAnchorsPerChain = 512;
 
-// Size of the pieces in which rows are copied to their place; fits in the first-level cache.
+// Size of the pieces in which rows are copied into place; fits in the first-level cache.
 constexpr int64_t kPartBytes = int64_t{8} << 10;
 
 // Error of chains of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1. A
 // step adds its own rotation's kSinCosBound and the kernel's 2^-101, and rotates the earlier error:
-// kAnchorsPerChain steps make 2^-87.3, and the at most kMaxBlockRows steps of a block 2^-88.3.
+// kAnchorsPerChain steps make 2^-87.3, and a block's steps, at most kMaxBlockRows, 2^-88.3.
 constexpr double kChainBound = 0x1p-85;
 
 // Scales outside these bounds would produce many elements outside F16's normal range, which kernels
@@ -82,7 +82,7 @@ struct Workspace {
   RotorRows rotated;
   AlignedDoubles reach;
   AlignedDoubles sin_bound;
-  // Not initialised, since little of it is used.
+  // Not initialized, since little of it is used.
   std::unique_ptr<uint32_t[]> undecided;
   // The elements of part_rows rows, and a kernel's overrun.
   AlignedDoubles doubles;

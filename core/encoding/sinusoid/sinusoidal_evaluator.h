@@ -4,10 +4,10 @@
 // range.
 //
 //   1. Anchors, one per block of rows, are double-doubles: the first comes from SinCosOf, and each
-//      next one from rotating the previous one.
+//      later one from rotating the previous one.
 //   2. Kernels rotate a scaled anchor to the block's rows in plain doubles and report undecided
 //      roundings. F64 output and output of an extreme scale use double-double rotations instead.
-//   3. SinCosOf computes an undecided element, at 2^-97.
+//   3. SinCosOf computes an undecided element, within a relative 2^-97.
 //   4. The rows' reference computes elements that are still undecided.
 #pragma once
 

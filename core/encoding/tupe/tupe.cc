@@ -238,7 +238,8 @@ class TupePositions {
   // Writes the term of a block's pairs for one head.
   //
   // With a class token to reset, position p is row p + 1. Pairs whose query is the class token have
-  // the product of row 0 with itself, pairs whose key it is the product of row 1 with itself.
+  // the product of row 0 with itself; pairs whose key is the class token have the product of row 1
+  // with itself.
   void Fill(int64_t head, const Block& block, const KernelSet& kernels, double* out) const {
     const int64_t offset = resets_ ? 1 : 0;
     const Range keys = {block.span.begin + offset, block.span.end + offset};

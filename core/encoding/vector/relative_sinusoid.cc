@@ -81,7 +81,8 @@ absl::StatusOr<Encoding> DescribeRelativeSinusoidal(const v1::RelativeSinusoidal
                                                     const Tables& /*tables*/) {
   ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<SinusoidAxis> axes,
                             AxesOf("relative_sinusoidal", DistanceTableOf(spec)));
-  // A sinusoid ends where positions end, and a clipped side where relative positions end.
+  // A side that is neither clipped nor zero ends at the maximum position, any other side at the
+  // maximum relative position.
   Range domain = kRelativePositions;
   if (!spec.has_left()) domain.begin = -kMaxPosition;
   if (!spec.has_right() && !spec.causal()) domain.end = kMaxPosition + 1;

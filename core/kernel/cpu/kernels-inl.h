@@ -37,8 +37,8 @@ using WordVec = hn::Vec<Words>;
 // Rounding with a test
 //
 // A format rounds doubles to elements and tests whether the whole interval [high - width, high],
-// which contains the exact value, rounds alike. A test covers several vectors; if it is undecided,
-// their elements are tested one by one.
+// which contains the exact value, rounds to one element. A test covers several vectors; if it is
+// undecided, their elements are tested one by one.
 
 using WordMask = hn::Mask<Words>;
 
@@ -239,7 +239,7 @@ struct Undecided {
 };
 
 // Decides, one by one, the elements of a row that the format's test leaves undecided: both ends of
-// the interval must round alike.
+// the interval must round to the same element.
 template <class Format>
 HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row, int64_t pair,
                              typename Format::Element* out, Undecided& undecided) {
@@ -433,7 +433,7 @@ inline void Rotate(const ConstRotors& a, const ConstRotors& b, const Rotors& out
 
 using Bytes = hn::ScalableTag<uint8_t>;
 
-// Copies the ends that do not fill a vector with memcpy.
+// Uses memcpy for the ends, which do not fill a vector.
 inline void StreamBytes(const std::byte* source, std::byte* out, int64_t size) noexcept {
   const Bytes d;
   const auto step = static_cast<int64_t>(hn::Lanes(d));

@@ -63,7 +63,7 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
         Upload(device, stream, absl::MakeConstSpan(expansion.border, 3 * expansion.lanes * size),
                &memory_.emplace_back(), &launch_.border));
   }
-  // The sources may be freed then.
+  // Waits, since the caller may free the sources next.
   return stream.Wait();
 }
 
@@ -125,7 +125,7 @@ absl::Status FillInPieces(Device& device, const SinusoidBlocks& blocks, std::byt
   std::vector<SharedMemory> memory;
   ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory elements, device.Allocate(piece_rows * row_bytes));
   ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory indices, device.Allocate(found_size));
-  // Goes first, and waits.
+  // Destroyed first; waits.
   ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device.NewStream());
   SinusoidLaunch whole = {.source = blocks};
   ATTNBIAS_RETURN_IF_ERROR(UploadArrays(device, *stream, whole, memory));

@@ -21,8 +21,8 @@
 
 namespace attnbias {
 
-// Keeps pinned memory of the host for the next piece of work, by its size: pinning costs more than
-// a piece's computation.
+// Keeps pinned host memory for the next piece of work, by size: pinning costs more than a piece's
+// computation.
 struct PinnedPool {
   Mutex mutex;
   std::multimap<int64_t, SharedMemory> free ABSL_GUARDED_BY(mutex);
@@ -58,7 +58,7 @@ class DenseExpander {
   // `device` outlives this.
   explicit DenseExpander(GuardedDevice* device) : device_(*device) {}
 
-  // Uploads the inputs of all pieces. Called first, and once.
+  // Uploads the inputs of all pieces. Must be called first, and only once.
   absl::Status Start(const DenseExpansion& expansion);
 
   // Writes `elements` of the flat tensor to `out`. Returns false on failure.
@@ -71,7 +71,7 @@ class DenseExpander {
   ExpansionLaunch launch_;
   std::vector<SharedMemory> memory_;
   SharedMemory out_;
-  std::unique_ptr<Stream> stream_;  // goes first, and waits
+  std::unique_ptr<Stream> stream_;  // destroyed first; waits
 };
 
 // Computes products with vectors stored on a device. Thread-safe.
@@ -80,7 +80,7 @@ class DeviceVectors {
   // `device` outlives this.
   explicit DeviceVectors(GuardedDevice* device) : device_(*device) {}
 
-  // Copies the numbers. Called first, and once.
+  // Copies the numbers. Must be called first, and only once.
   absl::Status Start(const std::byte* numbers, int64_t bytes);
 
   // Writes [rows, output_columns] to `out`; all matrices are row-major and contiguous, of `type`,
@@ -134,7 +134,8 @@ class Accelerator {
   // Returns null on failure. Copies the expansion's arrays.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
   // Writes elements, and the indices of undecided ones, as FillSinusoid does, but does not overrun
-  // `out`. Every column holds a sine or a cosine. Returns false on failure, perhaps having written.
+  // `out`. Every column holds a sine or a cosine. Returns false on failure; `out` may then be
+  // partly written.
   bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out, std::vector<int64_t>* undecided);
   // Returns null on failure. Copies the numbers.
   std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers, int64_t bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements Device by the CUDA runtime: the backend's entry point.
+// Implements Device with the CUDA runtime: the backend's entry point.
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

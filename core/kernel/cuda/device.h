@@ -73,7 +73,7 @@ class Device {
   // Returns true if cuBLAS can multiply matrices.
   virtual bool has_products() const = 0;
   virtual absl::StatusOr<SharedMemory> Allocate(int64_t bytes) = 0;
-  // Allocates pinned memory of the host.
+  // Allocates pinned host memory.
   virtual absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
 };

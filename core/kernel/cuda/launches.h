@@ -92,7 +92,7 @@ struct SinusoidBlocks {
 
 // SinusoidBlocks on the device.
 struct SinusoidLaunch {
-  // Their arrays are the host's.
+  // The arrays are in the host's memory.
   SinusoidBlocks source;
   DeviceArray<const double> anchor_sin;
   DeviceArray<const double> anchor_cos;

@@ -275,8 +275,8 @@ class SpecField {
   const FieldDescriptor* field_;
 };
 
-// A parameter of Triton's clients for streams, without effect: the last answer of a request is
-// marked as the last, so no empty answer is needed.
+// A parameter of Triton's clients for streams, which has no effect here: the last answer of a
+// request is marked as the last, so no empty answer is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
 // Parameters that Triton's clients send to its schedulers.

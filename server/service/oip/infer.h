@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Translates a ModelInferRequest to a TensorSpec, and payloads to the outputs of a
+// Translates a ModelInferRequest into a TensorSpec, and payloads into the outputs of a
 // ModelInferResponse, without copying them.
 #pragma once
 
@@ -31,11 +31,11 @@ struct InferRequest {
   // Names of the requested parts; empty for all.
   std::vector<std::string> outputs;
 
-  // Sets the fields; after an error, those before it. Errors begin with the path of a field of
-  // TensorSpec, or with a field of `message`.
+  // Sets the fields; on error, only those before the invalid one. Errors begin with the path of a
+  // field of TensorSpec, or with a field of `message`.
   //
   // NOT_FOUND         the model does not exist
-  // INVALID_ARGUMENT  a parameter, input or output that the model does not have, or its value
+  // INVALID_ARGUMENT  a parameter, input or output that the model does not have, or a bad value
   // UNIMPLEMENTED     features of other servers of this protocol
   absl::Status Decode(inference::ModelInferRequest message);
 };

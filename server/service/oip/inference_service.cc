@@ -19,7 +19,7 @@
 namespace attnbias {
 namespace {
 
-// The counters of ModelStatistics. Safe for any number of threads.
+// The counters of ModelStatistics. Thread-safe.
 class InferenceStatistics {
  public:
   InferenceStatistics() {
@@ -62,7 +62,7 @@ class InferenceStatistics {
 // Maximum bytes of the answer of a ModelInfer. Its client has --write-stall-timeout to read it.
 constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
-// A request under way.
+// A request in progress.
 struct InferWork {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   InferRequest request;
@@ -148,7 +148,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   bool answered_ = false;
 };
 
-// A ModelStreamInfer: answers each request by pieces of its outputs or by an error.
+// A ModelStreamInfer: answers each request with pieces of its outputs or with an error.
 class StreamInferReactor final : public RequestPump {
  public:
   StreamInferReactor(ServerState* server_state, InferenceStatistics* statistics,
@@ -213,7 +213,7 @@ class StreamInferReactor final : public RequestPump {
   InferWork work_;
 };
 
-// Health is answered under any load, also to clients without a name.
+// Answers health calls under any load, even from clients without a name.
 class InferenceService final : public RawService<inference::GRPCInferenceService::Service> {
  public:
   InferenceService(ServerState* server_state, const std::function<bool()>& ready)

@@ -23,7 +23,7 @@ inline constexpr char kPlatform[] = "attnbias";
 inline constexpr std::array<std::string_view, kDataTypeNames.size()> kOipDataTypes = {
     "FP64", "FP32", "FP16", "BF16", "INT32"};
 
-// The protocol's name of positions.
+// The protocol's name for the element type of positions.
 inline constexpr std::string_view kOipPositions = "INT64";
 
 constexpr std::string_view OipNameOf(DataType type) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console scripts: each becomes the program of its name.
+"""The console scripts: each becomes the program of the same name.
 
 If the Python client is installed, its additional commands of the tool are available too.
 """

@@ -113,7 +113,7 @@ class Ladder(Fields):
 
 @dataclass(frozen=True, repr=False)
 class Axis(Fields):
-    """One axis of position.
+    """One position axis.
 
     Position p of the axis becomes ``x = (p + offset) scale / (length + eps)``, in real arithmetic.
 
@@ -152,7 +152,7 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     Attributes:
         dim: Columns of the table. In [1, 65536].
         ladder: Frequencies of the column pairs of all axes without their own ladder.
-        axes: Axes of position. Unset: one axis, with x equal to the position. At most 4.
+        axes: Position axes. Unset: one axis, with x equal to the position. At most 4.
         axis_dims: Columns of each axis, ``dim`` in total. Unset: an equal number for each; with
             ``odd`` "zero", the largest even number. Each in [2, 65536]. Only with ``axes``.
         columns: Order of sines and cosines in the columns of an axis.
@@ -168,8 +168,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
         frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
             ``x_a W[a, m]`` over the axes a, and ``dim`` is 2 pairs. A number is 0, or from 1e-30 to
-            1e6 with either sign. Without ladders, ``axis_dims``, ``across_axes`` and ``odd``; for
-            at most 262144 positions, and not for a ``grid``. Shape ``[num_axes, pairs]``.
+            1e6 with either sign. Excludes ladders, ``axis_dims``, ``across_axes``, ``odd``, a
+            ``grid``, and more than 262144 positions. Shape ``[num_axes, pairs]``.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -311,8 +311,8 @@ class Resample(Fields):
             2, each in [1, 2^20].
         target: Sides of the result, as many as ``source`` has, or one if ``source`` is unset. Not
             in GridRelative, which uses the sides of its window. At most 2, each in [1, 2^20].
-        prefix_rows: Number of first rows that are copied unchanged, such as a class token's. Not in
-            GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
+        prefix_rows: Number of leading rows that are copied unchanged, such as a class token's. Not
+            in GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
         filter: Filter along each axis.
             - "linear" (default): ``max(1 - |d|, 0)`` (torch's modes "linear" and "bilinear").
             - "cubic": ``(a + 2)|d|^3 - (a + 3)|d|^2 + 1`` up to 1 and ``a (|d| - 1)(|d| - 2)^2`` up
@@ -420,15 +420,15 @@ class Yarn(Fields):
 
     High frequencies are unchanged, low frequencies become ``inv_m / factor``, and frequencies in
     between are blended. The attention factor is ``0.1 mscale ln(factor) + 1``, divided by the same
-    expression of ``mscale_all_dim``, or ``0.1 ln(factor) + 1`` if both are unset.
+    expression with ``mscale_all_dim``, or ``0.1 ln(factor) + 1`` if both are unset.
 
     Attributes:
         factor: Stretch. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
-        beta_fast: Number of rotations from which on a pair is unchanged; at least ``beta_slow``. In
+        beta_fast: Minimum number of rotations of an unchanged pair; at least ``beta_slow``. In
             [1e-6, 1e6]. Default: 32.
-        beta_slow: Number of rotations up to which a pair is stretched by the full factor. In [1e-6,
-            1e6]. Default: 1.
+        beta_slow: Maximum number of rotations of a pair that is stretched by the full factor. In
+            [1e-6, 1e6]. Default: 1.
         mscale: Coefficient in the numerator of the attention factor. Set with ``mscale_all_dim``.
             In [1e-6, 1e6].
         mscale_all_dim: Coefficient in the denominator of the attention factor. Set with ``mscale``.
@@ -508,7 +508,7 @@ class Llama3(Fields):
 class Proportional(Fields):
     """Frequencies spaced over the whole head, of which a part rotates (Gemma).
 
-    Frequencies are spaced by ``head_dim`` and zero beyond the rotating part: n is ``head_dim / 2``.
+    Frequencies span ``head_dim`` and are zero beyond the rotating part: n is ``head_dim / 2``.
 
     Attributes:
         factor: Divisor of the frequencies. In [1, 1e6]. Default: 1.
@@ -529,10 +529,11 @@ class Decay(Fields):
     Positions at which scale would leave [2^-512, 2^512] return ``OutOfRangeError``.
 
     Attributes:
-        center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
-            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with the same
+        center: Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and
+            flash-attention, and ceil(L / 2) in torchscale. Only products of rows with the same
             center are consistent. In [-2^40, 2^40]. Default: 0.
-        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
+        scale_base: Number of positions over which scale is multiplied by its base. In [1, 1e9].
+            Default: 512.
         gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
             1e6]. Default: 0.4.
     """
@@ -587,10 +588,10 @@ class Rotary(Encoding[Compact]):
             ``proportional``.
         proportional: Frequencies spaced over the whole head, of which a part rotates. Not with
             ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
-        axes: Axes of position, in the order of ``position_ids``, with at least one pair each.
-            Unset: one axis. Pairs of an axis with a ladder use that ladder, from its first
-            frequency on; all others use the progression over n pairs. A ladder excludes
-            ``inverse_frequencies`` and length extensions. At most 4.
+        axes: Position axes, in the order of ``position_ids``, with at least one pair each. Unset:
+            one axis. Pairs of an axis with a ladder use that ladder, from its first frequency on;
+            all others use the progression over n pairs. A ladder excludes ``inverse_frequencies``
+            and length extensions. At most 4.
         pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
             number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
@@ -604,10 +605,9 @@ class Rotary(Encoding[Compact]):
             Not with ``axes``.
         frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
             ``x_a W[a, m]`` over the axes a, with a column for each of the n pairs. A number is 0,
-            or from 1e-30 to 1e6 with either sign. Without ladders, ``pair_axis``, other
-            frequencies, a length extension, ``decay`` and ``angle`` "float32"; for at most 262144
-            positions, and not for a ``grid``. Shape ``[num_axes, pairs]``. Not with
-            ``inverse_frequencies``.
+            or from 1e-30 to 1e6 with either sign. Excludes ladders, ``pair_axis``, other
+            frequencies, a length extension, ``decay``, ``angle`` "float32", a ``grid``, and more
+            than 262144 positions. Shape ``[num_axes, pairs]``. Not with ``inverse_frequencies``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -820,9 +820,9 @@ class Fire(Encoding[npt.NDArray[Any]]):
         output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
         c: Factor of the distance inside the logarithm. In [1e-30, 1e30]. Default: 0.1.
-        threshold: Position up to which rows share the normaliser: the model's learned ``|init_L *
+        threshold: Position up to which rows share the normalizer: the model's learned ``|init_L *
             L_multiplier|``. In [1e-30, 2^40]. Default: 512.
-        eps: Added to the normaliser. In [0, 1]. Default: 1e-6.
+        eps: Added to the normalizer. In [0, 1]. Default: 1e-6.
         hidden_bias: Bias of the hidden layer. Unset: zeros. Shape ``[hidden]``.
         output_bias: Bias of the output. Unset: zeros. Shape ``[num_heads]``.
     """
@@ -930,7 +930,8 @@ class Deberta(Encoding[Toeplitz]):
         term: Index to return.
             - "content_to_position" (default): ``clamp(bucket(i - j) + span, 0, 2 span - 1)``.
             - "position_to_content": ``clamp(-bucket(i - j) + span, 0, 2 span - 1)``: the paper's
-              delta(j, i). Other implementations gather with these numbers along rows that are keys.
+              delta(j, i). Other implementations use these numbers as gather indices, with keys as
+              rows.
             - "bucket": The signed bucket of i - j itself, neither shifted nor clamped.
         edge: Treatment of distances beyond ``max_position``. Only with ``bucket_size``.
             - "microsoft" (default): Distances are clamped to ``max_position - 1`` first
@@ -1024,8 +1025,8 @@ class GridRelative(Encoding[BlockToeplitz]):
             With one side, the tokens form a sequence. At most 3, each in [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
-            more with a class token. One or three axes have one such factor each. Required with
-            values "bias". Shape ``[rows, num_heads]``.
+            more with a class token. With one or three axes, there is one such factor for each.
+            Required with values "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).

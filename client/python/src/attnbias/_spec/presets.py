@@ -480,10 +480,11 @@ def Xpos(  # noqa: N802
 
     Args:
         head_dim: Dimension of a head. Even, in [2, 65536].
-        center: Position at which scale is 1. For a length L that is floor(L / 2) in x-transformers
-            and flash-attention, ceil(L / 2) in torchscale. Only products of rows with the same
+        center: Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and
+            flash-attention, and ceil(L / 2) in torchscale. Only products of rows with the same
             center are consistent. In [-2^40, 2^40]. Default: 0.
-        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
+        scale_base: Number of positions over which scale is multiplied by its base. In [1, 1e9].
+            Default: 512.
         gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
             1e6]. Default: 0.4.
         rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
