@@ -150,7 +150,7 @@ int Serve(const ServerConfig& config) {
   StartTracing();
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  const Timer::Task heap_task(&server->disk_timer(), kHeapPeriod, TrimHeap);
+  const Timer::Task heap_task(&server->timer(), kHeapPeriod, TrimHeap, Timer::On::kOwnThread);
   signals.ReloadOnHangup(server.get());
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());

@@ -195,14 +195,14 @@ absl::Status Server::Start() {
   ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
-    access_task_.emplace(&access_timer_, kAccessPeriod, [this] { access_->Refresh(); });
+    access_task_.emplace(
+        &timer_, kAccessPeriod, [this] { access_->Refresh(); }, Timer::On::kOwnThread);
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
     tables_task_.emplace(
-        &disk_timer_,
-        watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
-        [this] { table_mounts_.Refresh(); });
+        &timer_, watched ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll)) : kNever,
+        [this] { table_mounts_.Refresh(); }, Timer::On::kOwnThread);
   }
   return absl::OkStatus();
 }

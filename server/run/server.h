@@ -55,8 +55,8 @@ class Server {
   // which leave the previous values in use. Requires Start.
   void Reload();
 
-  // Runs tasks that may wait. They end before this object is destroyed.
-  Timer& disk_timer() { return disk_timer_; }
+  // Its tasks end before this object is destroyed.
+  Timer& timer() { return timer_; }
 
   // Returns the version and the configuration on one line.
   std::string Summary() const;
@@ -82,11 +82,7 @@ class Server {
   v1::GetServerInfoResponse MakeInfo() const;
 
   const ServerConfig config_;
-  // Its tasks never wait.
   Timer timer_;
-  Timer disk_timer_;
-  // Separate from disk_timer_, so that slow reads of tables do not keep a removed token valid.
-  Timer access_timer_;
   // Set by Drain; outlives everything that could still compute.
   std::optional<Timer::Task> last_resort_;
   const std::unique_ptr<Metrics> metrics_;

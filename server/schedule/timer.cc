@@ -8,8 +8,13 @@ namespace attnbias {
 
 using Clock = std::chrono::steady_clock;
 
-Timer::Task::Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body)
-    : timer_(*timer), period_(period), body_(std::move(body)), due_(Clock::now() + period) {
+Timer::Task::Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body,
+                  On on)
+    : timer_(*timer),
+      period_(period),
+      body_(std::move(body)),
+      on_(on),
+      due_(Clock::now() + period) {
   MutexLock lock(timer_.mutex_);
   timer_.tasks_.insert(this);
   timer_.changed_.NotifyAll();
@@ -18,12 +23,21 @@ Timer::Task::Task(Timer* timer, std::chrono::milliseconds period, std::function<
 Timer::Task::~Task() {
   MutexLock lock(timer_.mutex_);
   timer_.tasks_.erase(this);
-  while (timer_.running_ == this) timer_.changed_.Wait(timer_.mutex_);
+  while (running_) timer_.changed_.Wait(timer_.mutex_);
 }
 
 void Timer::Task::RunSoon() {
   MutexLock lock(timer_.mutex_);
   due_ = Clock::now();
+  timer_.changed_.NotifyAll();
+}
+
+void Timer::Task::CallBody() {
+  body_();
+  MutexLock lock(timer_.mutex_);
+  // RunSoon may have requested the next call in the meantime.
+  due_ = std::min(due_, Clock::now() + period_);
+  running_ = false;
   timer_.changed_.NotifyAll();
 }
 
@@ -46,15 +60,16 @@ void Timer::RunUntilStopped() {
     } else if (Task& task = **next; Clock::now() < task.due_) {
       changed_.WaitUntil(mutex_, task.due_);
     } else {
-      running_ = &task;
+      task.running_ = true;
       task.due_ = Clock::time_point::max();
-      mutex_.Unlock();
-      task.body_();
-      mutex_.Lock();
-      // RunSoon may have requested the next call in the meantime.
-      task.due_ = std::min(task.due_, Clock::now() + task.period_);
-      running_ = nullptr;
-      changed_.NotifyAll();
+      if (task.on_ == On::kOwnThread) {
+        // Joins the thread of the previous call, which has ended.
+        task.thread_ = std::jthread([&task] { task.CallBody(); });
+      } else {
+        mutex_.Unlock();
+        task.CallBody();
+        mutex_.Lock();
+      }
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls functions periodically from one thread.
+// Calls functions periodically.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,20 @@ namespace attnbias {
 // Thread-safe. Outlives its tasks.
 class Timer {
  public:
+  // Where a body runs.
+  enum class On {
+    // On the timer's thread, where it delays the timer's other tasks.
+    kTimer,
+    // On a new thread for each call, where it may wait, such as for a disk.
+    kOwnThread,
+  };
+
   // Calls `body` every `period` during its lifetime, the first time after one period. A body that
-  // takes longer delays its own next call. A running body delays the timer's other tasks.
+  // takes longer delays its own next call.
   class Task {
    public:
-    Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body);
+    Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body,
+         On on = On::kTimer);
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
     // Returns once `body` is not running and will not run again.
@@ -30,11 +39,16 @@ class Timer {
    private:
     friend class Timer;
 
+    void CallBody();
+
     Timer& timer_;
     const std::chrono::milliseconds period_;
     const std::function<void()> body_;
+    const On on_;
     // Guarded by the timer's mutex.
     std::chrono::steady_clock::time_point due_;
+    bool running_ = false;
+    std::jthread thread_;
   };
 
   Timer() : thread_([this] { RunUntilStopped(); }) {}
@@ -50,7 +64,6 @@ class Timer {
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<Task*> tasks_ ABSL_GUARDED_BY(mutex_);
-  const Task* running_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread thread_;
 };
 

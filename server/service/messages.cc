@@ -156,6 +156,14 @@ void Describe(const Part& part, const Plan& plan, v1::TensorPart* header) {
   }
 }
 
+// Returns the field that brings a message of `size` other bytes to a multiple of kDataAlignment.
+std::string Padding(size_t size) {
+  constexpr size_t kTagAndLengthBytes = 2;
+  const size_t missing = -(size + kTagAndLengthBytes) % kDataAlignment;
+  return TagAndLength(v1::StreamTensorResponse::kPaddingFieldNumber, missing) +
+         std::string(missing, 0);
+}
+
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 }  // namespace
@@ -228,12 +236,15 @@ int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
   return size;
 }
 
-grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk) {
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk,
+                            bool aligned) {
   std::vector<grpc::Slice> slices;
   slices.reserve(1 + chunk.pieces.size());
   slices.emplace_back();
   const int64_t size = AppendBytes(chunk, &slices);
-  slices.front() = grpc::Slice(std::string(fields) + TagAndLength(data_field, size));
+  const std::string last = TagAndLength(data_field, size);
+  const std::string padding = aligned ? Padding(fields.size() + last.size()) : "";
+  slices.front() = grpc::Slice(std::string(fields) + padding + last);
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

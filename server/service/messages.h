@@ -31,6 +31,9 @@ inline constexpr int kMaxRequestBytes = 8 << 20;
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
+// The data of a message with a header begins at a multiple of this.
+inline constexpr size_t kDataAlignment = 16;
+
 inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
@@ -113,16 +116,18 @@ grpc::ByteBuffer FrameHeader(const Header& header, uint32_t request_crc32c) {
 // Appends slices of the chunk's memory, which keep it alive. Returns their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
-// Appends `chunk` as the bytes of `data_field` to serialized fields. The message keeps the chunk's
-// memory alive until it has been sent.
-grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk);
+// Appends `chunk` as the bytes of `data_field` to serialised fields, after padding if `aligned`. The
+// message keeps the chunk's memory alive until it has been sent.
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk,
+                            bool aligned = false);
 
 // Serializes `response` with the chunk's checksum and bytes after `header`, of SerializeHeader.
 template <typename Response>
 grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string header = "") {
+  const bool is_first = !header.empty();
   response.set_crc32c(chunk.crc32c);
   response.AppendToString(&header);
-  return AppendData(header, Response::kDataFieldNumber, chunk);
+  return AppendData(header, Response::kDataFieldNumber, chunk, is_first);
 }
 
 }  // namespace attnbias

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import crc32c
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from attnbias import DataLossError, UnimplementedError
 from attnbias._spec.info import allocate, part_of, to_tensor_info
-from attnbias._transport.assembly import Assembler
+from attnbias._transport.assembly import Assembler, parse_chunk
 from attnbias.v1 import service_pb2, tensor_pb2
 
 MOST_BYTES = 1000
@@ -44,6 +46,19 @@ def test_chunk_is_written_completely_or_not_at_all(
         assert assembler.at == len(wanted)
         assert memory.tobytes() == wanted.ljust(size, b"\0")
     assert assembler.complete == (len(wanted) == size)
+
+
+def test_received_memory_is_checked_but_not_copied() -> None:
+    data = b"numbers"
+    message = service_pb2.StreamTensorResponse(crc32c=crc32c.crc32c(data), data=data)
+    chunk = parse_chunk(message.SerializeToString())
+    memory = np.frombuffer(chunk.data, np.uint8)
+    for checksum in (chunk.crc32c, chunk.crc32c ^ 1):
+        assembler = Assembler()
+        assembler.begin(memory)
+        with contextlib.nullcontext() if checksum == chunk.crc32c else pytest.raises(DataLossError):
+            assembler.put(chunk._replace(crc32c=checksum))
+        assert assembler.complete == (checksum == chunk.crc32c)
 
 
 LENGTHS = st.integers(0, 5) | st.sampled_from([-1, 2**31, 2**62, 2**63 - 1])

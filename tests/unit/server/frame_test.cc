@@ -37,16 +37,20 @@ std::string Payload(const Chunk& chunk) {
   return bytes;
 }
 
-template <typename Message>
-Message Parse(const grpc::ByteBuffer& frame) {
+std::string Joined(const grpc::ByteBuffer& frame) {
   std::vector<grpc::Slice> slices;
   EXPECT_TRUE(frame.Dump(&slices).ok());
   std::string bytes;
   for (const grpc::Slice& slice : slices) {
     bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
+  return bytes;
+}
+
+template <typename Message>
+Message Parse(const grpc::ByteBuffer& frame) {
   Message message;
-  EXPECT_TRUE(message.ParseFromString(bytes));
+  EXPECT_TRUE(message.ParseFromString(Joined(frame)));
   EXPECT_TRUE(message.GetReflection()->GetUnknownFields(message).empty());
   return message;
 }
@@ -151,6 +155,20 @@ TEST_P(ChunkSizes, ChunkWithHeaderIsParsed) {
   ExpectChecksum(message);
   EXPECT_EQ(message.crc32c(), 0xfedcba98);
   EXPECT_EQ(message.data(), Payload(chunk));
+}
+
+TEST_P(ChunkSizes, DataAfterHeaderIsAligned) {
+  std::weak_ptr<const void> owner;
+  const Chunk chunk = MakeChunk(GetParam(), 1, &owner);
+  v1::TensorHeader header;
+  for (size_t size = 0; size < 2 * kDataAlignment; ++size) {
+    header.set_fingerprint(std::string(size, 'f'));
+    const grpc::ByteBuffer frame =
+        FrameChunk(v1::GetTensorResponse(), chunk,
+                   SerializeHeader<v1::GetTensorResponse>(header, 7));
+    EXPECT_EQ((Joined(frame).size() - GetParam()) % kDataAlignment, 0U);
+    EXPECT_EQ(Parse<v1::GetTensorResponse>(frame).data(), Payload(chunk));
+  }
 }
 
 TEST(Frame, ReferencesMemoryAndKeepsItAlive) {

@@ -58,6 +58,27 @@ TEST(Timer, TaskRequestedWhileItRunsIsCalledOnceMore) {
   Await(count, 2);
 }
 
+TEST(Timer, WaitingTaskDelaysNoOtherTaskIfOnOwnThread) {
+  Timer timer;
+  std::latch end(1);
+  std::atomic<int> waiting = 0;
+  std::atomic<int> count = 0;
+  const Timer::Task disk(
+      &timer, milliseconds(1),
+      [&] {
+        ++waiting;
+        end.wait();
+      },
+      Timer::On::kOwnThread);
+  Await(waiting, 1);
+  const Timer::Task other(&timer, milliseconds(1), [&] { ++count; });
+  const Timer::Task third(&timer, milliseconds(1), [&] { ++count; }, Timer::On::kOwnThread);
+  Await(count, 10);
+  EXPECT_EQ(waiting, 1);
+  end.count_down();
+  Await(waiting, 2);
+}
+
 TEST(Timer, OverrunningBodyStillPauses) {
   using Clock = std::chrono::steady_clock;
   Timer timer;
@@ -78,15 +99,18 @@ TEST(Timer, OverrunningBodyStillPauses) {
 
 TEST(Timer, NoBodyRunsAfterTaskIsDestroyed) {
   Timer timer;
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 100; ++i) {
     std::atomic<int> begun = 0;
     std::atomic<int> ended = 0;
     {
-      const Timer::Task task(&timer, milliseconds(0), [&] {
-        ++begun;
-        std::this_thread::yield();
-        ++ended;
-      });
+      const Timer::Task task(
+          &timer, milliseconds(0),
+          [&] {
+            ++begun;
+            std::this_thread::yield();
+            ++ended;
+          },
+          i % 2 == 0 ? Timer::On::kTimer : Timer::On::kOwnThread);
       Await(begun, 1);
     }
     const int count = begun;

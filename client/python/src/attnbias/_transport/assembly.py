@@ -147,7 +147,10 @@ class Assembler:
         self._target: memoryview[Any] = memoryview(b"")
 
     def begin(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Sets the memory of the whole payload, once a header states its size."""
+        """Sets the memory of the whole payload, once a header states its size.
+
+        Read-only memory is the data of the only chunk, which is checked but not copied.
+        """
         self._target = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
         total = len(self._target)
         self.end = total if self.limit is None else min(self.limit, total)
@@ -176,6 +179,7 @@ class Assembler:
             )
         if chunk.offset != self.at:
             raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.at}")
-        self._target[self.at : self.at + size] = chunk.data
+        if not self._target.readonly:
+            self._target[self.at : self.at + size] = chunk.data
         self.at += size
         return size

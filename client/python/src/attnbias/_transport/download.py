@@ -24,6 +24,7 @@ from attnbias._spec.info import (
     TensorInfo,
     allocate,
     borrow,
+    part_of,
     require_within,
     to_tensor_info,
 )
@@ -165,7 +166,7 @@ class Download:
         async with calls.stream(STREAM_TENSOR, sent, self._deadline.remaining()) as read:
             first = parse_first(await read())
             header = header_of(first, service_pb2.TensorHeader, sent)
-            assembler.begin(self._accept(header, assembler.at))
+            assembler.begin(self._accept(header, first.data, assembler.at))
             if first.data:  # a message with only a header has no offset
                 self._progress.advance(assembler.put(first))
             while (message := await read()) is not None:
@@ -173,11 +174,13 @@ class Download:
         if not assembler.complete:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
 
-    def _accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
+    def _accept(
+        self, header: service_pb2.TensorHeader, data: memoryview, at: int
+    ) -> npt.NDArray[np.uint8]:
         """Returns the payload's memory; rejects the header of a different payload."""
         info = to_tensor_info(header)
         if at == 0:
-            self._payload = Payload(info, self._memory_for(info), header)
+            self._payload = Payload(info, self._memory_for(info, data), header)
             self._progress.begin(info.nbytes)
         for name in ("fingerprint", "parts"):
             got, want = (getattr(each, name) for each in (info, self._begun().info))
@@ -189,13 +192,23 @@ class Download:
         assert self._payload is not None
         return self._payload
 
-    def _memory_for(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
+    def _memory_for(self, info: TensorInfo, data: memoryview) -> npt.NDArray[np.uint8]:
+        """Returns memory for a payload whose first bytes are ``data``."""
         require_within(info.nbytes, self._options.max_tensor_bytes)
         if self._options.out is not None:
             return borrow(self._options.out, info)
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:
             return self._payload.memory
+        received = np.frombuffer(data, np.uint8)
+        # A structure is read-only, so it may keep the message with its numbers.
+        is_structure = info.parts[0].form not in ("table", "dense")
+        if is_structure and received.nbytes == info.nbytes and _is_aligned(received, info):
+            return received
         return allocate(info)
+
+
+def _is_aligned(memory: npt.NDArray[np.uint8], info: TensorInfo) -> bool:
+    return all(part_of(memory, info, index).flags.aligned for index in range(len(info.parts)))
 
 
 def _request_for(spec: encodings_pb2.TensorSpec) -> bytes:
