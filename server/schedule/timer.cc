@@ -8,8 +8,7 @@ namespace attnbias {
 
 using Clock = std::chrono::steady_clock;
 
-Timer::Task::Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body,
-                  On on)
+Timer::Task::Task(Timer* timer, std::chrono::milliseconds period, std::function<void()> body, On on)
     : timer_(*timer),
       period_(period),
       body_(std::move(body)),

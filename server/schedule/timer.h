@@ -14,11 +14,11 @@ namespace attnbias {
 // Thread-safe. Outlives its tasks.
 class Timer {
  public:
-  // Where a body runs.
+  // Thread that runs a body.
   enum class On {
-    // On the timer's thread, where it delays the timer's other tasks.
+    // The timer's thread: a running body delays the timer's other tasks.
     kTimer,
-    // On a new thread for each call, where it may wait, such as for a disk.
+    // A new thread for each call, since the body may wait for a disk.
     kOwnThread,
   };
 

@@ -116,8 +116,8 @@ grpc::ByteBuffer FrameHeader(const Header& header, uint32_t request_crc32c) {
 // Appends slices of the chunk's memory, which keep it alive. Returns their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
-// Appends `chunk` as the bytes of `data_field` to serialised fields, after padding if `aligned`. The
-// message keeps the chunk's memory alive until it has been sent.
+// Appends `chunk` as the bytes of `data_field` to serialized fields, after padding if `aligned`.
+// The message keeps the chunk's memory alive until it has been sent.
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk,
                             bool aligned = false);
 

@@ -411,8 +411,8 @@ func (p SwinV2) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 	return &attnbiaspb.TensorSpec_MlpBias{MlpBias: encoding}
 }
 
-// RelPosMlp is a preset of [attnbiaspb.MlpBias]. timm's RelPosMlp, mode "cr" (Swin-V2-CR,
-// MaxxViT): an MLP over logarithmic coordinates.
+// RelPosMlp is a preset of [attnbiaspb.MlpBias]. An MLP over logarithmic coordinates: RelPosMlp
+// in timm, mode "cr" (Swin-V2-CR, MaxxViT).
 type RelPosMlp struct {
 	// Hidden layer and output layer, each with its bias.
 	Layers []*attnbiaspb.MlpLayer

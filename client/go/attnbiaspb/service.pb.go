@@ -352,7 +352,10 @@ type GetTensorResponse struct {
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	Data          []byte  `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
+	// Zeros: `data` after a header begins at a multiple of 16 bytes of the message,
+	// so that clients can use it in place.
+	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
+	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -413,6 +416,13 @@ func (x *GetTensorResponse) GetRequestCrc32C() uint32 {
 		return *x.RequestCrc32C
 	}
 	return 0
+}
+
+func (x *GetTensorResponse) GetPadding() []byte {
+	if x != nil {
+		return x.Padding
+	}
+	return nil
 }
 
 func (x *GetTensorResponse) GetData() []byte {
@@ -516,7 +526,10 @@ type StreamTensorResponse struct {
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	Data          []byte  `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
+	// Zeros: `data` after a header begins at a multiple of 16 bytes of the message,
+	// so that clients can use it in place.
+	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
+	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -584,6 +597,13 @@ func (x *StreamTensorResponse) GetRequestCrc32C() uint32 {
 		return *x.RequestCrc32C
 	}
 	return 0
+}
+
+func (x *StreamTensorResponse) GetPadding() []byte {
+	if x != nil {
+		return x.Padding
+	}
+	return nil
 }
 
 func (x *StreamTensorResponse) GetData() []byte {
@@ -1034,12 +1054,13 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\x0e_header_crc32cB\x11\n" +
 	"\x0f_request_crc32c\"?\n" +
 	"\x10GetTensorRequest\x12+\n" +
-	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\"\xed\x01\n" +
+	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\"\x87\x02\n" +
 	"\x11GetTensorResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.TensorHeaderR\x06header\x12\x16\n" +
 	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12(\n" +
 	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12*\n" +
-	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01\x12\x12\n" +
+	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01\x12\x18\n" +
+	"\apadding\x18\x0f \x01(\fR\apadding\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\x10\n" +
 	"\x0e_header_crc32cB\x11\n" +
 	"\x0f_request_crc32c\"\xdd\x01\n" +
@@ -1050,13 +1071,14 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"read_limit\x18\x03 \x01(\x03R\treadLimit\x121\n" +
 	"\x14expected_fingerprint\x18\x04 \x01(\tR\x13expectedFingerprint\x12&\n" +
-	"\x0fmax_chunk_bytes\x18\x05 \x01(\x05R\rmaxChunkBytes\"\x88\x02\n" +
+	"\x0fmax_chunk_bytes\x18\x05 \x01(\x05R\rmaxChunkBytes\"\xa2\x02\n" +
 	"\x14StreamTensorResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.TensorHeaderR\x06header\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12(\n" +
 	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12*\n" +
-	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01\x12\x12\n" +
+	"\x0erequest_crc32c\x18\x06 \x01(\aH\x01R\rrequestCrc32c\x88\x01\x01\x12\x18\n" +
+	"\apadding\x18\x0f \x01(\fR\apadding\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\x10\n" +
 	"\x0e_header_crc32cB\x11\n" +
 	"\x0f_request_crc32c\"O\n" +

@@ -163,9 +163,8 @@ TEST_P(ChunkSizes, DataAfterHeaderIsAligned) {
   v1::TensorHeader header;
   for (size_t size = 0; size < 2 * kDataAlignment; ++size) {
     header.set_fingerprint(std::string(size, 'f'));
-    const grpc::ByteBuffer frame =
-        FrameChunk(v1::GetTensorResponse(), chunk,
-                   SerializeHeader<v1::GetTensorResponse>(header, 7));
+    const grpc::ByteBuffer frame = FrameChunk(v1::GetTensorResponse(), chunk,
+                                              SerializeHeader<v1::GetTensorResponse>(header, 7));
     EXPECT_EQ((Joined(frame).size() - GetParam()) % kDataAlignment, 0U);
     EXPECT_EQ(Parse<v1::GetTensorResponse>(frame).data(), Payload(chunk));
   }

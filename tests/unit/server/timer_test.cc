@@ -72,7 +72,8 @@ TEST(Timer, WaitingTaskDelaysNoOtherTaskIfOnOwnThread) {
       Timer::On::kOwnThread);
   Await(waiting, 1);
   const Timer::Task other(&timer, milliseconds(1), [&] { ++count; });
-  const Timer::Task third(&timer, milliseconds(1), [&] { ++count; }, Timer::On::kOwnThread);
+  const Timer::Task third(
+      &timer, milliseconds(1), [&] { ++count; }, Timer::On::kOwnThread);
   Await(count, 10);
   EXPECT_EQ(waiting, 1);
   end.count_down();

@@ -545,7 +545,7 @@ def RelPosMlp(  # noqa: N802
     num_heads: int | None = None,
     class_token: bool = False,
 ) -> MlpBias:
-    """timm's RelPosMlp, mode "cr" (Swin-V2-CR, MaxxViT): an MLP over logarithmic coordinates.
+    """An MLP over logarithmic coordinates: RelPosMlp in timm, mode "cr" (Swin-V2-CR, MaxxViT).
 
     Its mode "swin" is SwinV2.
 
