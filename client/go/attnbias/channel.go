@@ -16,7 +16,7 @@ import (
 const windowBytes = 16 << 20
 
 // dial prepares a connection, which the first call makes. All clients of attnbias have these
-// settings; see "What the clients do" in docs/operations/clients.md.
+// settings; see "Default behavior" in docs/operations/clients.md.
 func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append(c.who.options(),
 		// Spreads calls over all replicas and skips replicas that are gone.
