@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws docs/images/what_it_does.png from the answers of a server at localhost:50051.
+"""Draws docs/images/what_it_does.png from the responses of a server at localhost:50051.
 
 Top: the numbers sent over the network. Bottom: the dense biases that clients see. The learned
 tables are synthetic, since real ones belong to their checkpoints.
@@ -59,8 +59,8 @@ for name, axes in grid.items():
     if name.endswith("few"):
         axes.set_box_aspect(0.62)
 
-few = "{} numbers a head travel"
-dense = "viewed as {}"
+few = "{} numbers sent per head"
+dense = "dense view: {}"
 for name, title, bias in (
     ("t5", "T5", t5.diagonals),
     ("alibi", "ALiBi, causal", alibi.diagonals),
@@ -70,5 +70,5 @@ for name, title, bias in (
 for name, bias in (("t5", t5), ("alibi", alibi), ("swin", swin)):
     size = f"{bias.shape[-1]} x {bias.shape[-2]}"
     grid[name].set_title(dense.format(size), fontsize="medium")
-grid["rotary"].set_title("rotary, cosines\na table is sent as it is", fontsize="medium")
+grid["rotary"].set_title("rotary, cosines\nsent in full", fontsize="medium")
 figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=90)
