@@ -15,7 +15,7 @@ import (
 // Bytes in flight: several chunks.
 const windowBytes = 16 << 20
 
-// dial prepares a connection, which the first call makes. All clients of attnbias have these
+// dial returns a connection that the first call establishes. All clients of attnbias use these
 // settings; see "What the clients do" in docs/operations/clients.md.
 func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append(c.who.options(),

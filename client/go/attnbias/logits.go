@@ -29,8 +29,8 @@ const (
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
-	row    int // numbers per head in a row that is sent
-	width  int // numbers per head in its answer
+	row    int // elements per head in a row that is sent
+	width  int // elements per head in its answer
 
 	stream grpc.ClientStream // nil: no stream is open
 	// Outlives the call to Rows that opens the stream.
@@ -39,7 +39,7 @@ type Logits[In, Out Float] struct {
 }
 
 // NewLogits prepares a stream for one spec; the first call to Rows opens it, and Close ends it. The
-// error is ErrInvalidArgument if data_type or output_data_type of the spec are set to other types
+// error is ErrInvalidArgument if data_type or output_data_type of the spec are set to types other
 // than In and Out.
 func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, Out], error) {
 	if spec == nil {
@@ -152,7 +152,7 @@ func (l *Logits[In, Out]) begin() error {
 		return err
 	}
 	err = stream.SendMsg(request)
-	if err != nil && !errors.Is(err, io.EOF) { // reading returns the reason for an EOF
+	if err != nil && !errors.Is(err, io.EOF) { // after io.EOF, RecvMsg returns the cause
 		return err
 	}
 	var message rawMessage
@@ -228,7 +228,7 @@ func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 
 // failure returns the error of an attempt.
 func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
-	if ctx.Err() != nil { // which cancelled the stream
+	if ctx.Err() != nil { // its end cancelled the stream
 		err = ctx.Err()
 	}
 	var trailer func() metadata.MD

@@ -23,7 +23,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // memory to gRPC.
 type rawMessage struct{ mem.Buffer }
 
-// rawRequest is a serialized request; its answer contains the checksum of its bytes.
+// rawRequest is a serialized request; the answer contains the checksum of these bytes.
 type rawRequest []byte
 
 func serialized(request proto.Message) (rawRequest, error) {

@@ -915,7 +915,7 @@ for folder in folders:
 
 
 def sparse(path: Path, *, head: int) -> None:
-    """Creates an endless file that begins with `head` bytes of a tensor's file."""
+    """Creates a huge sparse file that begins with `head` bytes of a tensor's file."""
     path.write_bytes(head.to_bytes(8, "little"))
     os.truncate(path, HUGE)
 

@@ -414,9 +414,9 @@ class Client(BaseClient):
             unknown name, another protocol or a wrong certificate. After the first connection only
             the timeout applies. None means the timeout.
         tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
-            key=...)`` TLS with others, False plaintext. None means that the environment decides:
-            ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and
-            ``..._KEY`` name, else plaintext.
+            key=...)`` TLS with these files, False plaintext. None means that the environment
+            decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by ``ATTNBIAS_CLIENT_TLS_CA``,
+            ``..._CERT`` and ``..._KEY`` enable TLS; the default is plaintext.
         token: identifies the caller: the path of a file with a bearer token, such as
             ``pathlib.Path("/run/secrets/attnbias")``, read again when it changes; or the token
             itself as a str, "" for none. None selects the environment variables
@@ -502,9 +502,9 @@ class Client(BaseClient):
             encoding: the encoding to compute, such as ``attnbias.T5(...)``.
             out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any object
                 with the buffer protocol. An array must have the answer's shape (for a Toeplitz,
-                that of its diagonals; for several tables of equal shape, their number as a first
-                axis) or one axis with all elements; raw bytes may have any shape. The result is
-                this object.
+                that of its diagonals; for several tables of equal shape, an additional first axis
+                over the tables) or one axis with all elements; raw bytes may have any shape. The
+                result is this object.
             device_mesh: a torch mesh, which makes the answer a ``DTensor``. This process fetches
                 only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those

@@ -97,7 +97,7 @@ class Cache:
         return f"Cache({str(self.folder)!r})"
 
     def entries(self) -> list[CacheEntry]:
-        """Returns the tensors, most recently used first; skips damaged ones, see ``verify``.
+        """Returns the tensors, most recently used first; skips damaged ones (see ``verify``).
 
         Raises:
             OSError: the folder cannot be read, or other users can write to it.
@@ -384,7 +384,7 @@ def require_bytes(value: int | None, name: str) -> None:
 
 
 class Draft(forks.Forkable):
-    """An unfinished file and the lock on writing it; closes both.
+    """An unfinished file and the lock on writing it; a context manager that closes both.
 
     The kernel releases the lock when the process dies. The lock's file is never written to.
     """

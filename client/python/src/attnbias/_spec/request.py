@@ -261,7 +261,7 @@ def key_of(spec: encodings_pb2.TensorSpec) -> str:
 
 
 def names_a_table(message: Message) -> bool:
-    """Reports whether a request names a table, whose numbers a server may change."""
+    """Reports whether a request names a table, whose values a server may change."""
     if isinstance(message, tensor_pb2.TableRef):
         source: str | None = message.WhichOneof("source")
         return source == "name"

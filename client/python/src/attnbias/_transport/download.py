@@ -200,7 +200,7 @@ class Download:
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:
             return self._payload.memory
         received = np.frombuffer(data, np.uint8)
-        # A structure is read-only, so it may keep the message with its numbers.
+        # A structure is read-only, so it may keep the message with its values.
         is_structure = info.parts[0].form not in ("table", "dense")
         if is_structure and received.nbytes == info.nbytes and _is_aligned(received, info):
             return received

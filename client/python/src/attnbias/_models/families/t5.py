@@ -37,7 +37,7 @@ from attnbias._spec.encodings import T5
 from attnbias._spec.request import Request
 
 _LOCAL: Final = (LongT5LocalAttention, LongT5TransientGlobalAttention)
-_INDEX_BYTES: Final = 8  # value of an int64
+_INDEX_BYTES: Final = 8  # size of an int64
 _MPNET_BUCKETS: Final = 32  # regardless of the configuration
 _MPNET_MAX_DISTANCE: Final = 128
 
@@ -127,7 +127,7 @@ def _encoding_of(module: Any) -> T5:
 def _numbered(module: Any) -> nn.Embedding:
     """Returns a table whose row b is b in each column, so that biases are buckets.
 
-    The comparison then covers the fetched numbers, regardless of where the weights are.
+    The comparison then covers the fetched values, regardless of where the weights are.
     """
     rows, heads = module.relative_attention_bias.weight.shape
     numbers = torch.arange(rows, dtype=torch.float64, device="cpu")

@@ -143,7 +143,7 @@ def _with_numbers(
     module: Any,
     answer: BlockToeplitz,
 ) -> None:
-    """Adds numbers computed from a module's parameters; they move with the module.
+    """Adds values computed from a module's parameters; they move with the module.
 
     Rejects parameters whose changes cannot be detected.
     """
@@ -160,7 +160,7 @@ def _with_numbers(
 
 
 def _forward(module: Any, *arguments: Any) -> torch.Tensor:
-    """Returns the stored numbers if they are valid, otherwise those of the module's own forward."""
+    """Returns the stored values if they are valid, otherwise those of the module's own forward."""
     if _is_valid(module):
         return getattr(module, _NUMBERS)
     return type(module).forward(module, *arguments)
