@@ -14,8 +14,8 @@ import (
 //
 //	At(h, i, j) = block[h, r(j) - r(i) + height - 1, c(j) - c(i) + width - 1]
 //
-// A grid has one to three axes. With a border, token 0 is a class token with its own values, and the
-// tokens of the grid follow it.
+// A grid has one to three axes. With a border, token 0 is a class token with its own values, and
+// the tokens of the grid follow it.
 type BlockToeplitz[T Element] struct {
 	pairs
 	axes                 []gridAxis // the last varies fastest

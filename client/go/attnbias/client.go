@@ -68,7 +68,7 @@ func New(target string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection; calls in flight return context.Canceled. Tensors stay valid.
+// Close ends the connection; calls in flight fail with context.Canceled. Tensors stay valid.
 func (c *Client) Close() error {
 	var err error
 	c.closeOnce.Do(func() {

@@ -99,8 +99,8 @@ func (e *Error) Is(target error) bool {
 // GRPCStatus returns the code and message for [status.FromError].
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// RetryDelay returns the delay that the server requests before a retry, and false if the server sent
-// no delay. The maximum duration means that the server forbids a retry.
+// RetryDelay returns the delay that the server requests before a retry, and false if the server
+// sent no delay. The maximum duration means that the server forbids a retry.
 func (e *Error) RetryDelay() (time.Duration, bool) {
 	if e.delay == nil {
 		return 0, false

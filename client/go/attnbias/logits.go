@@ -84,9 +84,9 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 	return l, nil
 }
 
-// Rows computes the answers [heads, count, width], row-major, to the query rows first, ..., first +
-// count - 1. The rows are [heads, count, head_dim]; for shaw_values [heads, count, key_length];
-// with bias_alone there are no rows. Width is key_length; for shaw_values head_dim.
+// Rows computes the answers [heads, count, width], row-major, for count query rows starting at row
+// first. The rows are [heads, count, head_dim]; for shaw_values [heads, count, key_length]; with
+// bias_alone there are no rows. Width is key_length; for shaw_values head_dim.
 //
 // A new stream replaces one that breaks, and continues after the last answer.
 func (l *Logits[In, Out]) Rows(

@@ -146,8 +146,8 @@ func numbersIn[T Element](memory []byte) []T {
 }
 
 // InlineTable makes a learned table to send with the request, from row-major numbers of at most 2
-// MiB and the length of each axis. T5's shape is [num_buckets, num_heads], unless a different layout
-// is set. The server rejects tables of the wrong size.
+// MiB and the length of each axis. T5's shape is [num_buckets, num_heads], unless a different
+// layout is set. The server rejects tables of the wrong size.
 func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {
 	return &pb.TableRef{Source: &pb.TableRef_InlineTable{InlineTable: &pb.InlineTable{
 		DataType: dataTypeOf[T](),

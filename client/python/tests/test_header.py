@@ -115,7 +115,7 @@ def test_checksum_of_zero_is_verified() -> None:
 
 
 def test_damaged_description_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
-    """Another shape with the same number of bytes, which only a checksum can detect."""
+    """A different shape with the same number of bytes, which only a checksum can detect."""
     damaged = signed(service_pb2.DescribeTensorResponse, PAYLOAD.header)
     damaged.header.parts[0].shape[:] = [2500, 2]
     damaged.ClearField("request_crc32c")

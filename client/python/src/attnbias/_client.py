@@ -267,7 +267,7 @@ class BaseClient:
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             OSError: the file cannot be written.
-            ValueError: the name has another suffix, or a .npy would hold several parts.
+            ValueError: the name has a different suffix, or a .npy would hold several parts.
         """
         path = to_path(path)
         request = Request(encoding, **options)
@@ -411,8 +411,8 @@ class Client(BaseClient):
         timeout: seconds that a call may take, retries included; None means no limit.
         connect_timeout: seconds in which a call must connect if the client has never been
             connected. Otherwise the call raises UnavailableError with the reason: a closed port, an
-            unknown name, another protocol or a wrong certificate. After the first connection only
-            the timeout applies. None means the timeout.
+            unknown name, a different protocol or a wrong certificate. After the first connection
+            only the timeout applies. None means the timeout.
         tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
             key=...)`` TLS with these files, False plaintext. None means that the environment
             decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by ``ATTNBIAS_CLIENT_TLS_CA``,

@@ -343,7 +343,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             IndexError: query_offset is an int outside this tensor.
             TypeError: query_offset is neither an int nor a tensor.
             ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor of
-                another shape, type or device.
+                a different shape, type or device.
         """
         self._require_addable()
         require_heads(self.shape, self._has_heads())

@@ -225,5 +225,5 @@ async def ask_for_description(
 
 
 def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
-    """Parses a description; rejects a damaged one, or one for another request."""
+    """Parses a description; rejects a damaged one, or one for a different request."""
     return to_tensor_info(read_header(answer, service_pb2.TensorHeader, _request_for(spec)))

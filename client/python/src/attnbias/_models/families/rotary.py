@@ -258,7 +258,7 @@ class _Tables:
                 {"index": [0]},
             )
         positions = [first] if first else probes(length)
-        # Each axis has the same positions in another order.
+        # Each axis has the same positions in a different order.
         order = torch.arange(len(positions), device="cpu")
         order = torch.stack([order.roll(axis) for axis in range(self._form.axes)])
         ids = torch.tensor(positions, device="cpu")[order]

@@ -89,7 +89,7 @@ def _local_sites(context: AttachContext) -> Iterator[Site]:
         spared = _INDEX_BYTES * 3 * block**2
         yield Site(path, "compute_bias", module, request, replace, spared, compare)
         if isinstance(module, LongT5TransientGlobalAttention):
-            # Positions are counted in blocks of another size; padding is in block -1.
+            # Positions are counted in blocks of a different size; padding is in block -1.
             globals_ = context.max_length // module.global_block_size
             request = _request(_encoding_of(module), globals_ + 1)
             method, compare = "_relative_position_bucket", functools.partial(_global_pairs, module)
