@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a StreamTensorResponse from gRPC's slices: copies the payload to its
+// Reads a StreamTensorResponse from gRPC's slices: copies the payload into
 // place and checksums it while it is in the cache. Also reads a
 // DescribeTensorResponse, whose fields have the same numbers.
 #pragma once

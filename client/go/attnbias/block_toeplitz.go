@@ -101,7 +101,7 @@ func borderPlace(isQuery, isKey bool) int {
 	}
 }
 
-// Window returns a part of the tensor over the same memory, like [Toeplitz.Window].
+// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
 func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
 	part := *b
 	in, err := part.cut(window)

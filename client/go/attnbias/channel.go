@@ -33,7 +33,8 @@ func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn,
 			},
 			MinConnectTimeout: min(20*time.Second, c.connectTimeout),
 		}),
-		// This package retries itself: gRPC makes at most five attempts and cannot resume a stream.
+		// This package does its own retries: gRPC makes at most five attempts and cannot resume a
+		// stream.
 		grpc.WithDisableRetry(),
 		grpc.WithResolvers(addressList("ipv4"), addressList("ipv6")),
 		grpc.WithInitialWindowSize(windowBytes),

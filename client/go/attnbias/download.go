@@ -85,7 +85,7 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	return nil
 }
 
-// receive checks the chunks of the stream that answers a request and copies each to its place.
+// receive checks the chunks of the stream that answers a request and copies each into place.
 func (d *download) receive(stream receiver, request rawRequest) error {
 	for isFirst := true; ; isFirst = false {
 		var message rawMessage

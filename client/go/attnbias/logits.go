@@ -200,7 +200,7 @@ func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 	}
 }
 
-// attempt sends the unanswered rows in blocks and copies the answers to their places.
+// attempt sends the unanswered rows in blocks and copies the answers into place.
 func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 	if w.stream == nil {
 		w.streamContext, w.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -162,8 +162,8 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window returns a part of the tensor over the same memory, not a copy. The error is
-// ErrInvalidArgument if the part is empty or out of range.
+// Window returns a part of the tensor that shares its memory. The error is ErrInvalidArgument if
+// the part is empty or out of range.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	part := *t
 	in, err := part.cut(window)

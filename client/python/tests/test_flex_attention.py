@@ -37,8 +37,7 @@ def toeplitz() -> attnbias.Toeplitz:
 
 
 def masked(mask: attnbias.Mask, fill: float = -np.inf, *, first_query: int = 0) -> Any:
-    """Returns a masked bias and its hidden pairs; queries start at position first_query, keys at
-    0."""
+    """Returns a masked bias and its hidden pairs; the first query has position first_query."""
     bias = toeplitz()
     relative = np.arange(1 - LENGTH - first_query, LENGTH - first_query)
     least = -np.inf if mask.window_left is None else -mask.window_left

@@ -711,9 +711,9 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
         options: Any = {"device_mesh": mesh, "placements": [Shard(0), Shard(1)]}
         client.get(
             alibi, query_length=256, key_length=256, form="dense", **options
-        )  # allocates memory that is allocated only once
+        )  # makes one-time allocations
         for form in ("dense", None):
-            Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current use
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current usage
             before = own_memory("VmRSS")
             with payloads() as fetched:
                 tensor = client.get(alibi, **HUGE, form=form, **options)

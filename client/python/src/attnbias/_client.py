@@ -267,7 +267,8 @@ class BaseClient:
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             OSError: the file cannot be written.
-            ValueError: the name has a different suffix, or a .npy would hold several parts.
+            ValueError: the suffix is neither .npy nor .safetensors, or a .npy would hold several
+                parts.
         """
         path = to_path(path)
         request = Request(encoding, **options)

@@ -46,8 +46,8 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
 
     Raises:
         OSError: the file cannot be written.
-        TypeError: bias is of a different type.
-        ValueError: the name has a different suffix, or a .npy would hold several parts.
+        TypeError: bias is not one of these structures.
+        ValueError: the suffix is neither .npy nor .safetensors, or a .npy would hold several parts.
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):

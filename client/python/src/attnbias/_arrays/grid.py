@@ -22,7 +22,7 @@ from attnbias._checks import Span
 
 
 class BlockToeplitz(Structure):
-    """A tensor over the row-major tokens of a grid, which depends only on their displacement.
+    """A tensor over row-major tokens of a grid; a value depends only on the tokens' displacement.
 
     With token i in row ``r[i]`` and column ``c[i]``:
     ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one

@@ -90,7 +90,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         fingerprint: 64 hex digits that identify the server's bytes; "" for a structure created
             locally.
         resolved_spec: the request as the server resolved it, with positions and mask; None for a
-            structure made locally.
+            structure created locally.
         mask: the mask of a Toeplitz, its windows and its shards; None if the request had none.
     """
 
@@ -149,7 +149,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
-        """Returns a part of this tensor, over the same memory.
+        """Returns a part of this tensor that shares its memory.
 
         Args:
             queries: rows, a length n or (begin, end), inside the tensor.

@@ -115,7 +115,7 @@ class Cache:
     def verify(self) -> list[Path]:
         """Reads every file, removes damaged ones, and returns their names.
 
-        A removed tensor is fetched again at the next request. A folder in the place of a file is
+        A removed tensor is fetched again at the next request. A folder in place of a file is
         also returned, but not removed.
 
         Raises:

@@ -33,7 +33,7 @@ class AttachContext:
 
     model: PreTrainedModel
     max_length: int
-    attention: Attention | None  # None means a different implementation, chosen by the model
+    attention: Attention | None  # None means an unlisted implementation, chosen by the model
     client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses headers and chunks by hand, checks them, and copies data to its place.
+"""Parses headers and chunks by hand, checks them, and copies data into place.
 
 All answers use the field numbers of StreamTensorResponse, so one parser reads them all. A generated
 parser would copy ``data`` into a new bytes object. Here ``data`` stays a view of the received
-message until it is copied, once, to its place. Checksums need the bytes as received, which a parsed
+message until it is copied into place, once. Checksums need the bytes as received, which a parsed
 header no longer has. All data is checked before it is written.
 """
 
@@ -160,14 +160,14 @@ class Assembler:
         return self.at == self.end
 
     def add(self, message: bytes) -> int:
-        """Copies the next chunk to its place and returns its size; rejects any other chunk."""
+        """Copies the next chunk into place and returns its size; rejects any other chunk."""
         chunk = parse_chunk(message)
         if chunk.header is not None:
             raise DataLossError("stream: a second header")
         return self.put(chunk)
 
     def put(self, chunk: Chunk) -> int:
-        """Copies a parsed chunk, which may have a header, to its place; see ``add``."""
+        """Copies a parsed chunk, which may have a header, into place; see ``add``."""
         size, missing = len(chunk.data), self.end - self.at
         if size > missing:
             raise beyond(size, missing)

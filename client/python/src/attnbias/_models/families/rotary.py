@@ -69,7 +69,7 @@ class _Form(NamedTuple):
 
     Attributes:
         axes: number of axes of positions.
-        axis: the axis of position_ids for these axes; None if the module supports only one axis.
+        axis: the dimension of position_ids for these axes; None if the module supports only one.
         is_complex: whether the answer is complex numbers instead of cosines and sines.
         keeps_float32: whether the answer is not cast to the type of the module's input.
     """
