@@ -236,15 +236,14 @@ int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
   return size;
 }
 
-grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk,
-                            bool aligned) {
+grpc::ByteBuffer AppendData(std::string fields, int data_field, const Chunk& chunk, bool aligned) {
   std::vector<grpc::Slice> slices;
   slices.reserve(1 + chunk.pieces.size());
   slices.emplace_back();
   const int64_t size = AppendBytes(chunk, &slices);
   const std::string last = TagAndLength(data_field, size);
-  const std::string padding = aligned ? Padding(fields.size() + last.size()) : "";
-  slices.front() = grpc::Slice(std::string(fields) + padding + last);
+  if (aligned) fields += Padding(fields.size() + last.size());
+  slices.front() = grpc::Slice(fields += last);
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

@@ -31,6 +31,8 @@ inline constexpr int kMaxRequestBytes = 8 << 20;
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
+// Maximum bytes of the fields of an answer other than header and data.
+inline constexpr int64_t kFramingBytes = 64;
 // The data of a message with a header begins at a multiple of this.
 inline constexpr size_t kDataAlignment = 16;
 
@@ -118,16 +120,18 @@ int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
 // Appends `chunk` as the bytes of `data_field` to serialized fields, after padding if `aligned`.
 // The message keeps the chunk's memory alive until it has been sent.
-grpc::ByteBuffer AppendData(std::string_view fields, int data_field, const Chunk& chunk,
+grpc::ByteBuffer AppendData(std::string fields, int data_field, const Chunk& chunk,
                             bool aligned = false);
 
 // Serializes `response` with the chunk's checksum and bytes after `header`, of SerializeHeader.
 template <typename Response>
-grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string header = "") {
-  const bool is_first = !header.empty();
+grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string_view header = "") {
   response.set_crc32c(chunk.crc32c);
-  response.AppendToString(&header);
-  return AppendData(header, Response::kDataFieldNumber, chunk, is_first);
+  std::string fields;
+  fields.reserve(header.size() + kFramingBytes);
+  fields += header;
+  response.AppendToString(&fields);
+  return AppendData(std::move(fields), Response::kDataFieldNumber, chunk, !header.empty());
 }
 
 }  // namespace attnbias

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -147,9 +148,6 @@ std::string KeyOf(Method method, const grpc::ByteBuffer& request) {
   key.push_back(static_cast<char>(method));
   return key;
 }
-
-// Maximum bytes of the fields of an answer other than header and data.
-constexpr int64_t kFramingBytes = 64;
 
 // Returns how many bytes of a payload fit into one message with this header.
 int64_t RoomBeside(const std::string& header) {
@@ -314,8 +312,9 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
       v1::StreamTensorResponse response;
       response.set_offset(made_);
       made_ += size;
-      const bool is_first = !std::exchange(header_sent_, true);
-      done(FrameChunk(std::move(response), *chunk, is_first ? planned_->header : std::string()));
+      const std::string_view header =
+          std::exchange(header_sent_, true) ? "" : std::string_view(planned_->header);
+      done(FrameChunk(std::move(response), *chunk, header));
     };
     if (size == 0) return frame(Chunk());
     payload_->Read(made_, size, std::move(frame));

@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   // Head, query and key, without bounds checks.
   std::cout << "query 1023, key 1020 of head 0: " << (*view)(0, 1023, 1020) << "\n";
 
-  // The last query alone, every element: [kHeads, 1, kLength].
+  // The dense row of the last query: [kHeads, 1, kLength].
   spec.mutable_pair()->mutable_queries()->set_begin(kLength - 1);
   spec.mutable_pair()->mutable_queries()->set_end(kLength);
   spec.mutable_output()->set_form(v1::FORM_DENSE);

@@ -16,7 +16,7 @@ import (
 const windowBytes = 16 << 20
 
 // dial returns a connection that the first call establishes. All clients of attnbias use these
-// settings; see "What the clients do" in docs/operations/clients.md.
+// settings; see "Default behavior" in docs/operations/clients.md.
 func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append(c.who.options(),
 		// Spreads calls over all replicas and skips replicas that are gone.
