@@ -42,7 +42,7 @@ var (
 	ErrAborted = sentinel(codes.Aborted, "aborted")
 	// ErrUnavailable: no server could be reached, or it became unavailable.
 	ErrUnavailable = sentinel(codes.Unavailable, "unavailable")
-	// ErrCorrupt: the answer does not match a checksum, an offset, a length or the request.
+	// ErrCorrupt: the response does not match a checksum, an offset, a length or the request.
 	ErrCorrupt = sentinel(codes.DataLoss, "corrupt")
 	// ErrInternal: a defect in the server.
 	ErrInternal = sentinel(codes.Internal, "internal")

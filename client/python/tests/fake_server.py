@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server over real gRPC whose answers the test scripts."""
+"""A server over real gRPC whose responses the test scripts."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
 
 
 def facts(answer: Any) -> Any:
-    """Everything observable about an answer."""
+    """Everything observable about a result."""
     if isinstance(answer, tuple):
         return type(answer), [facts(array) for array in answer]
     if isinstance(answer, np.ndarray):

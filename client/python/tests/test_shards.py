@@ -689,7 +689,7 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
     """Runs as one of many ranks, in a group that torch simulates.
 
     Returns:
-        For the dense and for the compact answer: bytes that this rank holds, bytes that it fetched,
+        For the dense and for the compact form: bytes that this rank holds, bytes that it fetched,
         and the maximum growth of its memory.
     """
     import torch.distributed as dist  # noqa: PLC0415

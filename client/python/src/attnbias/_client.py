@@ -230,7 +230,7 @@ class BaseClient:
             key_length: number of keys; not needed for ShawValues.
             direction: the keys that a query sees.
             query_length: number of queries; only if rows is None.
-            out: an array to write into, with the answer's shape and dtype.
+            out: an array to write into, with the result's shape and dtype.
             timeout: seconds for this call, instead of the client's.
             **options: alignment ("start", "end") or query_offset, one of which is required if the
                 numbers of queries and keys differ; output_data_type, by default f32; fill_value of
@@ -502,15 +502,15 @@ class Client(BaseClient):
         Args:
             encoding: the encoding to compute, such as ``attnbias.T5(...)``.
             out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any object
-                with the buffer protocol. An array must have the answer's shape (for a Toeplitz,
+                with the buffer protocol. An array must have the result's shape (for a Toeplitz,
                 that of its diagonals; for several tables of equal shape, an additional first axis
                 over the tables) or one axis with all elements; raw bytes may have any shape. The
                 result is this object.
-            device_mesh: a torch mesh, which makes the answer a ``DTensor``. This process fetches
+            device_mesh: a torch mesh, which makes the result a ``DTensor``. This process fetches
                 only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
                 of the dense array, or of each table.
-            sharding: a JAX sharding (``NamedSharding``), which makes the answer a ``jax.Array`` of
+            sharding: a JAX sharding (``NamedSharding``), which makes the result a ``jax.Array`` of
                 the dense array, or of each table. Boxes that several devices share are fetched only
                 once.
             progress: True shows a progress bar, False does not; None shows one on a terminal if a

@@ -209,7 +209,7 @@ class Cache:
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """Returns the lock on fetching a request's answer; None if another process holds it.
+        """Returns the lock on fetching a request's payload; None if another process holds it.
 
         Raises OSError if the folder cannot be written to.
         """

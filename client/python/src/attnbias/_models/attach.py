@@ -32,7 +32,7 @@ class Replacement:
     Attributes:
         path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
-        fetched_bytes: bytes of the answer; 0 if another replacement fetched it.
+        fetched_bytes: bytes of the response; 0 if another replacement fetched it.
         spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one.
         left: whether it is unchanged.
         reason: why it was not replaced, or why its values could not be compared with the server's;

@@ -272,7 +272,7 @@ class Encoding(Fields, Generic[Compact]):
     _extents: ClassVar[tuple[str, ...]]
     # Fields that select the last of these extents.
     _restructuring: ClassVar[tuple[str, ...]]
-    # Fields that determine the columns of an answer.
+    # Fields that determine the columns of a result.
     _columns: ClassVar[tuple[str, ...]]
     # Name of the preset that made this, and its arguments, keyed by field path.
     _preset: tuple[str, Mapping[str, str]] = "", {}

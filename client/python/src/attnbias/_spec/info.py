@@ -51,7 +51,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Description of a request's answer.
+    """Description of a request's payload.
 
     Attributes:
         nbytes: bytes of all parts together.

@@ -176,7 +176,7 @@ _WANTED_TERM = "attnbias.ShawKeys(...) or another LogitsTerm (Client.get takes e
 
 
 class LogitsOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.logits`` that describe the answer."""
+    """The keyword arguments of ``Client.logits`` that describe the result."""
 
     alignment: Literal["start", "end"] | None
     query_offset: SupportsIndex | None

@@ -70,8 +70,8 @@ class _Form(NamedTuple):
     Attributes:
         axes: number of axes of positions.
         axis: the dimension of position_ids for these axes; None if the module supports only one.
-        is_complex: whether the answer is complex numbers instead of cosines and sines.
-        keeps_float32: whether the answer is not cast to the type of the module's input.
+        is_complex: whether the output is complex numbers instead of cosines and sines.
+        keeps_float32: whether the output is not cast to the type of the module's input.
     """
 
     axes: int

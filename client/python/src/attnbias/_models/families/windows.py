@@ -95,7 +95,7 @@ def _network_request(attention: Any) -> Request:
 
 
 def _network_pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
-    """Compares the network in float64, at the module's coordinates, with the answer.
+    """Compares the network in float64, at the module's coordinates, with the fetched block.
 
     The coordinates are float32 and then cast to the model's type; all other steps are precise
     enough to be considered exact.
@@ -122,7 +122,7 @@ def _bias_of(module: Any, answer: BlockToeplitz) -> torch.Tensor:
 
 
 def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
-    """Returns logits of the answer; the layer's attention applies 16 sigmoid to them."""
+    """Returns logits of the fetched block; the layer's attention applies 16 sigmoid to them."""
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
     # The block is indexed by key - query, the network's input by query - key.
