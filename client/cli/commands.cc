@@ -53,7 +53,7 @@ struct Settings {
   bool json = false;
 };
 
-// Bounds the answer for a picture, which needs only samples. An encoding that accepts no lists of
+// Bounds the response for a picture, which needs only samples. An encoding that accepts no lists of
 // positions would send the whole tensor.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
 // Size of a picture for a page.

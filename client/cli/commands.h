@@ -19,8 +19,8 @@ struct Terminal {
 };
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  // the server's answer, a file, health
-inline constexpr int kExitUsage = 2;   // the command line, the files it names
+inline constexpr int kExitFailed = 1;  // a failed call, an unwritable file, an unhealthy server
+inline constexpr int kExitUsage = 2;   // an invalid command line, or an invalid file that it names
 
 // Runs the tool and returns the exit code. `arguments` excludes the program's name.
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal);

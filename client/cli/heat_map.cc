@@ -82,7 +82,7 @@ class Shares {
  public:
   explicit Shares(const HeatMap& map) : map_(map), bounds_(map) {}
 
-  // Returns the position of a pixel's number between the bounds, in [0, 1]; NaN if the number is
+  // Returns the position of a pixel's value between the bounds, in [0, 1]; NaN if the value is
   // not finite. Halving keeps the difference of two doubles finite.
   double At(size_t row, size_t column) const {
     const double number = map_.numbers[row * map_.columns.size() + column];

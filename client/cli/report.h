@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that the commands print.
+// Text that the commands print.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -49,7 +49,7 @@ double ReadElement(v1::DataType type, const std::byte* bytes);
 
 // Returns up to six rows and columns of the last two axes, at index 0 of the others, with "..." for
 // the rest. If the first axis is `heads`, labels each head with its index; `heads` is null if all
-// heads share their numbers.
+// heads share their values.
 std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
                            const v1::Range* heads);
 

@@ -117,7 +117,7 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header, const std::str
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
     const std::string& each = header.parts(i).name();
-    // The numbers of a class token are drawn in their rows and columns.
+    // The values of a class token are drawn in their rows and columns.
     if (each == "border") continue;
     if (name.empty() || name == each) return i;
     names.push_back(each);

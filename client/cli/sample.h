@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples of a tensor for a picture: builds the requests for them and the heat map of the answer.
+// Samples of a tensor for a picture: builds the requests for them and the heat map of the response.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole, std::optional<int
 std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec, const v1::TensorHeader& whole,
                                         const Matrix& matrix, Size shown);
 
-// Returns the picture of an answer, titled with the encoding's name. DATA_LOSS
+// Returns the picture of a response, titled with the encoding's name. DATA_LOSS
 // if the header contradicts itself.
 absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding, const Tensor& tensor,
                                   const v1::TensorHeader& whole, const Matrix& matrix, Size pixels);

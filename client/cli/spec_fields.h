@@ -60,7 +60,7 @@ std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding);
 std::string EncodingText(const v1::TensorSpec& spec);
 
 // Returns the window of heads of a resolved request; null if heads share their
-// numbers.
+// values.
 const v1::Range* HeadsOf(const v1::TensorSpec& spec);
 
 // Returns "half" for the value ROTARY_LAYOUT_HALF.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BLOOM, MPT and Falcon, whose ALiBi is one row of numbers, computed once."""
+"""BLOOM, MPT and Falcon, whose ALiBi is one row of values, computed once."""
 
 # %% Models with random weights; or .from_pretrained(...)
 import torch
@@ -22,7 +22,7 @@ prompt = torch.randint(3, 1000, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False, "pad_token_id": 0}
 own = [model.generate(prompt, **options) for model in models]
 
-# %% Output with a server's numbers
+# %% Output with a server's values
 with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = [attnbias.attach(model, client, max_length=128) for model in models]
 

@@ -28,7 +28,7 @@ with attnbias.attach(model, client, max_length=config.n_positions) as attached:
     print(*attached.report(), sep="\n")
     assert torch.equal(model.generate(prompt, **options), own)
 
-# %% A table with a different number is rejected
+# %% A table with a different value is rejected
 model.transformer.wpe.weight[5, 7] += 1
 try:
     attnbias.attach(model, client, max_length=config.n_positions)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attempts of one call, until it succeeds or times out: decides if
-// and when a failed call is retried.
+// The attempts of one call, until it succeeds or times out. Decides whether and when a failed call
+// is retried.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -44,9 +44,8 @@ class Attempts {
   Attempts(const ClientOptions& options, grpc::Channel* channel, BearerToken* token,
            std::atomic<bool>* reached);
 
-  // Sets metadata, token and deadline of the next attempt. No time remains if the client never had
-  // a connection and connect_timeout has passed. Waits until the first connection is made or has
-  // failed.
+  // Waits until the first connection is made or has failed, then sets metadata, token and deadline
+  // of the next attempt. The deadline has passed if no connection was made within connect_timeout.
   void Prepare(grpc::ClientContext* context) const;
 
   // Returns the error of an attempt that ended with `status`.
@@ -60,7 +59,7 @@ class Attempts {
 
  private:
   bool IsReached() const;
-  // Returns the time at which attempts end, which is earlier before the first connection.
+  // Returns the time at which attempts end: connect_timeout applies until the first connection.
   absl::Time End() const;
   void WaitUntil(absl::Time end) const;
 

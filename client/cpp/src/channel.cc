@@ -39,7 +39,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
       // Reconnects to a restarted server within a tenth of a second.
       {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
       {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000},
-      // This client retries by itself; gRPC makes at most five attempts.
+      // This client does its own retries; gRPC makes at most five attempts.
       {GRPC_ARG_ENABLE_RETRIES, 0},
       // Measured on loopback, a fixed wide window and frames as large as a
       // chunk are faster than gRPC's own probing, which starts at 64 KiB.

@@ -15,12 +15,12 @@
 
 namespace attnbias {
 
-// Returns a new channel, configured for large payloads and for the client's own retries. The
-// options' target and TLS are resolved.
+// Returns a new channel, configured for large payloads and for the client's own retries. The target
+// and TLS of `options` must already be resolved.
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options);
 
 // Makes a unary call without a generated stub, either because the program may already contain the
-// service's stub, or to get the answer as gRPC received it (grpc::ByteBuffer).
+// service's stub, or to get the response as gRPC received it (grpc::ByteBuffer).
 template <typename Request, typename Response>
 grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                        const Request& request, grpc::ClientContext* context, Response* response) {

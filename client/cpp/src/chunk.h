@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a StreamTensorResponse from gRPC's slices: copies the payload to its
+// Reads a StreamTensorResponse from gRPC's slices: copies the payload into
 // place and checksums it while it is in the cache. Also reads a
 // DescribeTensorResponse, whose fields have the same numbers.
 #pragma once
@@ -32,9 +32,9 @@ enum class Placement { kCached, kStreamed };
 absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message, absl::Span<std::byte> room,
                                 Placement placement);
 
-// Reads the header of a message that may also have payload, before room for the
-// payload is found. Returns the errors of ReadChunk, and DATA_LOSS if the message has no header or
-// answers a request with a different CRC-32C. Does not consume `message`.
+// Reads the header of a message that may also have payload, before memory for the payload is
+// reserved. Returns the errors of ReadChunk, and DATA_LOSS if the message has no header or answers
+// a request with a different CRC-32C. Does not consume `message`.
 absl::StatusOr<v1::TensorHeader> ReadHeader(grpc::ByteBuffer* message, uint32_t request_crc32c);
 
 }  // namespace attnbias

@@ -156,8 +156,8 @@ class RawStream {
   bool ended_ = false;
 };
 
-// Finds memory for a payload of header.total_bytes(). Called again if a download starts over; the
-// memory returned earlier is then unused.
+// Reserves memory for a payload of header.total_bytes(). Called again if a download starts over;
+// the memory returned earlier is then unused.
 using ReserveFn =
     std::function<absl::StatusOr<absl::Span<std::byte>>(const v1::TensorHeader& header)>;
 
@@ -242,7 +242,7 @@ class Download {
     return absl::OkStatus();
   }
 
-  // Checks the header of the first message, without reading its data. Finds memory unless an
+  // Checks the header of the first message, without reading its data. Reserves memory unless an
   // earlier stream began the payload.
   absl::Status ReadFirstHeader(grpc::ByteBuffer* message) {
     auto header = ReadHeader(message, request_crc32c_);
@@ -276,7 +276,7 @@ class Download {
 }  // namespace
 
 struct Client::Connection {
-  // The options' target and TLS are resolved.
+  // The target and TLS of `client_options` must already be resolved.
   Connection(const ClientOptions& client_options, std::unique_ptr<BearerToken> bearer_token)
       : options(client_options),
         token(std::move(bearer_token)),

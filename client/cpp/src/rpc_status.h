@@ -17,7 +17,7 @@ namespace attnbias {
 
 // Returns the same code and message, made printable; the details become a
 // payload. If there is no connection, or the server rejects the caller, the message contains
-// advice. The options' target and TLS are resolved.
+// advice. The target and TLS of `options` must already be resolved.
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options, bool has_token);
 
 // Returns the delay of google.rpc.RetryInfo, if the server sent one.

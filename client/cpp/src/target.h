@@ -11,7 +11,7 @@
 namespace attnbias {
 
 // Returns the target, with port 50051 for hosts that have none.
-// INVALID_ARGUMENT names `target` if it names no server.
+// INVALID_ARGUMENT if `target` is invalid.
 absl::StatusOr<std::string> TargetFrom(absl::string_view target);
 
 // Returns each "host:port" of a target from TargetFrom; none if it has no port,

@@ -8,12 +8,13 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// BlockToeplitz is a tensor [heads, tokens, tokens] over the tokens of a grid, in row-major order,
-// whose numbers depend only on their displacement. With token i in row r(i) and column c(i):
+// BlockToeplitz is a tensor [heads, tokens, tokens] over the tokens of a grid, in row-major order.
+// Its values depend only on the displacement between tokens. With token i in row r(i) and column
+// c(i):
 //
 //	At(h, i, j) = block[h, r(j) - r(i) + height - 1, c(j) - c(i) + width - 1]
 //
-// A grid has one to three axes. With a border, token 0 is a class token with its own numbers, and
+// A grid has one to three axes. With a border, token 0 is a class token with its own values, and
 // the tokens of the grid follow it.
 type BlockToeplitz[T Element] struct {
 	pairs
@@ -28,8 +29,8 @@ type gridAxis struct {
 	side, stride int
 }
 
-// AsBlockToeplitz views a tensor of form BLOCK_TOEPLITZ, with or without a border, with the errors
-// of [AsToeplitz].
+// AsBlockToeplitz views a tensor of form BLOCK_TOEPLITZ, with or without a border. It returns the
+// same errors as [AsToeplitz].
 func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	parts := min(max(len(tensor.header.Parts), 1), 2)
 	block, err := arrayOfForm[T](tensor, pb.Form_FORM_BLOCK_TOEPLITZ, parts)
@@ -58,7 +59,7 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	return b, err
 }
 
-// borderOf returns the numbers [heads, 3] of a class token: for its query and every other key, for
+// borderOf returns the values [heads, 3] of a class token: for its query and every other key, for
 // every other query and its key, and for itself.
 func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
 	part := tensor.header.Parts[1]
@@ -88,7 +89,7 @@ func (b *BlockToeplitz[T]) At(h, i, j int) T {
 	return b.block[h*step+place]
 }
 
-// borderPlace returns the index of the border's number for a pair with the class token.
+// borderPlace returns the index of the border's value for a pair with the class token.
 func borderPlace(isQuery, isKey bool) int {
 	switch {
 	case !isKey:
@@ -100,7 +101,7 @@ func borderPlace(isQuery, isKey bool) int {
 	}
 }
 
-// Window returns a part of the tensor over the same memory, like [Toeplitz.Window].
+// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
 func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
 	part := *b
 	in, err := part.cut(window)

@@ -2,7 +2,7 @@
 
 package attnbias
 
-// BorderedToeplitz is a Toeplitz whose position 0 is a class token with its own numbers.
+// BorderedToeplitz is a Toeplitz whose position 0 is a class token with its own values.
 type BorderedToeplitz[T Element] struct {
 	pairs
 	inner                *Toeplitz[T]
@@ -10,7 +10,7 @@ type BorderedToeplitz[T Element] struct {
 	classQuery, classKey int // index of position 0 among queries and keys, inside the window or not
 }
 
-// AsBorderedToeplitz views a tensor of form TOEPLITZ with a border, with the errors of
+// AsBorderedToeplitz views a tensor of form TOEPLITZ with a border. It returns the same errors as
 // [AsToeplitz].
 func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error) {
 	inner, err := toeplitzOf[T](tensor, 2)
@@ -37,7 +37,7 @@ func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 	return number
 }
 
-// Window returns a part of the tensor over the same memory, like [Toeplitz.Window].
+// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
 func (b *BorderedToeplitz[T]) Window(window Window) (*BorderedToeplitz[T], error) {
 	inner, err := b.inner.Window(window)
 	if err != nil {

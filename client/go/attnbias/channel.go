@@ -15,7 +15,7 @@ import (
 // Bytes in flight: several chunks.
 const windowBytes = 16 << 20
 
-// dial prepares a connection, which the first call makes. All clients of attnbias have these
+// dial returns a connection that the first call establishes. All clients of attnbias use these
 // settings; see "Default behavior" in docs/operations/clients.md.
 func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append(c.who.options(),
@@ -33,7 +33,8 @@ func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn,
 			},
 			MinConnectTimeout: min(20*time.Second, c.connectTimeout),
 		}),
-		// This package retries itself: gRPC makes at most five attempts and cannot resume a stream.
+		// This package does its own retries: gRPC makes at most five attempts and cannot resume a
+		// stream.
 		grpc.WithDisableRetry(),
 		grpc.WithResolvers(addressList("ipv4"), addressList("ipv6")),
 		grpc.WithInitialWindowSize(windowBytes),

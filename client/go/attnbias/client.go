@@ -29,12 +29,12 @@ type Client struct {
 	target     string
 	who        *security
 	connection *grpc.ClientConn
-	reached    atomic.Bool // true once a connection existed
+	reached    atomic.Bool // true once the client has had a connection
 	closeOnce  sync.Once
 	closed     chan struct{}
 }
 
-// New prepares a connection; the first call makes it.
+// New returns a client that connects on its first call.
 //
 // The target is "host", "host:port" or any other gRPC target, such as "unix:/run/a.sock"; the
 // default port is 50051. "" selects the environment variable ATTNBIAS_SERVER, else localhost.
@@ -68,7 +68,7 @@ func New(target string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection and its calls, whose error is context.Canceled. Tensors stay valid.
+// Close ends the connection; calls in flight fail with context.Canceled. Tensors stay valid.
 func (c *Client) Close() error {
 	var err error
 	c.closeOnce.Do(func() {
@@ -79,13 +79,13 @@ func (c *Client) Close() error {
 }
 
 // Get fetches a tensor. A broken stream resumes at the byte where it broke. The error is ErrCorrupt
-// if the payload contradicts its checksums or header, or answers another request.
+// if the payload does not match its checksums or header, or answers a different request.
 func (c *Client) Get(
 	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
 ) (*Tensor, error) {
 	var memory []byte
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
-		if int64(len(memory)) != header.TotalBytes { // the same if a download starts over
+		if int64(len(memory)) != header.TotalBytes { // reuses memory if a download starts over
 			memory = memoryFor(header.TotalBytes)
 		}
 		return memory, nil
@@ -94,7 +94,7 @@ func (c *Client) Get(
 }
 
 // GetInto fetches a tensor like [Client.Get], but into the beginning of out. The error is
-// ErrInvalidArgument if out is too small or has a different element type from the tensor. After an
+// ErrInvalidArgument if out is too small or its element type differs from the tensor's. After an
 // error, the content of out is unspecified.
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
@@ -134,7 +134,8 @@ func (c *Client) get(
 }
 
 // Describe returns the header that Get would return, without computing the tensor. The error is
-// ErrCorrupt if the header contradicts itself or its checksum, or answers another request.
+// ErrCorrupt if the header contradicts itself, does not match its checksum or answers a different
+// request.
 func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorHeader, error) {
 	if err := requireSpec(spec); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@
 // learned table.
 //
 // [Client.Get] returns a [Tensor]: a header and bytes. [AsArray], [AsToeplitz], [AsKeyRow],
-// [AsBlockToeplitz], [AsBorderedToeplitz] and [AsGridTable] view its numbers without copying. The
+// [AsBlockToeplitz], [AsBorderedToeplitz] and [AsGridTable] view its elements without copying. The
 // type argument is the element type of the request: float64, float32 (the default), [Float16],
 // [BFloat16], or int32 for indices. Indices h, i and j are a head, a query and a key, counted from
 // the beginning of the requested window. As with a slice, an index out of range panics.

@@ -76,7 +76,7 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	if err = stream.SendMsg(sent); err == nil {
 		err = stream.CloseSend()
 	}
-	if err == nil || errors.Is(err, io.EOF) { // reading returns the reason for an EOF
+	if err == nil || errors.Is(err, io.EOF) { // after io.EOF, RecvMsg returns the cause
 		err = d.receive(stream, sent)
 	}
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	return nil
 }
 
-// receive checks the chunks of the stream that answers a request and copies each to its place.
+// receive checks the chunks of the stream that answers a request and copies each into place.
 func (d *download) receive(stream receiver, request rawRequest) error {
 	for isFirst := true; ; isFirst = false {
 		var message rawMessage

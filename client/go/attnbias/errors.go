@@ -23,7 +23,7 @@ var (
 	ErrInvalidArgument = sentinel(codes.InvalidArgument, "invalid argument")
 	// ErrNotFound: no such table or service on this server.
 	ErrNotFound = sentinel(codes.NotFound, "not found")
-	// ErrOutOfRange: the encoding has no numbers for some positions.
+	// ErrOutOfRange: the encoding has no values for some positions.
 	ErrOutOfRange = sentinel(codes.OutOfRange, "out of range")
 	// ErrUnimplemented: the server does not know a field, an enum value or a method.
 	ErrUnimplemented = sentinel(codes.Unimplemented, "unimplemented")
@@ -42,7 +42,7 @@ var (
 	ErrAborted = sentinel(codes.Aborted, "aborted")
 	// ErrUnavailable: no server could be reached, or it became unavailable.
 	ErrUnavailable = sentinel(codes.Unavailable, "unavailable")
-	// ErrCorrupt: the answer contradicts a checksum, an offset, a length or the request.
+	// ErrCorrupt: the response does not match a checksum, an offset, a length or the request.
 	ErrCorrupt = sentinel(codes.DataLoss, "corrupt")
 	// ErrInternal: a defect in the server.
 	ErrInternal = sentinel(codes.Internal, "internal")
@@ -69,7 +69,7 @@ type FieldViolation struct {
 
 // Error is the error of a call. [errors.As] finds it.
 type Error struct {
-	// Code is gRPC's. Failures that this package itself detects have the matching code.
+	// Code is the gRPC status code. Failures that this package detects have the matching code.
 	Code codes.Code
 	// Message names the field, the value and the accepted values.
 	Message string
@@ -99,8 +99,8 @@ func (e *Error) Is(target error) bool {
 // GRPCStatus returns the code and message for [status.FromError].
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// RetryDelay returns the delay that the server requests before a retry: the maximum duration if it
-// forbids one, false if it sent none.
+// RetryDelay returns the delay that the server requests before a retry, and false if the server
+// sent no delay. The maximum duration means that the server forbids a retry.
 func (e *Error) RetryDelay() (time.Duration, bool) {
 	if e.delay == nil {
 		return 0, false
@@ -121,7 +121,7 @@ func corrupt(format string, values ...any) *Error {
 }
 
 // errorOf converts gRPC's error into an Error with escaped text, and returns an Error unchanged.
-// The trailer is the call's; nil if there was no call.
+// trailer returns the trailer of the call; it is nil if there was no call.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -167,7 +167,7 @@ func (e *Error) takePushback(said []string) {
 	e.delay = &delay
 }
 
-// Maximum bytes of a server's text in an error: of a message, and of a name.
+// Maximum bytes of text from a server in an error: of a message, and of a name.
 const (
 	mostText  = 8 << 10
 	mostBrief = 400
@@ -176,7 +176,7 @@ const (
 // Undoes Quote's escaping of printable characters.
 var printable = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
-// escaped makes a server's text safe for terminals and logs, and truncates it.
+// escaped makes text from a server safe for terminals and logs, and truncates it.
 func escaped(text string, most int) string {
 	if len(text) > most {
 		text = text[:most] + "..."
@@ -185,5 +185,5 @@ func escaped(text string, most int) string {
 	return printable.Replace(quoted[1 : len(quoted)-1])
 }
 
-// brief makes a server's name safe for errors.
+// brief makes a name from a server safe for errors, and truncates it.
 func brief(text string) string { return escaped(text, mostBrief) }

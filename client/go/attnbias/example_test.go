@@ -16,7 +16,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// newClient returns a client of the server that the environment names.
+// newClient returns a client for the server that the environment names.
 func newClient() *attnbias.Client {
 	return must(attnbias.New("", attnbias.WithTimeout(time.Minute)))
 }
@@ -28,7 +28,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// A bias over 4096 queries and keys costs only the few numbers that define it.
+// A bias over 4096 queries and keys takes only the memory of its diagonals.
 func Example() {
 	client, err := attnbias.New("")
 	if err != nil {
@@ -99,7 +99,7 @@ func ExampleInlineTable() {
 		Output: &pb.Output{DataType: pb.DataType_DATA_TYPE_BF16},
 	}))
 	bias := must(attnbias.AsToeplitz[attnbias.BFloat16](tensor))
-	// Distance 5 has bucket 5 of head 0: number 40 of the table.
+	// Distance 5 has bucket 5 of head 0: element 40 of the table.
 	fmt.Println(bias.At(0, 15, 10).Float32())
 	// Output: 5
 }
@@ -156,7 +156,7 @@ func ExampleGetInto() {
 	// Output: [0 -0.00390625 -0.0078125]
 }
 
-// Handling depends on the error; its details contain more information.
+// Errors match sentinels, and contain details such as the invalid fields.
 func ExampleError() {
 	client := newClient()
 	defer client.Close()

@@ -85,7 +85,7 @@ func sumOf(message proto.Message) uint32 {
 
 func sumOfBytes(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
 
-// part returns the chunk with one number of the payload.
+// part returns the chunk with one element of the payload.
 func part(index int) *pb.StreamTensorResponse {
 	data := bytesOf(payload)[chunkBytes*index:][:chunkBytes]
 	return &pb.StreamTensorResponse{
@@ -205,7 +205,7 @@ func clientOf(t *testing.T, target string, options ...Option) *Client {
 	return client
 }
 
-// fakeAndClient returns a fake server and a client of it.
+// fakeAndClient returns a fake server and a client for it.
 func fakeAndClient(t *testing.T, options ...Option) (*fake, *Client) {
 	t.Helper()
 	listener := listen(t, "127.0.0.1:0")

@@ -4,10 +4,10 @@ package attnbias
 
 import "math"
 
-// Float16 holds the bits of an IEEE 754 binary16: 1 of sign, 5 of exponent, 10 of fraction.
+// Float16 holds an IEEE 754 binary16: 1 sign bit, 5 exponent bits and 10 fraction bits.
 type Float16 uint16
 
-// BFloat16 holds the upper half of a float32's bits: 1 of sign, 8 of exponent, 7 of fraction.
+// BFloat16 holds the upper half of a float32: 1 sign bit, 8 exponent bits and 7 fraction bits.
 type BFloat16 uint16
 
 // Float32 returns the same number, exactly.

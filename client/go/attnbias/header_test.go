@@ -29,7 +29,7 @@ func shaped(form pb.Form, shape ...int64) *pb.TensorPart {
 	return &pb.TensorPart{Form: form, Shape: shape}
 }
 
-// A header may contradict the request that it resolves to: no view reads past the payload.
+// Even if a header contradicts its resolved request, no view reads past the payload.
 func TestViewsRefuseShapesOfAnotherRequest(t *testing.T) {
 	const most = "9223372036854775807"
 	const (

@@ -13,7 +13,7 @@ type KeyRow[T Element] struct {
 	data   []T
 }
 
-// AsKeyRow views a tensor of form KEY_ROW, with the errors of [AsToeplitz].
+// AsKeyRow views a tensor of form KEY_ROW. It returns the same errors as [AsToeplitz].
 func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
 	array, err := arrayOfForm[T](tensor, pb.Form_FORM_KEY_ROW, 1)
 	if err != nil {
@@ -32,14 +32,14 @@ func (k *KeyRow[T]) At(h, i, j int) T {
 	return k.data[h*k.stride+j]
 }
 
-// Row returns the Keys() numbers of query i in head h; not a copy.
+// Row returns the Keys() elements of query i in head h, not a copy.
 func (k *KeyRow[T]) Row(h, i int) []T {
 	k.checkRow(h, i)
 	begin := h * k.stride
 	return k.data[begin : begin+k.keys : begin+k.keys]
 }
 
-// Window returns a part of the tensor over the same memory, like [Toeplitz.Window].
+// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
 func (k *KeyRow[T]) Window(window Window) (*KeyRow[T], error) {
 	part := *k
 	in, err := part.cut(window)

@@ -24,13 +24,13 @@ const (
 )
 
 // Logits computes positional logits over a stream that stays open between calls to Rows, which
-// suits a decoder. In is the element type of the rows that are sent, Out that of the answers. Not
+// suits a decoder. In is the element type of the rows that are sent, Out that of the results. Not
 // safe for concurrent use.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
-	row    int // numbers per head in a row that is sent
-	width  int // numbers per head in its answer
+	row    int // elements per head in a row that is sent
+	width  int // elements per head in its result
 
 	stream grpc.ClientStream // nil: no stream is open
 	// Outlives the call to Rows that opens the stream.
@@ -39,7 +39,7 @@ type Logits[In, Out Float] struct {
 }
 
 // NewLogits prepares a stream for one spec; the first call to Rows opens it, and Close ends it. The
-// error is ErrInvalidArgument if data_type or output_data_type of the spec are set to other types
+// error is ErrInvalidArgument if data_type or output_data_type of the spec are set to types other
 // than In and Out.
 func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, Out], error) {
 	if spec == nil {
@@ -84,11 +84,11 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 	return l, nil
 }
 
-// Rows computes the answers [heads, count, width], row-major, to the query rows first, ..., first +
-// count - 1. The rows are [heads, count, head_dim]; for shaw_values [heads, count, key_length];
-// with bias_alone there are no rows. Width is key_length; for shaw_values head_dim.
+// Rows computes the results [heads, count, width], row-major, for count query rows starting at row
+// first. The rows are [heads, count, head_dim]; for shaw_values [heads, count, key_length]; with
+// bias_alone there are no rows. Width is key_length; for shaw_values head_dim.
 //
-// A new stream replaces one that breaks, and continues after the last answer.
+// A new stream replaces one that breaks, and continues after the last answered row.
 func (l *Logits[In, Out]) Rows(
 	ctx context.Context, first int64, count int, rows []In,
 ) ([]Out, error) {
@@ -152,7 +152,7 @@ func (l *Logits[In, Out]) begin() error {
 		return err
 	}
 	err = stream.SendMsg(request)
-	if err != nil && !errors.Is(err, io.EOF) { // reading returns the reason for an EOF
+	if err != nil && !errors.Is(err, io.EOF) { // after io.EOF, RecvMsg returns the cause
 		return err
 	}
 	var message rawMessage
@@ -200,7 +200,7 @@ func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 	}
 }
 
-// attempt sends the unanswered rows in blocks and copies the answers to their places.
+// attempt sends the unanswered rows in blocks and copies the results into place.
 func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 	if w.stream == nil {
 		w.streamContext, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -228,7 +228,7 @@ func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 
 // failure returns the error of an attempt.
 func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
-	if ctx.Err() != nil { // which cancelled the stream
+	if ctx.Err() != nil { // its end cancelled the stream
 		err = ctx.Err()
 	}
 	var trailer func() metadata.MD
@@ -274,7 +274,7 @@ func (w *rowsInWork[In, Out]) receive() error {
 	return nil
 }
 
-// receiveBlock returns the checked answer to the rows up to end.
+// receiveBlock returns the checked results of the rows up to end.
 func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 	block := make([]Out, w.heads*(end-w.answered)*w.width)
 	memory, received := bytesOf(block), 0

@@ -39,8 +39,8 @@ func someRows(count int) []float32 {
 	return rows
 }
 
-// expectLogits compares the answers to the rows that start at first with the formula, in small
-// integers.
+// expectLogits compares the logits of count rows, starting at row first, with the formula. All
+// values are small integers, so the comparison is exact.
 func expectLogits(t *testing.T, got, rows []float32, first, count int) {
 	t.Helper()
 	for h := range 2 {
@@ -83,13 +83,13 @@ func TestLogitsMatchFormula(t *testing.T) {
 	if !errors.Is(err, ErrInvalidArgument) && !errors.Is(err, ErrOutOfRange) {
 		t.Errorf("got %v, want an error about row 5", err)
 	}
-	if got, err = stream.Rows(t.Context(), 0, 5, rows); err != nil { // then another stream
+	if got, err = stream.Rows(t.Context(), 0, 5, rows); err != nil { // opens a new stream
 		t.Fatal(err)
 	}
 	expectLogits(t, got, rows, 0, 5)
 }
 
-// More than one block: each sum is that of the row's weights.
+// The rows need more than one block. Each row has one nonzero weight.
 func TestSendsManyRowsInBlocks(t *testing.T) {
 	const heads, length, dim = 2, 3000, 4
 	client := realClient(t)

@@ -54,7 +54,7 @@ func runWithServer(m *testing.M) int {
 	return result
 }
 
-// realClient returns a client of the real server.
+// realClient returns a client for the real server.
 func realClient(t *testing.T, options ...Option) *Client {
 	t.Helper()
 	if serverAddress == "" {

@@ -18,12 +18,12 @@ type GetOption func(*getSettings)
 // TLS names the files that authenticate server and client. Files are PEM and read for each
 // connection. A certificate and its key should change together.
 type TLS struct {
-	// CA is a file with trusted authorities; empty: those that the system trusts.
+	// CA is a file with trusted authorities. If empty, the system's authorities are trusted.
 	CA string
 	// Cert is a file with the client's certificate, followed by its intermediate certificates;
-	// Key is a file with its private key, not encrypted. Both or neither.
+	// Key is a file with its unencrypted private key. Set both or neither.
 	Cert, Key string
-	// ServerName is a name that the server's certificate must have; empty: the target's.
+	// ServerName is a name that the server's certificate must have; by default the target's.
 	ServerName string
 }
 
@@ -42,36 +42,37 @@ type settings struct {
 
 type getSettings struct{ progress func(done, total int64) }
 
-// WithTimeout bounds each call, including its retries and waits; more than 0, by default 5 minutes.
-// A context may end a call earlier. Large tensors over slow links need more.
+// WithTimeout bounds each call, including its retries and waits; it must be positive and is 5
+// minutes by default. A context may end a call earlier. Large tensors over slow links need more.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
 // WithConnectTimeout bounds the time in which a client that has not yet reached its server tries to
-// connect; more than 0, by default 10 seconds. After that time a call fails with ErrUnavailable and
-// the reason: a closed port, an unknown host, an untrusted certificate. A client that has had a
-// connection retries until [WithTimeout] expires, since its server may be restarting.
+// connect; it must be positive and is 10 seconds by default. After that time a call fails with
+// ErrUnavailable and the reason: a closed port, an unknown host, an untrusted certificate. A client
+// that has had a connection retries until [WithTimeout] expires, since its server may be
+// restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
 
-// WithMaxAttempts bounds consecutive attempts without a byte received; at least 1, which disables
-// retries. By default only the timeout bounds them.
+// WithMaxAttempts bounds consecutive attempts without a byte received; it must be at least 1, which
+// disables retries. By default only the timeout bounds them.
 func WithMaxAttempts(attempts int) Option {
 	return func(s *settings) { s.maxAttempts = &attempts }
 }
 
-// WithMaxTensorBytes rejects larger payloads with ErrTooLarge, before their memory is allocated;
-// more than 0, by default 16 GiB.
+// WithMaxTensorBytes rejects larger payloads with ErrTooLarge, before their memory is allocated; it
+// must be positive and is 16 GiB by default.
 func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
 }
 
 // WithTLS enables TLS; TLS{} trusts the authorities that the system trusts. Without it or
-// [WithPlaintext], the environment decides: ATTNBIAS_CLIENT_TLS=1, the files that
-// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY name, or the name in ..._SERVER_NAME; else
-// plaintext.
+// [WithPlaintext], the environment decides: ATTNBIAS_CLIENT_TLS=1, files named by
+// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY, or a name in ..._SERVER_NAME enable TLS; the
+// default is plaintext.
 func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
 }
@@ -81,7 +82,7 @@ func WithPlaintext() Option {
 	return func(s *settings) { s.tls, s.plaintext = nil, true }
 }
 
-// WithToken identifies the caller by a bearer token; "" is none. Without it or [WithTokenFile],
+// WithToken identifies the caller by a bearer token; "" means none. Without it or [WithTokenFile],
 // the environment decides: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. A token leaves this
 // machine only over TLS.
 func WithToken(token string) Option {

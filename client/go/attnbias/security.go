@@ -58,7 +58,7 @@ func (s *security) options() []grpc.DialOption {
 	return options
 }
 
-// certificates holds the files of a TLS and their names in errors.
+// certificates holds the files of a [TLS] and their names in errors.
 type certificates struct {
 	TLS
 	caName, certName, keyName string

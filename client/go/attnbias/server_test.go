@@ -26,7 +26,7 @@ func specOf(t *testing.T, text string) *pb.TensorSpec {
 	return spec
 }
 
-// counting returns a table of distinct numbers that F16 represents exactly.
+// counting returns a table of distinct values that F16 represents exactly.
 func counting(shape ...int64) *pb.TableRef {
 	size := int64(1)
 	for _, length := range shape {
@@ -71,7 +71,7 @@ type view[T Element] interface {
 	At(h, i, j int) T
 }
 
-// expectDense compares a part of a structure that begins at head, query and key with the whole.
+// expectDense compares a window that begins at head, query and key with the dense tensor.
 func expectDense[T Element](t *testing.T, got view[T], want Array[T], head, query, key int) {
 	t.Helper()
 	for h := range got.Heads() {
@@ -350,7 +350,7 @@ func TestViewsDoNotCopy(t *testing.T) {
 	if cap(bias.Row(0, 5)) != 512 {
 		t.Errorf("got capacity for %d numbers after a row, want 0", cap(bias.Row(0, 5))-512)
 	}
-	// Structure and shape do not depend on the size.
+	// The allocations do not depend on the size of the tensor.
 	allocated := testing.AllocsPerRun(100, func() { AsToeplitz[float32](tensor) })
 	if allocated > 4 {
 		t.Errorf("got %v allocations, want at most 4", allocated)

@@ -137,7 +137,7 @@ func TestGetIntoWritesToGivenMemory(t *testing.T) {
 	}
 }
 
-// A header that announces total bytes, a chunk in order, and an arbitrary chunk.
+// Receives a header with an arbitrary total, a correct chunk, and an arbitrary chunk.
 func FuzzAssemble(f *testing.F) {
 	f.Add(int64(18), []byte("123456789"), int64(9), uint32(0xe3069283), []byte("123456789"))
 	f.Add(int64(-1), []byte(nil), int64(0), uint32(0), []byte(nil))

@@ -10,12 +10,12 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// Element is the type of a tensor's numbers, one for each DataType of the contract.
+// Element is the type of a tensor's elements, one for each DataType of the contract.
 type Element interface {
 	float64 | float32 | Float16 | BFloat16 | int32
 }
 
-// Float is the type of the numbers of learned tables and of rows for positional logits.
+// Float is the type of elements of learned tables and of rows for positional logits.
 type Float interface {
 	float64 | float32 | Float16 | BFloat16
 }
@@ -59,7 +59,7 @@ func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 // one after another.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
-// Array holds the numbers of one part of a payload.
+// Array holds the elements of one part of a payload.
 type Array[T Element] struct {
 	// Data is row-major and not a copy; see [Tensor.Bytes].
 	Data []T
@@ -67,8 +67,8 @@ type Array[T Element] struct {
 	Shape []int
 }
 
-// AsArray views the numbers of the named part, such as "dense", "positions", "cos" or "sin". The
-// error is ErrInvalidArgument if the tensor has no such part, or if its numbers have another type.
+// AsArray views the named part, such as "dense", "positions", "cos" or "sin". The error is
+// ErrInvalidArgument if the tensor has no such part, or if its elements have a different type.
 func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
 	var names []string
 	for _, part := range tensor.header.Parts {
@@ -93,7 +93,7 @@ func arrayOf[T Element](tensor *Tensor, part *pb.TensorPart) (Array[T], error) {
 	return array, nil
 }
 
-// At returns one number. It requires an index for each axis.
+// At returns one element. It requires an index for each axis.
 func (a Array[T]) At(index ...int) T {
 	if len(index) != len(a.Shape) {
 		panic(fmt.Sprintf("attnbias: got %d indices, want one for each axis of %v", len(index),
@@ -102,8 +102,8 @@ func (a Array[T]) At(index ...int) T {
 	return a.Row(index[:len(index)-1]...)[index[len(index)-1]]
 }
 
-// Row returns the numbers along the last axis at an index for each other axis, not a copy:
-// Row(position) of a table, Row(head, query) of a dense bias.
+// Row returns the elements along the last axis, not a copy. It requires an index for each other
+// axis: Row(position) of a table, Row(head, query) of a dense bias.
 func (a Array[T]) Row(index ...int) []T {
 	last := len(a.Shape) - 1
 	if len(index) != last {
@@ -146,8 +146,8 @@ func numbersIn[T Element](memory []byte) []T {
 }
 
 // InlineTable makes a learned table to send with the request, from row-major numbers of at most 2
-// MiB and the length of each axis. T5's is [num_buckets, num_heads], unless another layout is set.
-// The server rejects tables of the wrong size.
+// MiB and the length of each axis. T5's shape is [num_buckets, num_heads], unless a different
+// layout is set. The server rejects tables of the wrong size.
 func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {
 	return &pb.TableRef{Source: &pb.TableRef_InlineTable{InlineTable: &pb.InlineTable{
 		DataType: dataTypeOf[T](),

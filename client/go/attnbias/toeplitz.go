@@ -57,7 +57,7 @@ func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
 	return counts, shape
 }
 
-// Heads returns the number of heads; 1 if all heads share the numbers.
+// Heads returns the number of heads; 1 if all heads share the values.
 func (p *pairs) Heads() int { return p.heads }
 
 // Queries returns the number of queries: the rows of each head.
@@ -82,7 +82,7 @@ func (p *pairs) checkRow(h, i int) {
 	}
 }
 
-// Toeplitz is a tensor [heads, queries, keys] whose numbers depend only on key minus query:
+// Toeplitz is a tensor [heads, queries, keys] whose values depend only on key minus query:
 //
 //	At(h, i, j) = Diagonals(h)[j - i + Queries() - 1]
 //
@@ -96,8 +96,8 @@ type Toeplitz[T Element] struct {
 }
 
 // AsToeplitz views a tensor of form TOEPLITZ without a border. The error is ErrInvalidArgument if
-// the tensor has another form, or if its numbers have another type, and ErrCorrupt if its shape
-// contradicts its resolved request.
+// the tensor has a different form, or if its elements have a different type, and ErrCorrupt if its
+// shape contradicts its resolved request.
 func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return toeplitzOf[T](tensor, 1)
 }
@@ -121,7 +121,7 @@ func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 	return t, nil
 }
 
-// Dim returns the length of each vector; 1 for numbers.
+// Dim returns the length of each vector; 1 for scalars.
 func (t *Toeplitz[T]) Dim() int { return t.dim }
 
 // FirstRelativePosition returns the position of key 0 minus that of the last query: the relative
@@ -137,14 +137,14 @@ func (t *Toeplitz[T]) At(h, i, j int) T {
 	return t.data[h*t.stride+j-i+t.queries-1]
 }
 
-// Vector returns the Dim() numbers of query i and key j in head h; not a copy.
+// Vector returns the Dim() numbers of query i and key j in head h, not a copy.
 func (t *Toeplitz[T]) Vector(h, i, j int) []T {
 	t.check(h, i, j)
 	begin := h*t.stride + (j-i+t.queries-1)*t.dim
 	return t.data[begin : begin+t.dim : begin+t.dim]
 }
 
-// Row returns the Keys() * Dim() numbers of query i in head h, key by key; not a copy. Rows share
+// Row returns the Keys() * Dim() numbers of query i in head h, key by key, not a copy. Rows share
 // their memory: row i is row i - 1 shifted by one key.
 func (t *Toeplitz[T]) Row(h, i int) []T {
 	t.checkRow(h, i)
@@ -154,7 +154,7 @@ func (t *Toeplitz[T]) Row(h, i int) []T {
 }
 
 // Diagonals returns the (Queries() + Keys() - 1) * Dim() numbers of head h in ascending order of
-// key minus query; not a copy.
+// key minus query, not a copy.
 func (t *Toeplitz[T]) Diagonals(h int) []T {
 	t.checkRow(h, 0)
 	begin := h * t.stride
@@ -162,8 +162,8 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window returns a part of the tensor over the same memory, not a copy. The error is
-// ErrInvalidArgument if the part is empty or out of range.
+// Window returns a part of the tensor that shares its memory. The error is ErrInvalidArgument if
+// the part is empty or out of range.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	part := *t
 	in, err := part.cut(window)
@@ -176,8 +176,8 @@ func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	return &part, nil
 }
 
-// arrayOfForm reads the first part of a tensor. It rejects tensors whose first part has another
-// form or that have another number of parts.
+// arrayOfForm reads the first part of a tensor. It rejects tensors whose first part has a different
+// form or that have a different number of parts.
 func arrayOfForm[T Element](tensor *Tensor, form pb.Form, parts int) (Array[T], error) {
 	got := tensor.header.Parts
 	if len(got) == parts && got[0].Form == form {

@@ -19,11 +19,11 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// rawMessage is an answer in serialized form, since checksums cover its bytes. Free returns its
+// rawMessage is a response in serialized form, since checksums cover its bytes. Free returns its
 // memory to gRPC.
 type rawMessage struct{ mem.Buffer }
 
-// rawRequest is a serialized request; its answer contains the checksum of its bytes.
+// rawRequest is a serialized request; the response contains the checksum of these bytes.
 type rawRequest []byte
 
 func serialized(request proto.Message) (rawRequest, error) {
@@ -54,7 +54,7 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, into any) error {
 
 var raw = grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2("proto")})
 
-// Fields of all answers that contain a header or a part of a payload.
+// Fields of all responses that contain a header or a part of a payload.
 const (
 	headerField        protowire.Number = 1
 	offsetField        protowire.Number = 2

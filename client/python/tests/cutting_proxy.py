@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that cuts its connections, or discards the remaining bytes, in the middle of an
-answer."""
+"""A TCP proxy that cuts its connections, or discards the remaining bytes, in the middle of a
+response."""
 
 from __future__ import annotations
 

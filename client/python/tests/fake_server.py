@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server over real gRPC whose answers the test scripts."""
+"""A server over real gRPC whose responses the test scripts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def header(
     resolved_spec: encodings_pb2.TensorSpec | None = None,
     column_axes: Sequence[int] = (),
 ) -> service_pb2.TensorHeader:
-    """A header with parts (name, form, array)."""
+    """Returns a header with parts (name, form, array)."""
     made = service_pb2.TensorHeader(
         fingerprint=fingerprint,
         encoding_fingerprint="e" * 64,

@@ -71,7 +71,7 @@ def within(number: int) -> int:
 
 @st.composite
 def headers(draw: st.DrawFn) -> service_pb2.TensorHeader:
-    """Consistent parts, except for one fault each."""
+    """Draws a header whose parts may be inconsistent."""
     header = service_pb2.TensorHeader()
     wrong = st.just(0) | st.integers(-8, 8)
     for _ in range(draw(st.integers(0, 3))):

@@ -177,7 +177,7 @@ ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
 
 
 def facts(answer: Any) -> Any:
-    """Everything observable about an answer."""
+    """Everything observable about a result."""
     if isinstance(answer, tuple):
         return type(answer), [facts(array) for array in answer]
     if isinstance(answer, np.ndarray):
@@ -915,7 +915,7 @@ for folder in folders:
 
 
 def sparse(path: Path, *, head: int) -> None:
-    """Creates an endless file that begins with `head` bytes of a tensor's file."""
+    """Creates a huge sparse file that begins with `head` bytes of a tensor's file."""
     path.write_bytes(head.to_bytes(8, "little"))
     os.truncate(path, HUGE)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client converts answers to results, descriptions, errors and files."""
+"""The client converts responses to results, descriptions, errors and files."""
 
 from __future__ import annotations
 

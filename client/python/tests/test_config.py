@@ -518,7 +518,7 @@ def test_invalid_sizes_are_rejected(config: Any, says: str) -> None:
 def test_head_and_layer_counts_are_bounded(
     model_type: str, name: str, more: dict[str, Any]
 ) -> None:
-    """The client lists none of them until their number is known to be small."""
+    """The client checks the count before it creates a list of that length."""
     says = rf"^{name}: got 1{'0' * 30}, want an integer of at most 65536$"
     with pytest.raises(ValueError, match=says):
         from_config({"model_type": model_type, name: 10**30, **more})

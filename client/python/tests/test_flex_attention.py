@@ -37,8 +37,7 @@ def toeplitz() -> attnbias.Toeplitz:
 
 
 def masked(mask: attnbias.Mask, fill: float = -np.inf, *, first_query: int = 0) -> Any:
-    """Queries that start at position first_query, keys that start at 0, and masked pairs, in
-    numpy."""
+    """Returns a masked bias and its hidden pairs; the first query has position first_query."""
     bias = toeplitz()
     relative = np.arange(1 - LENGTH - first_query, LENGTH - first_query)
     least = -np.inf if mask.window_left is None else -mask.window_left
@@ -160,7 +159,7 @@ def test_tensor_offset_steps_compile_once(make: Any) -> None:
     for step in range(PROMPT, LENGTH):
         offset.fill_(step)
         attention.check(slice(step, step + 1), dense[:, step : step + 1], score_mod=score_mod)
-    for step in (0, 5, LENGTH - 1):  # another int needs no program either
+    for step in (0, 5, LENGTH - 1):  # another int does not need a new program either
         at_step = bias.score_mod(query_offset=step)
         attention.check(slice(step, step + 1), dense[:, step : step + 1], score_mod=at_step)
     assert attention.programs == 1

@@ -56,7 +56,7 @@ def test_every_bit_flip_in_header_is_detected(kind: Any, header: Any) -> None:
     refused = 0
     for at, damaged in flips(message):
         try:
-            # A flipped bit outside it may lengthen the tag of a varint.
+            # A flipped bit outside the header may lengthen the tag of a varint.
             assert read_header(damaged, type(header), REQUEST) == header
             assert at not in inside
         except attnbias.DataLossError:
@@ -81,7 +81,7 @@ def test_answer_to_another_request_is_rejected(
 
 
 def test_checksum_covers_received_bytes() -> None:
-    """A server may write fields in another order than this side's protobuf would."""
+    """A server may write fields in a different order from this side's protobuf."""
     header = PAYLOAD.header
     first, second = header.SerializeToString(), service_pb2.TensorHeader(total_bytes=20000)
     written = second.SerializeToString() + first
@@ -115,7 +115,7 @@ def test_checksum_of_zero_is_verified() -> None:
 
 
 def test_damaged_description_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
-    """Another shape with the same number of bytes, which only a checksum can detect."""
+    """A different shape with the same number of bytes, which only a checksum can detect."""
     damaged = signed(service_pb2.DescribeTensorResponse, PAYLOAD.header)
     damaged.header.parts[0].shape[:] = [2500, 2]
     damaged.ClearField("request_crc32c")

@@ -48,7 +48,7 @@ def t5(weight: npt.NDArray[np.float32]) -> attnbias.T5:
 def test_vectors_are_the_gathered_table(
     real_client: attnbias.Client, heads: int | None, dtype: str
 ) -> None:
-    """41 heads equal the number of diagonals, so that no shape tells the axes apart."""
+    """With 41 heads and 41 diagonals, the shape does not tell the axes apart."""
     shape = (8, 6) if heads is None else (heads, 8, 6)
     table = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
     encoding = attnbias.Shaw(left=5, right=2, table=table)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures show the dense tensor's numbers at the positions on the axes."""
+"""Pictures show the dense tensor's values at the positions on the axes."""
 
 import sys
 from collections import namedtuple

@@ -100,7 +100,7 @@ def test_ranges_are_whole_chunks(server: FakeServer, connect: Connect) -> None:
 def test_first_range_may_fail_after_last_byte(
     server: FakeServer, connect: Connect, code: grpc.StatusCode
 ) -> None:
-    """After the last byte of the payload."""
+    """The range is complete, so the status of its stream does not matter."""
     server.script = [at(0, breaks(code, after=FIRST))]
     with connect(server.target, streams=2) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())

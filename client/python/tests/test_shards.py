@@ -106,7 +106,7 @@ def test_invalid_shard_arguments_are_rejected(
 
 
 def make(kind: str, heads: int | None, queries: int, dtype: Any) -> attnbias.Structure:
-    """A square structure whose numbers all differ, as far as the type allows."""
+    """A square structure whose values all differ, as far as the type allows."""
     outer = () if heads is None else (heads,)
 
     def numbers(*shape: int) -> Array:
@@ -384,7 +384,7 @@ def test_ring_shard_indices_out_of_range_are_rejected(indices: Any) -> None:
 TABLE = np.random.default_rng(1).standard_normal((32, 6)).astype(np.float32)
 T5 = attnbias.T5(bidirectional=True, num_heads=6, table=TABLE)
 SWIN = attnbias.Swin((2, 4), num_heads=6, table=TABLE[:21])
-# Each with its request. In the last one, neither 2 nor 4 divides any length.
+# Encodings, each with its request. In the last one, neither 2 nor 4 divides any length.
 PAIRS: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
     (T5, {"query_length": 8, "key_length": 12, "alignment": "end"}),
     (
@@ -647,7 +647,7 @@ def test_gathered_shards_equal_the_whole(group: Callable[..., list[Any]], real_t
 
 
 def use_half_a_group(target: str) -> tuple[tuple[int, ...], int, list[int]]:
-    """On a mesh of two of the four ranks."""
+    """Fetches a tensor on a mesh of two of the four ranks."""
     import torch.distributed as dist  # noqa: PLC0415
     from torch.distributed.device_mesh import DeviceMesh  # noqa: PLC0415
     from torch.distributed.tensor import Shard  # noqa: PLC0415
@@ -689,7 +689,7 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
     """Runs as one of many ranks, in a group that torch simulates.
 
     Returns:
-        For the dense and for the compact answer: bytes that this rank holds, bytes that it fetched,
+        For the dense and for the compact form: bytes that this rank holds, bytes that it fetched,
         and the maximum growth of its memory.
     """
     import torch.distributed as dist  # noqa: PLC0415
@@ -711,9 +711,9 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
         options: Any = {"device_mesh": mesh, "placements": [Shard(0), Shard(1)]}
         client.get(
             alibi, query_length=256, key_length=256, form="dense", **options
-        )  # memory that is allocated only once
+        )  # makes one-time allocations
         for form in ("dense", None):
-            Path("/proc/self/clear_refs").write_text("5")  # the current use is the peak
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current usage
             before = own_memory("VmRSS")
             with payloads() as fetched:
                 tensor = client.get(alibi, **HUGE, form=form, **options)

@@ -33,7 +33,7 @@ DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int32]
 
 
 def numbers(*shape: int, dtype: Any) -> Array:
-    """All numbers differ, as far as the type allows, and have both signs."""
+    """Returns values of both signs that all differ, as far as the type allows."""
     return (np.arange(math.prod(shape)).reshape(shape) - 9).astype(dtype)
 
 
@@ -70,7 +70,7 @@ def border_of(border: Array, *, is_query: bool, is_key: bool) -> Any:
 
 
 def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: int) -> Any:
-    """Returns a number or vector by the structure's definition."""
+    """Returns a value or vector by the structure's definition."""
     if isinstance(bias, attnbias.Toeplitz):
         return bias.diagonals[head][j - i + bias.query_length - 1]
     if isinstance(bias, attnbias.KeyRow):
@@ -104,7 +104,7 @@ def dense_of(bias: attnbias.Structure) -> Array:
 
 
 def assert_same(got: Any, want: Any) -> None:
-    """Returns values, type and shape of a structure, an array or a scalar."""
+    """Compares values, type and shape of structures, arrays or scalars."""
     assert got.dtype == want.dtype
     assert got.shape == want.shape
     np.testing.assert_array_equal(np.asarray(got), want)
@@ -309,7 +309,7 @@ def test_elementwise_functions_stay_compact(kind: str) -> None:
 @every_kind
 def test_contains_matches_dense_array(kind: str) -> None:
     bias = make(kind)
-    # Windows and borders hide some of the stored numbers.
+    # Windows and borders hide some of the stored values.
     for part in (bias, bias.window(queries=(2, 3), keys=(1, 3))):
         dense = dense_of(part)
         for number in (*next(iter(bias.parts().values())).flat, 0.5, np.nan, dense, part):

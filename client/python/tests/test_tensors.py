@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors and memory layout of Toeplitz, KeyRow and masks; test_structure covers their numbers."""
+"""Errors and memory layout of Toeplitz, KeyRow and masks; test_structure covers their values."""
 
 from __future__ import annotations
 

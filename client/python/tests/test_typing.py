@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types that type checkers infer for answers. mypy and pyright read this file; nothing in it is
+"""Types that type checkers infer for results. mypy and pyright read this file; nothing in it is
 run."""
 
 from __future__ import annotations

@@ -35,19 +35,19 @@ namespace attnbias {
 // Called on the caller's thread before a call waits to retry, with the reason.
 using RetryFn = std::function<void(const absl::Status& error)>;
 
-// TLS with a server. Files are PEM. Changed files are read again within seconds, for new
+// TLS settings. Files are PEM. Changed files are read again within seconds, for new
 // connections. Replace a certificate and its key together, for example by switching a symbolic link
 // to their folder.
 struct TlsOptions {
-  // False is plaintext.
+  // False selects plaintext.
   bool enabled = true;
-  // Certificates of trusted authorities; empty: those that the system trusts.
+  // Certificates of trusted authorities; if empty, those that the system trusts.
   std::string ca_file = "";
-  // The client's certificate, followed by its intermediate certificates, for a
-  // server that asks for one; and its unencrypted private key.
+  // The client's certificate, followed by its intermediate certificates, and its unencrypted
+  // private key; for servers that request a certificate.
   std::string cert_file = "";
   std::string key_file = "";
-  // Name that the server's certificate must have; empty: the target's.
+  // Name that the server's certificate must have; if empty, the target's.
   std::string server_name = "";
 };
 
@@ -66,12 +66,12 @@ struct ClientOptions {
   // Maximum consecutive attempts without a byte received; 1: no retries. By
   // default only `timeout` bounds them.
   std::optional<int> max_attempts = std::nullopt;
-  // If unset, the environment decides: ATTNBIAS_CLIENT_TLS=1, the files that
-  // ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, or the server's name in
-  // ATTNBIAS_CLIENT_TLS_SERVER_NAME; else plaintext.
+  // If unset, the environment decides: ATTNBIAS_CLIENT_TLS=1, files named by
+  // ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY, or a name in ATTNBIAS_CLIENT_TLS_SERVER_NAME enable
+  // TLS; the default is plaintext.
   std::optional<TlsOptions> tls = std::nullopt;
   // Bearer token that identifies the caller: the token itself, or a file that
-  // is read for each call. Empty: none. If both are unset, the environment
+  // is read for each call. Empty means none. If both are unset, the environment
   // decides: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. A token
   // leaves this machine only over TLS.
   std::optional<std::string> token = std::nullopt;
@@ -105,13 +105,12 @@ class Client {
   // Creates a client, which connects on its first call. INVALID_ARGUMENT names the option.
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
-  // Returns the header that Get would return, without computing the tensor.
-  // DATA_LOSS if the header contradicts itself or its checksum, or answers
-  // another request.
+  // Returns the header that Get would return, without computing the tensor. DATA_LOSS if the header
+  // contradicts itself, does not match its checksum or answers a different request.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
   // Fetches the tensor into newly allocated memory. Resumes a broken stream at the byte where it
-  // broke. DATA_LOSS if the payload contradicts its checksums or header, or answers another
+  // broke. DATA_LOSS if the payload does not match its checksums or header, or answers a different
   // request.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;

@@ -26,7 +26,7 @@ struct Indices {
 namespace internal {
 
 // Returns the extents [heads, queries, keys, columns] of a TOEPLITZ tensor.
-// INVALID_ARGUMENT if the tensor has another form, or a border; DATA_LOSS if
+// INVALID_ARGUMENT if the tensor has a different form, or a border; DATA_LOSS if
 // its shape contradicts its spec.
 absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& header);
 
@@ -39,9 +39,9 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis);
 
 }  // namespace internal
 
-// [heads, queries, keys], or [heads, queries, keys, columns] of vectors. Only
-// the diagonals are in memory. The layout is strided, like std::layout_stride,
-// with a negative stride: element (h, i, j, c) is
+// A tensor [heads, queries, keys], or [heads, queries, keys, columns] of vectors. Only the
+// diagonals are in memory. The layout is strided, like std::layout_stride, with a negative stride:
+// element (h, i, j, c) is
 //
 //   data()[h * stride(0) + i * stride(1) + j * stride(2) + c * stride(3)].
 //
@@ -50,8 +50,8 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis);
 template <typename T>
 class Toeplitz {
  public:
-  // Views a tensor. INVALID_ARGUMENT if the tensor has another form, a border,
-  // or other elements; DATA_LOSS if its shape contradicts its spec.
+  // Views a tensor. INVALID_ARGUMENT if the tensor has a different form, a border, or elements of a
+  // different type; DATA_LOSS if its shape contradicts its spec.
   static absl::StatusOr<Toeplitz> Of(Tensor tensor) {
     const auto extents = internal::ToeplitzExtents(tensor.header());
     if (!extents.ok()) return extents.status();
@@ -65,7 +65,7 @@ class Toeplitz {
   int64_t heads() const { return extents_[0]; }
   int64_t queries() const { return extents_[1]; }
   int64_t keys() const { return extents_[2]; }
-  // Returns the length of a vector; 1 for numbers.
+  // Returns the length of a vector; 1 for scalars.
   int64_t columns() const { return extents_[3]; }
 
   // Axis 0 is heads, 1 queries, 2 keys, 3 columns. Strides count elements.

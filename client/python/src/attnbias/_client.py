@@ -230,7 +230,7 @@ class BaseClient:
             key_length: number of keys; not needed for ShawValues.
             direction: the keys that a query sees.
             query_length: number of queries; only if rows is None.
-            out: an array to write into, with the answer's shape and dtype.
+            out: an array to write into, with the result's shape and dtype.
             timeout: seconds for this call, instead of the client's.
             **options: alignment ("start", "end") or query_offset, one of which is required if the
                 numbers of queries and keys differ; output_data_type, by default f32; fill_value of
@@ -267,7 +267,8 @@ class BaseClient:
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             OSError: the file cannot be written.
-            ValueError: the name has another suffix, or a .npy would hold several parts.
+            ValueError: the suffix is neither .npy nor .safetensors, or a .npy would hold several
+                parts.
         """
         path = to_path(path)
         request = Request(encoding, **options)
@@ -411,12 +412,12 @@ class Client(BaseClient):
         timeout: seconds that a call may take, retries included; None means no limit.
         connect_timeout: seconds in which a call must connect if the client has never been
             connected. Otherwise the call raises UnavailableError with the reason: a closed port, an
-            unknown name, another protocol or a wrong certificate. After the first connection only
-            the timeout applies. None means the timeout.
+            unknown name, a different protocol or a wrong certificate. After the first connection
+            only the timeout applies. None means the timeout.
         tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
-            key=...)`` TLS with others, False plaintext. None means that the environment decides:
-            ``ATTNBIAS_CLIENT_TLS=1`` or the files that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and
-            ``..._KEY`` name, else plaintext.
+            key=...)`` TLS with these files, False plaintext. None means that the environment
+            decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by ``ATTNBIAS_CLIENT_TLS_CA``,
+            ``..._CERT`` and ``..._KEY`` enable TLS; the default is plaintext.
         token: identifies the caller: the path of a file with a bearer token, such as
             ``pathlib.Path("/run/secrets/attnbias")``, read again when it changes; or the token
             itself as a str, "" for none. None selects the environment variables
@@ -501,15 +502,15 @@ class Client(BaseClient):
         Args:
             encoding: the encoding to compute, such as ``attnbias.T5(...)``.
             out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any object
-                with the buffer protocol. An array must have the answer's shape (for a Toeplitz,
-                that of its diagonals; for several tables of equal shape, their number as a first
-                axis) or one axis with all elements; raw bytes may have any shape. The result is
-                this object.
-            device_mesh: a torch mesh, which makes the answer a ``DTensor``. This process fetches
+                with the buffer protocol. An array must have the result's shape (for a Toeplitz,
+                that of its diagonals; for several tables of equal shape, an additional first axis
+                over the tables) or one axis with all elements; raw bytes may have any shape. The
+                result is this object.
+            device_mesh: a torch mesh, which makes the result a ``DTensor``. This process fetches
                 only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
                 of the dense array, or of each table.
-            sharding: a JAX sharding (``NamedSharding``), which makes the answer a ``jax.Array`` of
+            sharding: a JAX sharding (``NamedSharding``), which makes the result a ``jax.Array`` of
                 the dense array, or of each table. Boxes that several devices share are fetched only
                 once.
             progress: True shows a progress bar, False does not; None shows one on a terminal if a

@@ -153,7 +153,7 @@ class AbortedError(Error):
 
 
 class OutOfRangeError(Error):
-    """The encoding has no numbers for the positions, or an offset exceeds the payload."""
+    """The encoding has no values for the positions, or an offset exceeds the payload."""
 
 
 class UnimplementedError(Error):

@@ -42,12 +42,12 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     Args:
         bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
             GridTable.
-        path: a name that ends in .safetensors; or in .npy, which holds only the numbers.
+        path: a name that ends in .safetensors; or in .npy, which holds only the values.
 
     Raises:
         OSError: the file cannot be written.
-        TypeError: bias is of another type.
-        ValueError: the name has another suffix, or a .npy would hold several parts.
+        TypeError: bias is not one of these structures.
+        ValueError: the suffix is neither .npy nor .safetensors, or a .npy would hold several parts.
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
     if isinstance(bias, RingShard):
@@ -66,7 +66,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     Returns:
         The result of ``Client.get``: a structure with its positions, fingerprint and
         ``resolved_spec``, an array, or a named tuple of tables. A .npy file yields an array: for a
-        structure, the array of its numbers.
+        structure, the array of its values.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of tensors. matplotlib is imported only when something is drawn.
 
-A picture has a few hundred pixels per side, and only their numbers are read: the dense tensor of a
-structure is never made. A structure determines how it is drawn; see ``Structure._heat_maps`` and
-``Structure._curve``.
+A picture has a few hundred pixels per side, and only the values at these pixels are read: the dense
+tensor of a structure is never created. A structure determines how it is drawn; see
+``Structure._heat_maps`` and ``Structure._curve``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 Kind = Literal["heads", "curves"]
 Array: TypeAlias = npt.NDArray[Any]
 _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
-# The numbers of a head at some rows and columns.
+# The values of a head at some rows and columns.
 _Read: TypeAlias = Callable[[int, Array, Array], Array]
 
 Curve: TypeAlias = tuple[Array, int, str]
-"""Numbers ``[heads, n]`` or ``[n]``, the first one's position, and the meaning of positions."""
+"""Values ``[heads, n]`` or ``[n]``, the first one's position, and the meaning of positions."""
 
 _MOST_PIXELS = 400  # maximum pixels of a side
 _MOST_POINTS = 4000  # points of a curve
@@ -59,7 +59,7 @@ def plot(
     """Draws a tensor with matplotlib; the caller shows or saves it.
 
     Heat maps share one colour scale. Masked elements are hatched and do not affect the scale:
-    numbers that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
+    values that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
     position is drawn. Key positions and a table's positions are relative to the first one; query
     positions are chosen so that differences are relative positions. Tokens of a grid keep their
     indices in a window.
@@ -79,7 +79,7 @@ def plot(
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: the tensor has no such picture, its numbers are not real, or the number of axes
+        ValueError: the tensor has no such picture, its values are not real, or the number of axes
             differs from that of the pictures.
         IndexError: heads are outside the tensor.
     """
@@ -110,7 +110,7 @@ class HeatMap:
         return None if long or self.labels not in (POSITIONS, TOKENS) else rows / columns
 
     def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
-        """Returns the numbers at evenly spaced indices, at most ``most`` along a side."""
+        """Returns the values at evenly spaced indices, at most ``most`` along a side."""
         rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
         return _visible(self.read(head, rows, columns), fill_value)
 
@@ -143,7 +143,7 @@ def _are_real(dtype: np.dtype[Any]) -> bool:
 
 
 def _visible(numbers: Array, fill_value: float | None) -> _Picture:
-    """Returns numbers as float64 with masked elements masked."""
+    """Returns values as float64 with masked elements masked."""
     if not _are_real(numbers.dtype):
         raise ValueError(f"tensor: got elements of type {numbers.dtype}, want real numbers")
     hidden = ~np.isfinite(numbers)
@@ -249,7 +249,7 @@ def _plot_heat_maps(
 
 
 def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
-    """Returns the smallest and largest visible numbers; 0 and 1 if none is visible."""
+    """Returns the smallest and largest visible values; 0 and 1 if none is visible."""
     numbers = np.concatenate([picture.compressed() for picture in pictures])
     return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
 

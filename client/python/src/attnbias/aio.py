@@ -21,7 +21,7 @@ __all__ = ["Client"]
 
 
 class Client(AsyncGet):
-    """``attnbias.Client`` for asyncio: the same arguments, answers and errors.
+    """``attnbias.Client`` for asyncio: the same arguments, results and errors.
 
     Calls of many tasks share one connection. Cancelling a task ends its call. In another event loop
     the client opens another connection.

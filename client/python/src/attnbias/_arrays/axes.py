@@ -41,7 +41,7 @@ def shard_indices(
             at token rank: the layout of striped attention.
 
     Raises:
-        TypeError: a number is not an integer.
+        TypeError: length, rank or world_size is not an integer.
         ValueError: rank is not in the group, the layout is unknown, or the length is not a multiple
             of 2 world_size ("zigzag") or of world_size ("striped").
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structures over tokens of a grid, and structures with a class token.
 
-No strides can turn these into a dense array, so each pair's number is looked up.
+No strides can turn these into a dense array, so each pair's value is looked up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnbias._checks import Span
 
 
 class BlockToeplitz(Structure):
-    """A tensor over tokens of a grid, row-major, that depends only on their displacement.
+    """A tensor over row-major tokens of a grid; a value depends only on the tokens' displacement.
 
     With token i in row ``r[i]`` and column ``c[i]``:
     ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one
@@ -31,7 +31,7 @@ class BlockToeplitz(Structure):
 
     Attributes:
         block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
-        border: None, or ``[H, 3]``: the numbers from the class token to every other token, from
+        border: None, or ``[H, 3]``: the values from the class token to every other token, from
             every other token to it, and from it to itself.
         grid: sides of the grid, as (height, width).
         query_stride: stride of the queries on each axis: with n, every n-th token is a query.
@@ -162,16 +162,16 @@ class BlockToeplitz(Structure):
 
 
 class BorderedToeplitz(Structure):
-    """A Toeplitz over positions in which position 0 is a class token with its own numbers.
+    """A Toeplitz over positions in which position 0 is a class token with its own values.
 
     See ``Structure`` for common members.
 
     Attributes:
         toeplitz: the tensor as if it had no class token.
-        border: ``[H, 3]``: the numbers from the class token to every other key, from every other
+        border: ``[H, 3]``: the values from the class token to every other key, from every other
             query to it, and from it to itself.
-        class_query: the query that is the class token; None if it is outside.
-        class_key: the key that is the class token; None if it is outside.
+        class_query: the query that is the class token; None if it is outside the window.
+        class_key: the key that is the class token; None if it is outside the window.
     """
 
     _leaves: ClassVar[tuple[str, ...]] = ("toeplitz", "border")
@@ -261,7 +261,7 @@ def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> No
 
 
 def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
-    """Returns the index of a pair's number; the border's three numbers start at index ``first``."""
+    """Returns the index of a pair's value; the border's three values start at index ``first``."""
     return where(is_query | is_key, first + _border_place(is_query, is_key), place)
 
 

@@ -2,7 +2,7 @@
 """Base of the compact forms, which represent a dense array and behave like one.
 
 A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
-far fewer numbers. Bucket indices, and vectors that all heads share, have no head axis; for them
+far fewer values. Bucket indices, and vectors that all heads share, have no head axis; for them
 read ``[...]`` without the H. Vectors have an additional last axis, their columns.
 """
 
@@ -90,7 +90,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         fingerprint: 64 hex digits that identify the server's bytes; "" for a structure created
             locally.
         resolved_spec: the request as the server resolved it, with positions and mask; None for a
-            structure made locally.
+            structure created locally.
         mask: the mask of a Toeplitz, its windows and its shards; None if the request had none.
     """
 
@@ -100,15 +100,15 @@ class Structure(NDArrayOperatorsMixin, ABC):
     vectors: bool = False
 
     _is_strided: ClassVar[bool] = False
-    """True if strides over the stored numbers form the dense array, so ``view`` copies nothing."""
+    """True if strides over the stored values form the dense array, so ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
     """Arguments of the constructor that are arrays: the leaves of JAX's pytree."""
     _others: ClassVar[tuple[str, ...]] = ()
     """Other arguments of the constructor."""
     _whole: DeviceCopies | None = None
-    """Numbers of the tensor of which this is a window, for ``score_mod``; created on first use."""
+    """Values of the tensor of which this is a window, for ``score_mod``; created on first use."""
     _begin: int = 0
-    """Index in ``_whole`` of this window's first number."""
+    """Index in ``_whole`` of this window's first value."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         register_with_jax(cls)
@@ -140,16 +140,16 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
-        """Returns all numbers along one axis: the last, or the second to last with vectors."""
+        """Returns all values along one axis: the last, or the second to last with vectors."""
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
-        """Returns the index of a pair's number in ``_numbers``; accepts ints or arrays."""
+        """Returns the index of a pair's value in ``_numbers``; accepts ints or arrays."""
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
-        """Returns a part of this tensor, over the same memory.
+        """Returns a part of this tensor that shares its memory.
 
         Args:
             queries: rows, a length n or (begin, end), inside the tensor.
@@ -195,7 +195,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             "striped". Both share this tensor's memory.
 
         Raises:
-            TypeError: a number is not an integer.
+            TypeError: rank or world_size is not an integer.
             IndexError: the rank's shard is empty.
             ValueError: rank is not in the group, no axis or more than one is named, or the layout
                 does not divide the length of the axis.
@@ -250,7 +250,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
-        """Returns the dense tensor in torch, expanded on the device from the compact numbers.
+        """Returns the dense tensor in torch, expanded on the device from the compact form.
 
         Args:
             device: the tensor's device; None means the CPU.
@@ -265,7 +265,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
-        """Returns the dense tensor in JAX, expanded on the device from the compact numbers.
+        """Returns the dense tensor in JAX, expanded on the device from the compact form.
 
         JAX has no f64 unless ``jax_enable_x64`` is set.
 
@@ -295,7 +295,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         The mask is ``[1, heads, queries, keys]``, for any batch, with rows aligned for torch's
         kernels. Hidden pairs are -inf, not the fill value. The mask has heads x queries x keys
-        numbers, except for a KeyRow, whose queries share a row; ``score_mod`` materializes none of
+        elements, except for a KeyRow, whose queries share a row; ``score_mod`` materializes none of
         them.
 
         Args:
@@ -304,7 +304,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 rounding.
 
         Raises:
-            TypeError: dtype is not one of torch's.
+            TypeError: dtype is not a torch dtype.
             ValueError: the tensor holds vectors or integers, or dtype is an integer type.
         """
         import torch  # noqa: PLC0415
@@ -329,21 +329,21 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         Query and key 0 of the attention are query and key 0 of this tensor: take a window first, or
         pass ``query_offset``. ``torch.compile`` compiles once for all windows of a tensor: they
-        share the whole tensor's numbers, which are copied to a device once and stay there as long
+        share the whole tensor's values, which are copied to a device once and stay there as long
         as the tensor exists. Hidden pairs have the mask's fill value.
 
         Args:
             device: device of the attention; None means the CPU.
             query_offset: index in this tensor of the attention's query 0. If it is a torch tensor,
                 its value may change between calls, so that one function decodes token after token;
-                the value is not checked, and queries out of range read wrong numbers or fail on the
+                the value is not checked, and queries out of range read wrong values or fail on the
                 device.
 
         Raises:
             IndexError: query_offset is an int outside this tensor.
             TypeError: query_offset is neither an int nor a tensor.
             ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor of
-                another shape, type or device.
+                a different shape, type or device.
         """
         self._require_addable()
         require_heads(self.shape, self._has_heads())
@@ -405,7 +405,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         raise NotImplementedError
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
-        """Expands numbers to the dense tensor, whose strides are multiples of ``align``."""
+        """Expands values to the dense tensor, whose strides are multiples of ``align``."""
         import torch  # noqa: PLC0415
 
         queries, keys = (to_torch(indices, numbers.device) for indices in self._indices())
@@ -420,7 +420,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense[..., :length]
 
     def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Returns the numbers, with -inf in place of those that a mask hides."""
+        """Returns the values, with -inf in place of those that a mask hides."""
         return numbers
 
     def _moved_by(self, query_offset: QueryOffset, device: Device) -> Callable[[Any], Any]:
@@ -476,7 +476,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return _plot.POSITIONS, (0, 0)
 
     def _curve(self) -> _plot.Curve | None:
-        """Returns the curves that ``plot`` draws; None if numbers depend on more than one index."""
+        """Returns the curves that ``plot`` draws; None if values depend on more than one index."""
         return None
 
     def __repr__(self) -> str:

@@ -131,7 +131,7 @@ class GridTable(Structure):
         return self.numbers
 
     def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Returns the tokens, and for each column the offset of its numbers."""
+        """Returns the tokens, and for each column the offset of its values."""
         columns = np.asarray(self.column_axes)
         firsts, begin = np.empty_like(columns), 0
         for axis, (length, count) in enumerate(zip(self.lengths, self._counts(), strict=True)):
@@ -151,7 +151,7 @@ class GridTable(Structure):
 
 
 class RotaryTables(NamedTuple):
-    """Factors of queries and keys in rotary positions, ``[positions, columns]`` each.
+    """Cosines and sines that rotate queries and keys, each ``[positions, columns]``.
 
     Over a grid each is a ``GridTable``.
     """

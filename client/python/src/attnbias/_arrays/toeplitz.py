@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Toeplitz and KeyRow, whose dense arrays are strided views of few numbers.
+"""Toeplitz and KeyRow, whose dense arrays are strided views of a few values.
 
 i and j count from the beginning of a tensor's own window of queries and keys.
 """

@@ -97,7 +97,7 @@ class Cache:
         return f"Cache({str(self.folder)!r})"
 
     def entries(self) -> list[CacheEntry]:
-        """Returns the tensors, most recently used first; skips damaged ones, see ``verify``.
+        """Returns the tensors, most recently used first; skips damaged ones (see ``verify``).
 
         Raises:
             OSError: the folder cannot be read, or other users can write to it.
@@ -115,7 +115,7 @@ class Cache:
     def verify(self) -> list[Path]:
         """Reads every file, removes damaged ones, and returns their names.
 
-        A removed tensor is fetched again at the next request. A folder in the place of a file is
+        A removed tensor is fetched again at the next request. A folder in place of a file is
         also returned, but not removed.
 
         Raises:
@@ -209,7 +209,7 @@ class Cache:
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """Returns the lock on fetching a request's answer; None if another process holds it.
+        """Returns the lock on fetching a request's payload; None if another process holds it.
 
         Raises OSError if the folder cannot be written to.
         """
@@ -384,7 +384,7 @@ def require_bytes(value: int | None, name: str) -> None:
 
 
 class Draft(forks.Forkable):
-    """An unfinished file and the lock on writing it; closes both.
+    """An unfinished file and the lock on writing it; a context manager that closes both.
 
     The kernel releases the lock when the process dies. The lock's file is never written to.
     """

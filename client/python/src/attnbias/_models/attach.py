@@ -27,15 +27,15 @@ _FLEX: Final = "attnbias"  # the name under which transformers registers our att
 class Replacement:
     """A computation that was replaced, or a learned table that was kept.
 
-    Before anything was replaced, the model's numbers were compared with the server's.
+    Before anything was replaced, the model's values were compared with the server's.
 
     Attributes:
         path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
-        fetched_bytes: bytes of the answer; 0 if another replacement fetched it.
+        fetched_bytes: bytes of the response; 0 if another replacement fetched it.
         spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one.
         left: whether it is unchanged.
-        reason: why it was not replaced, or why its numbers could not be compared with the server's;
+        reason: why it was not replaced, or why its values could not be compared with the server's;
             empty if they were.
     """
 
@@ -90,10 +90,10 @@ def attach(
         print(attached.report())
         model(tokens)
 
-    The numbers that the model needs are fetched once, during this call, and compared with its own
+    The values that the model needs are fetched once, during this call, and compared with its own
     within the bounds in docs/models.md. Learned bias tables stay the model's own: the server
     provides the row index for each relative position. Learned position tables are replaced by the
-    server's if the server has identical numbers. The model can be trained, moved, cast and saved.
+    server's if the server has identical values. The model can be trained, moved, cast and saved.
 
     Args:
         model: a model of a family in docs/models.md, which lists the replacements: T5, BLOOM,
@@ -112,7 +112,7 @@ def attach(
         ImportError: transformers or torch is not installed, or has a version that
             ``attnbias[transformers]`` excludes. The model is unchanged.
         ValueError: the model is unknown or already attached, cannot run with this attention, has a
-            table of positions that the server does not have, or has a module whose numbers differ
+            table of positions that the server does not have, or has a module whose values differ
             from the server's. The model is unchanged.
         Error: a call to the server failed.
     """

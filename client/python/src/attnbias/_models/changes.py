@@ -47,7 +47,7 @@ class Changes:
         """Adds a tensor that moves with the module and is not in its checkpoints.
 
         The tensor is put on the device of ``near``, a tensor of the module. If ``near`` is on the
-        meta device, as with weights that are loaded later, the added tensor keeps its numbers and
+        meta device, as with weights that are loaded later, the added tensor keeps its values and
         its device, and the code that reads it moves it.
         """
         if near.is_meta:
@@ -57,7 +57,7 @@ class Changes:
         self._undo.append(lambda: delattr(module, name))
 
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
-        """Moves a parameter's numbers to other memory and frees its former memory.
+        """Moves a parameter's values to other memory and frees its former memory.
 
         On undo, the parameter gets new memory with its trained values.
         """

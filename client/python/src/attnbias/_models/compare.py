@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the numbers of a module with those that will replace them."""
+"""Compares the values of a module with those that will replace them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torch import nn
 
 ULP: Final = 2.0**-23  # of float32, relative to a power of two
 _HALF_ULP: Final = ULP / 2
-_ANGLE_ROUNDINGS: Final = 16  # of a frequency, its scaling, and its product
+_ANGLE_ROUNDINGS: Final = 16  # roundings of a frequency, its scaling, and its product
 
 
 class IncomparableError(Exception):
-    """The module's numbers cannot be read; the message is the reason."""
+    """The module's values cannot be read; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Numbers of a module, and the server's for the same indices.
+    """Values of a module, and the server's values for the same indices.
 
     Attributes:
-        quantity: name of the numbers.
-        own: the module's numbers, on any device.
-        served: the server's numbers, of the same shape.
+        quantity: name of the values.
+        own: the module's values, on any device.
+        served: the server's values, of the same shape.
         axes: name of each axis, which states the meaning of its indices.
-        bound: maximum difference, which broadcasts to the shape; 0 for equal numbers.
+        bound: maximum difference, which broadcasts to the shape; 0 if they must be equal.
         cause: probable cause of a difference, for the error.
     """
 
@@ -43,7 +43,7 @@ class Pair:
 
 
 def require_same(path: str, pair: Pair) -> None:
-    """Rejects a module whose numbers differ from the server's; states the largest difference."""
+    """Rejects a module whose values differ from the server's; states the largest difference."""
     own, served = (each.detach().cpu().double() for each in (pair.own, pair.served))
     if own.shape != served.shape:
         _refuse(
@@ -83,7 +83,7 @@ def _refuse(what: str, cause: str) -> NoReturn:
 
 
 def unreadable(*tensors: torch.Tensor) -> str:
-    """Returns why the numbers of a tensor cannot be read; "" if all can."""
+    """Returns why the values of a tensor cannot be read; "" if all can."""
     for tensor in tensors:
         if tensor.is_meta:
             return "its numbers are on the meta device"
@@ -93,7 +93,7 @@ def unreadable(*tensors: torch.Tensor) -> str:
 
 
 def require_readable(*tensors: torch.Tensor) -> None:
-    """Raises IncomparableError if the numbers of a tensor cannot be read."""
+    """Raises IncomparableError if the values of a tensor cannot be read."""
     reason = unreadable(*tensors)
     if reason:
         raise IncomparableError(reason)
@@ -144,7 +144,7 @@ def angle_bound(
 
 
 def held_in(numbers: torch.Tensor) -> torch.dtype:
-    """Returns the narrowest type that holds all numbers: the checkpoint's if they were cast."""
+    """Returns the narrowest type that holds all values, which may have been cast to a wider one."""
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
             return dtype

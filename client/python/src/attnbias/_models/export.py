@@ -104,7 +104,7 @@ def _item(place: str, encoding: Encoding[Any], length: int, data_type: DType | N
         encoding = with_length(encoding, length)
     if encoding.extent == "table":
         return ExportItem(place, Request(encoding, positions=length, data_type=data_type))
-    # T5's numbers are in the checkpoint, so buckets are requested.
+    # T5's values are in the checkpoint, so buckets are requested.
     values: Any = "buckets" if isinstance(encoding, T5) else None
     number = None if isinstance(encoding, (T5, Deberta)) else data_type
     lengths: Any = {"query_length": length, "key_length": length}

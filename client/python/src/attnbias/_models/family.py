@@ -33,7 +33,7 @@ class AttachContext:
 
     model: PreTrainedModel
     max_length: int
-    attention: Attention | None  # None means another implementation, chosen by the model
+    attention: Attention | None  # None means an unlisted implementation, chosen by the model
     client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
@@ -56,12 +56,12 @@ class Site:
         path: path of the module.
         method: the method that is replaced, or the parameter.
         module: that module.
-        request: the numbers that it needs, shared by sites with the same Request; None if it needs
+        request: the values that it needs, shared by sites with the same Request; None if it needs
             none.
-        replace: installs the fetched numbers through ``Changes`` to the module; None leaves the
+        replace: installs the fetched values through ``Changes`` to the module; None leaves the
             module unchanged.
         spared_bytes: see ``Replacement``.
-        compare: the module's numbers and those fetched; None if it has no numbers.
+        compare: pairs the module's values with those fetched; None if it has no values.
         reason: why the module is not replaced.
     """
 

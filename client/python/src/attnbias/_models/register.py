@@ -39,8 +39,8 @@ class Model:
         defaults: values of fields that the code reads and a configuration omits.
         only: fields that its code does not read, with the value that it uses; any other value is
             rejected, since the weights depend on it.
-        ignored: the same, but no weights depend on the value, so another value is accepted with a
-            warning.
+        ignored: the same, but no weights depend on the value, so a different value is accepted with
+            a warning.
         unused: fields whose names suggest positions but that have no effect.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
         flat: the part whose fields are in the outer configuration if it has none of its own, as in

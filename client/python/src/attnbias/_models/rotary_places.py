@@ -129,7 +129,7 @@ class RotaryModel:
             rope_parameters, or the rope_theta itself if it is fixed.
         scales_all_types: whether the former rope_scaling applies to all of these types instead of
             only the first.
-        reads: additional words that no encoding has.
+        reads: additional parameters that no encoding has.
         mrope_interleaved: whether pairs are assigned to the axes in turn, if there are several.
         mrope_section: pairs of each axis if the rope parameters lack them.
     """
@@ -150,10 +150,10 @@ class RotaryModel:
 
 
 _ROPE_TYPES: Final = ("default", *(name for name in EXTENSIONS if name != "ntk"), "axial")
-# Fields of length extensions that do not come from exactly one word.
+# Fields of length extensions that do not come from exactly one parameter.
 _LENGTHS: Final = ("original_max_position_embeddings", "max_position_embeddings", "sequence_length")
-# Words in published configurations that transformers reads only for some rope_types and models, or
-# not at all.
+# Parameters in published configurations that transformers reads only for some rope_types and
+# models, or not at all.
 _IGNORED_ELSEWHERE: Final = {
     *(own.name for kind in EXTENSIONS.values() for own in fields(kind)),
     "mrope_section",

@@ -58,7 +58,7 @@ _NAMES: Final = {
 
 
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
-    """Returns the contract's number of ``"bf16"``, a torch dtype, or NumPy's equivalents."""
+    """Returns the contract's number for ``"bf16"``, a torch dtype, or NumPy's equivalents."""
     given = dtype
     if str(dtype).startswith("torch."):  # torch.bfloat16, whose own type does not support numpy
         dtype = str(dtype).removeprefix("torch.")

@@ -69,10 +69,10 @@ class TableInfo:
     Attributes:
         name: a value for an encoding's ``table``; the TableInfo itself is also accepted, and
             selects the table by its digest.
-        sha256: selects the same numbers on any server: ``table="sha256:" + sha256``.
-        source: the file and tensor that the numbers came from.
-        encoding: for a table from a checkpoint whose use is known, the encoding that uses it, by
-            name, as the checkpoint was trained.
+        sha256: selects the same values on any server: ``table="sha256:" + sha256``.
+        source: the file and tensor that the values came from.
+        encoding: the encoding that uses the table, by name, as in training; None unless the table
+            is from a checkpoint and its use is known.
     """
 
     name: str
@@ -106,7 +106,7 @@ def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableR
 
 
 def digest_of(table: npt.NDArray[Any]) -> str:
-    """Returns a server's digest of a table of two axes, as in ``TableInfo.sha256``."""
+    """Returns a server's digest of a two-axis table, as in ``TableInfo.sha256``."""
     rows, columns = table.shape
     domain = b"attnbias.table"
     head = struct.pack("<I", len(domain)) + domain + struct.pack("<I", 1)
@@ -272,7 +272,7 @@ class Encoding(Fields, Generic[Compact]):
     _extents: ClassVar[tuple[str, ...]]
     # Fields that select the last of these extents.
     _restructuring: ClassVar[tuple[str, ...]]
-    # Fields that determine the columns of an answer.
+    # Fields that determine the columns of a result.
     _columns: ClassVar[tuple[str, ...]]
     # Name of the preset that made this, and its arguments, keyed by field path.
     _preset: tuple[str, Mapping[str, str]] = "", {}

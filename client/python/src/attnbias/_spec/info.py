@@ -51,7 +51,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Description of a request's answer.
+    """Description of a request's payload.
 
     Attributes:
         nbytes: bytes of all parts together.
@@ -62,7 +62,7 @@ class TensorInfo:
         fully_masked_rows: half-open ranges of queries, counted inside the window, with every key
             masked.
         derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
-        column_axes: the axis of each column of a table over a grid whose axes are parts.
+        column_axes: for a table over a grid with a part per axis, the axis of each column.
     """
 
     parts: tuple[TensorPart, ...]

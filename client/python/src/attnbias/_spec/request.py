@@ -176,7 +176,7 @@ _WANTED_TERM = "attnbias.ShawKeys(...) or another LogitsTerm (Client.get takes e
 
 
 class LogitsOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.logits`` that describe the answer."""
+    """The keyword arguments of ``Client.logits`` that describe the result."""
 
     alignment: Literal["start", "end"] | None
     query_offset: SupportsIndex | None
@@ -261,7 +261,7 @@ def key_of(spec: encodings_pb2.TensorSpec) -> str:
 
 
 def names_a_table(message: Message) -> bool:
-    """Reports whether a request names a table, whose numbers a server may change."""
+    """Reports whether a request names a table, whose values a server may change."""
     if isinstance(message, tensor_pb2.TableRef):
         source: str | None = message.WhichOneof("source")
         return source == "name"

@@ -71,7 +71,7 @@ def _to_part(
             key_length=len(keys),
             first_relative_position=part.first_relative_position,
             vectors=holds_vectors(part, request),
-            # Not taken from the answer's spec, which omits a mask that hides none of these pairs.
+            # Not taken from the response's spec, which omits a mask that hides none of these pairs.
             mask=Mask.of(request.to_mask()),
         )
         if border is None:
@@ -161,7 +161,7 @@ class ShardedRequest:
         self._keys, self.pieces = list(pieces), list(pieces.values())
 
     def assemble(self, answers: list[Any]) -> Any:
-        """Returns the sharded tensor, or several by name, from the answers to the pieces."""
+        """Returns the sharded tensor, or several by name, from the results of the pieces."""
         answer_of = dict(zip(self._keys, answers, strict=True))
         tensors = {}
         for index, (name, shape) in enumerate(self._tensors.items()):

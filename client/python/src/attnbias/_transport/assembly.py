@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses headers and chunks by hand, checks them, and copies data to its place.
+"""Parses headers and chunks by hand, checks them, and copies data into place.
 
-All answers use the field numbers of StreamTensorResponse, so one parser reads them all. A generated
-parser would copy ``data`` into a new bytes object. Here ``data`` stays a view of the received
-message until it is copied, once, to its place. Checksums need the bytes as received, which a parsed
-header no longer has. All data is checked before it is written.
+All responses use the field numbers of StreamTensorResponse, so one parser reads them all. A
+generated parser would copy ``data`` into a new bytes object. Here ``data`` stays a view of the
+received message until it is copied into place, once. Checksums need the bytes as received, which a
+parsed header no longer has. All data is checked before it is written.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def read_header(message: bytes | None, kind: type[_Header], request: bytes) -> _
 def header_of(chunk: Chunk, kind: type[_Header], request: bytes) -> _Header:
     """Returns the header of a message that may hold data too.
 
-    Rejects a missing or damaged header, and an answer to a request other than these bytes.
+    Rejects a missing or damaged header, and a response to a request other than these bytes.
     """
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
@@ -160,14 +160,14 @@ class Assembler:
         return self.at == self.end
 
     def add(self, message: bytes) -> int:
-        """Copies the next chunk to its place and returns its size; rejects any other chunk."""
+        """Copies the next chunk into place and returns its size; rejects any other chunk."""
         chunk = parse_chunk(message)
         if chunk.header is not None:
             raise DataLossError("stream: a second header")
         return self.put(chunk)
 
     def put(self, chunk: Chunk) -> int:
-        """Copies a parsed chunk, which may have a header, to its place; see ``add``."""
+        """Copies a parsed chunk, which may have a header, into place; see ``add``."""
         size, missing = len(chunk.data), self.end - self.at
         if size > missing:
             raise beyond(size, missing)

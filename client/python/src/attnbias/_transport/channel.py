@@ -72,7 +72,7 @@ def addresses_of(target: str) -> list[str]:
         return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # also a target of another kind
+    except (OSError, UnicodeError):  # also for other kinds of targets
         return []
     addresses = [
         f"ipv6:[{address[0]}]:{port}" if family is socket.AF_INET6 else f"ipv4:{address[0]}:{port}"

@@ -117,7 +117,7 @@ class CallGroup:
         return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
-        """Makes a call with one answer; raises CallFailed for a status other than OK.
+        """Makes a call with one response; raises CallFailed for a status other than OK.
 
         Also raises CallInterrupted; see there.
         """
@@ -130,7 +130,7 @@ class CallGroup:
     async def stream(
         self, method: Method, messages: Any, timeout: float | None
     ) -> AsyncIterator[Read]:
-        """Makes a call with a streamed answer. Leaving the block ends the call."""
+        """Makes a call with a streamed response. Leaving the block ends the call."""
         with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
 

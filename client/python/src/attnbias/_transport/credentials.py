@@ -84,7 +84,7 @@ _ROOTS_OF_GRPC: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS with a server: ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
+    """TLS settings: ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
 
     Files are PEM. A changed file is read again, and its new content is used from the next call on
     if it is complete and the certificate matches the key.

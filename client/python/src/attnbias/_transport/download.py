@@ -200,7 +200,7 @@ class Download:
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:
             return self._payload.memory
         received = np.frombuffer(data, np.uint8)
-        # A structure is read-only, so it may keep the message with its numbers.
+        # A structure is read-only, so it may keep the message with its values.
         is_structure = info.parts[0].form not in ("table", "dense")
         if is_structure and received.nbytes == info.nbytes and _is_aligned(received, info):
             return received
@@ -225,5 +225,5 @@ async def ask_for_description(
 
 
 def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
-    """Parses a description; rejects a damaged one, or one for another request."""
+    """Parses a description; rejects a damaged one, or one for a different request."""
     return to_tensor_info(read_header(answer, service_pb2.TensorHeader, _request_for(spec)))

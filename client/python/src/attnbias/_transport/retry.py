@@ -152,7 +152,7 @@ class Retry:
 
 
 async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:
-    """Makes a call with one answer, and retries it."""
+    """Makes a call with one response, and retries it."""
     return await Retry(options, deadline).run(
         lambda: options.calls.ask(method, message, deadline.remaining())
     )

@@ -2,7 +2,7 @@
 """BLOOM, MPT and Falcon: slopes times positions, with one row of keys for all queries.
 
 BLOOM and Falcon count from the first token that is not padding, MPT from the last key. Falcon's
-numbers are always bfloat16; without ``alibi``, Falcon uses rotary positions.
+values are always bfloat16; without ``alibi``, Falcon uses rotary positions.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 def _encoding_of(model: Any) -> Any:
     """Returns the encoding with the slopes of transformers' code.
 
-    If ``from_config`` rejects the configuration, the slopes are taken from the model's own numbers.
+    If ``from_config`` rejects the configuration, the slopes are taken from the model's own values.
     """
     try:
-        # Warnings about ineffective fields are useless here: the numbers are compared.
+        # Warnings about ineffective fields are useless here: the values are compared.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return from_config(model.config)["decoder"]
@@ -95,7 +95,7 @@ def _encoding_of(model: Any) -> Any:
 
 
 def _own_row(model: Any, length: int) -> torch.Tensor:
-    """Returns the row that a model makes, ``[heads, keys]``."""
+    """Returns the row that a model computes, ``[heads, keys]``."""
     cpu = torch.device("cpu")
     mask = torch.ones(1, length, dtype=torch.int64, device=cpu)
     if isinstance(model, MptModel):
@@ -109,7 +109,7 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
 
 
 def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[Pair]:
-    """Compares the row that a model makes with the fetched row at these places.
+    """Compares the row that a model computes with the fetched row at these places.
 
     The last bit of a slope, which is a power, depends on the processor, and so does the last bit of
     its float32 product.
@@ -121,14 +121,14 @@ def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[
 
 
 def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyRow) -> None:
-    """Adds the numbers on the model's device, as bits, which casts of the model do not change."""
+    """Adds the values on the model's device, as bits, which casts of the model do not change."""
     row = to_torch(answer.row)
     changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
     changes.set(model, _MAX_LENGTH, context.max_length)
     names = {"create_causal_mask": _opaque_causal_mask} if context.attention == "flex" else {}
     if isinstance(model, BloomModel):
         changes.set_method(model, _METHODS[BloomModel], _from_first_token)
-        # Without a mask, BLOOM's forward computes the numbers itself.
+        # Without a mask, BLOOM's forward computes the values itself.
         changes.add_pre_hook(model, _show_all)
     elif isinstance(model, FalconModel):
         build = functools.partial(_from_first_token, model)
@@ -142,7 +142,7 @@ def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyR
 
 
 def _row_of(model: Any, device: torch.device | None) -> torch.Tensor:
-    """Returns the numbers, ``[heads, keys]``, on a device; None means the model's device."""
+    """Returns the values, ``[heads, keys]``, on a device; None means the model's device."""
     bits: torch.Tensor = getattr(model, _ROW)
     return bits.view(_NUMBERS[bits.dtype]).to(device)
 
@@ -172,7 +172,7 @@ def _rounded(positions: torch.Tensor) -> torch.Tensor:
 
 
 def _check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Rejects more keys than there are numbers; runs before a model's forward."""
+    """Rejects more keys than there are values; runs before a model's forward."""
     (_, length), _ = _call(_named(args, kwargs))
     require_length(length, getattr(model, _MAX_LENGTH))
 

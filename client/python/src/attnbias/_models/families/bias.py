@@ -94,7 +94,7 @@ def embedded(
 
 
 def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Moves numbers to a weight's device, unless accelerate has offloaded the weight."""
+    """Moves values to a weight's device, unless accelerate has offloaded the weight."""
     return numbers if weight.is_meta else numbers.to(weight.device)
 
 

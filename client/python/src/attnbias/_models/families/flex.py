@@ -26,7 +26,7 @@ from attnbias._models.families.bias import CompactBias, dense, of_few_shapes, sc
 LEAST_QUERIES: Final = 128
 _BLOCK: Final = 128  # queries and keys, as in torch's own block masks
 # A model has a few kinds of biases and masks, each with one or two programs. Beyond the limit,
-# fullgraph raises an error; otherwise FlexAttention would materialize all scores.
+# fullgraph raises an error; without it, FlexAttention would materialize all scores.
 _compiled: Final = torch.compile(
     flex_attention, fullgraph=True, recompile_limit=64, isolate_recompiles=True
 )

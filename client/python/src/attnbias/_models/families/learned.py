@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT, GPT-2, BART, CLIP, ViT and similar models: tables of learned positions.
 
-The server's numbers become those of the model's own parameter. The model still reads and processes
-the rows.
+The model's own parameter is set to the server's values. The model still reads and processes the
+rows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def site(
     stated: Any = getattr(module, "offset", 0 if padding is None else padding + 1)
     offset = int(stated)
     reason = unreadable(parameter)
-    if reason:  # there are no numbers to hash
+    if reason:  # there are no values to hash
         rows = torch.empty(parameter.shape[-2:], dtype=parameter.dtype, device="meta")
         encoding = LearnedAbsolute(table=rows, offset=offset)
         request = Request(encoding, positions=len(rows))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary positions: modules that compute cosines and sines for all layers.
 
-Modules differ in how they arrange these numbers: Llama stores each frequency in both halves of a
+Modules differ in how they arrange these values: Llama stores each frequency in both halves of a
 row, Cohere in two adjacent columns, GPT-OSS once; Llama 4 uses complex numbers; OLMo keeps float32;
 Qwen2-VL takes its columns from three axes of positions. A probe of the module's own code finds its
 ``_Form``.
@@ -65,13 +65,13 @@ def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
 
 
 class _Form(NamedTuple):
-    """Arrangement of a module's numbers for a position, or for one position on each axis.
+    """Arrangement of a module's values for a position, or for one position on each axis.
 
     Attributes:
         axes: number of axes of positions.
-        axis: the axis of position_ids that holds them; None if the module supports only one axis.
-        is_complex: whether the answer is complex numbers instead of cosines and sines.
-        keeps_float32: whether the answer is not cast to the type of the module's input.
+        axis: the dimension of position_ids for these axes; None if the module supports only one.
+        is_complex: whether the output is complex numbers instead of cosines and sines.
+        keeps_float32: whether the output is not cast to the type of the module's input.
     """
 
     axes: int
@@ -121,7 +121,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
     # A model whose layers differ has a table for each layer type.
     layer_types = getattr(module, "layer_types", [""])
     try:
-        # Warnings about ineffective fields are useless here: the numbers are compared.
+        # Warnings about ineffective fields are useless here: the values are compared.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             places = from_config(module.config)
@@ -258,7 +258,7 @@ class _Tables:
                 {"index": [0]},
             )
         positions = [first] if first else probes(length)
-        # Each axis has the same positions in another order.
+        # Each axis has the same positions in a different order.
         order = torch.arange(len(positions), device="cpu")
         order = torch.stack([order.roll(axis) for axis in range(self._form.axes)])
         ids = torch.tensor(positions, device="cpu")[order]
@@ -310,7 +310,7 @@ def bits_of(*parts: Any) -> torch.Tensor:
 
 
 def numbers_of(bits: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Returns the numbers of ``bits_of`` on a device."""
+    """Returns the values of ``bits_of`` on a device."""
     return bits.view(torch.float32).to(device)
 
 

@@ -37,7 +37,7 @@ from attnbias._spec.encodings import T5
 from attnbias._spec.request import Request
 
 _LOCAL: Final = (LongT5LocalAttention, LongT5TransientGlobalAttention)
-_INDEX_BYTES: Final = 8  # value of an int64
+_INDEX_BYTES: Final = 8  # size of an int64
 _MPNET_BUCKETS: Final = 32  # regardless of the configuration
 _MPNET_MAX_DISTANCE: Final = 128
 
@@ -89,7 +89,7 @@ def _local_sites(context: AttachContext) -> Iterator[Site]:
         spared = _INDEX_BYTES * 3 * block**2
         yield Site(path, "compute_bias", module, request, replace, spared, compare)
         if isinstance(module, LongT5TransientGlobalAttention):
-            # Positions are counted in blocks of another size; padding is in block -1.
+            # Positions are counted in blocks of a different size; padding is in block -1.
             globals_ = context.max_length // module.global_block_size
             request = _request(_encoding_of(module), globals_ + 1)
             method, compare = "_relative_position_bucket", functools.partial(_global_pairs, module)
@@ -127,7 +127,7 @@ def _encoding_of(module: Any) -> T5:
 def _numbered(module: Any) -> nn.Embedding:
     """Returns a table whose row b is b in each column, so that biases are buckets.
 
-    The comparison then covers the fetched numbers, regardless of where the weights are.
+    The comparison then covers the fetched values, regardless of where the weights are.
     """
     rows, heads = module.relative_attention_bias.weight.shape
     numbers = torch.arange(rows, dtype=torch.float64, device="cpu")

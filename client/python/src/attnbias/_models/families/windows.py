@@ -95,7 +95,7 @@ def _network_request(attention: Any) -> Request:
 
 
 def _network_pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
-    """Compares the network in float64, at the module's coordinates, with the answer.
+    """Compares the network in float64, at the module's coordinates, with the fetched block.
 
     The coordinates are float32 and then cast to the model's type; all other steps are precise
     enough to be considered exact.
@@ -122,7 +122,7 @@ def _bias_of(module: Any, answer: BlockToeplitz) -> torch.Tensor:
 
 
 def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
-    """Returns logits of the answer; the layer's attention applies 16 sigmoid to them."""
+    """Returns logits of the fetched block; the layer's attention applies 16 sigmoid to them."""
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
     # The block is indexed by key - query, the network's input by query - key.
@@ -143,7 +143,7 @@ def _with_numbers(
     module: Any,
     answer: BlockToeplitz,
 ) -> None:
-    """Adds numbers computed from a module's parameters; they move with the module.
+    """Adds values computed from a module's parameters; they move with the module.
 
     Rejects parameters whose changes cannot be detected.
     """
@@ -160,7 +160,7 @@ def _with_numbers(
 
 
 def _forward(module: Any, *arguments: Any) -> torch.Tensor:
-    """Returns the stored numbers if they are valid, otherwise those of the module's own forward."""
+    """Returns the stored values if they are valid, otherwise those of the module's own forward."""
     if _is_valid(module):
         return getattr(module, _NUMBERS)
     return type(module).forward(module, *arguments)
