@@ -203,7 +203,7 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColum
                              std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
-    // The fraction is exact, so that the quotient is accurate at any precision.
+    // The fraction is exact, so the quotient is accurate at any precision.
     const auto angle = [&sum](int precision) {
       Real value(precision);
       mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);

@@ -32,8 +32,8 @@ struct VectorProduct {
   int64_t width = 0;
   int64_t stride = 0;
   int64_t first = 0;
-  // Multiplies [rows, width] numbers with each vector. If false, sums the vectors, weighted by
-  // [rows, vectors].
+  // Multiplies [rows, width] numbers by each vector. If false, sums the vectors, weighted by [rows,
+  // vectors].
   bool transposed = false;
 
   constexpr int64_t input_columns() const { return transposed ? width : vectors; }
