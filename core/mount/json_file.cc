@@ -21,7 +21,7 @@ using nlohmann::json;
 
 // An index of a thousand shards takes a few megabytes.
 constexpr int64_t kMaxBytes = int64_t{64} << 20;
-// Values are written and compared by recursion.
+// Values are written and compared recursively.
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
 // Maximum digits of an integer that Python parses.
