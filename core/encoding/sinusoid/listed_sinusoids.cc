@@ -103,7 +103,7 @@ std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
   std::vector<FloatingRevolutions> revolutions;
   revolutions.reserve(matrix.weights.size());
   for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
-    // Only yields, since a cancelled caller discards the result.
+    // Called only to yield, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     for (int64_t axis = 0; axis < matrix.weights.rows(); ++axis) {
       FloatingRevolutions& own = revolutions.emplace_back();

@@ -54,7 +54,7 @@ struct ProductLaunch {
 // thread-safe.
 class Stream {
  public:
-  virtual ~Stream() = default;  // waits
+  virtual ~Stream() = default;  // waits for its work
   virtual absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) = 0;
   virtual absl::Status CopyOut(std::byte* host, const std::byte* device, int64_t bytes) = 0;
   virtual absl::Status SetZero(std::byte* device, int64_t bytes) = 0;
