@@ -14,7 +14,7 @@ RUN cmake/use_current_grpc.sh \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
-# Programs load libraries only from the directories of the image's system.
+# Programs load libraries only from the image's system directories.
 RUN --mount=type=cache,target=/ccache \
     cmake --preset "release$(dpkg --print-foreign-architectures | sed 's/arm64/-aarch64/')" -B build/image \
       -DATTNBIAS_TRACING=REQUIRED -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \

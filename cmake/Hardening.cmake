@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes memory errors harder to exploit in builds of type Release, which are deployed.
-# tests/packaging/container/hardening.py checks programs for it.
+# tests/packaging/container/hardening.py checks programs for these measures.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   return()
 endif()
@@ -10,7 +10,7 @@ include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)
 
 # Marks the targets of jumps and returns. Debian 12's own start files have no such marks, so linkers
-# do not mark the whole program, and the kernel does not enforce it.
+# do not mark the whole program, and the kernel does not enforce them.
 set(control_flow "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(control_flow -fcf-protection=full)

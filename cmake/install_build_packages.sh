@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the build dependencies, for this machine's architecture or for arm64, and the packages of
-# further lists: install_build_packages.sh [ARCHITECTURE [LIST…]]. Names are Debian's. Libraries of
-# another architecture replace this machine's, so use it only on machines that build for one
-# architecture.
+# further lists: install_build_packages.sh [ARCHITECTURE [LIST…]]. Architecture names are Debian's.
+# Libraries of another architecture replace this machine's, so use it only on machines that build
+# for one architecture.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 architecture=${1:-$(dpkg --print-architecture)}
@@ -20,7 +20,7 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update
 sed -e '/^#/d' -e '/^$/d' "${lists[@]}" |
   while read -r name; do
-    # apt 3 accepts a package for all architectures only without an architecture suffix.
+    # apt 3 accepts architecture-independent packages only without an architecture suffix.
     if [[ $name == *-dev ]] && apt-cache show "$name:$architecture" &>/dev/null; then
       name+=:$architecture
     fi

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copies programs and libraries, with the libraries and data that they need, into an image's root:
 # make_image_root.sh ROOT FILE… Copies no other program. Lists the packages of the copied files in
-# var/lib/dpkg/status.d, where scanners look, and copies their licences to usr/share/doc. Needs
+# var/lib/dpkg/status.d, where scanners look, and copies their licenses to usr/share/doc. Needs
 # pax-utils.
 set -euo pipefail
 root=$1 files=("${@:2}")

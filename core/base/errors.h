@@ -50,7 +50,7 @@ inline absl::Status Located(absl::string_view place, const absl::Status& status)
 }
 
 // Returns `text`, or its beginning and its length if it exceeds `most` bytes, so that neither
-// answers nor log lines grow with input from clients.
+// responses nor log lines grow with input from clients.
 inline std::string Shortened(absl::string_view text, size_t most = 128) {
   if (text.size() <= most) return std::string(text);
   size_t end = most;

@@ -81,8 +81,8 @@ class ByteBudget {
   // its share.
   void Refused(int64_t bytes, const QuotaOwner& owner);
 
-  // Returns whether a client waits while `owner`, with this many bytes more, would hold more than
-  // its share: the budget divided by one more than the number of owners of reservations.
+  // Returns whether a client is waiting while `owner`, with `bytes` more, would hold more than its
+  // share: the budget divided by one more than the number of owners of reservations.
   bool WouldExceedFairShare(int64_t bytes, const QuotaOwner& owner) const;
 
  private:

@@ -144,13 +144,13 @@ struct Encoding {
   Structure structure = Structure::kTable;
   // Heads, or 1 if all heads share the numbers. Parts of a TABLE.
   int64_t lanes = 1;
-  // True if lanes are an axis of the answer.
+  // True if lanes are an axis of the result.
   bool has_heads = false;
   // TABLE only: names of the lanes.
   std::vector<std::string_view> part_names = {"positions"};
   // Numbers at one coordinate of one lane.
   int64_t width = 1;
-  // True if these numbers are the last axis of the answer, as in tables and in vectors at pairs.
+  // True if these numbers are the last axis of the result, as in tables and in vectors at pairs.
   bool has_columns = false;
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. If DENSE, the positions of queries and
   // of keys.
@@ -162,8 +162,9 @@ struct Encoding {
   absl::Status bias_status = {};
   // KEY_ROW only: true if coordinate 0 is the last key instead of key 0.
   bool anchored_at_last_key = false;
-  // TABLE only: every column's axis, in ascending columns; empty if there is one axis. Each column
-  // depends only on the position on its own axis, and Fill uses one position for all axes.
+  // TABLE only: every column's axis, in ascending order of columns; empty if there is one axis.
+  // Each column depends only on the position on its own axis, and Fill uses one position for all
+  // axes.
   std::vector<AxisColumns> axis_columns = {};
   // BLOCK_TOEPLITZ only.
   Grid grid = {};

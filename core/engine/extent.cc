@@ -116,7 +116,7 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   return "";
 }
 
-// Sets rows of a table at positions some of which are not integers.
+// Sets the rows of a table at positions that are not all integers.
 absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& extent, Window& window) {
   RealPositions axes;
   for (int axis = 0; axis < extent.position_ids_size(); ++axis) {

@@ -190,7 +190,7 @@ int64_t Payload::ElementsAtOnce() const {
     return kNonPreemptible;
   }
   if (source_.band == nullptr) {
-    // In an answer by axis, one coordinate has many elements.
+    // In a payload by axis, one coordinate has many elements.
     return source_.evaluator.numbers->batch() * (plan_->element_bytes() / element_bytes_);
   }
   if (row_bytes_ > kBytesAtOnce) return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);

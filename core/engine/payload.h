@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Produces an answer's bytes in chunks, as they are sent.
+// Produces a payload's bytes in chunks, as they are sent.
 //
 // If whole rows lie in a band, a chunk is a list of slices of it and nothing is copied: a dense
 // matrix is streamed from its diagonals without ever being materialized. Other chunks are produced
@@ -144,10 +144,10 @@ class Payload {
   // Returns the `unit` of ForRanges.
   int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
-  // Writes numbers of an answer by axis, counted over all its parts.
+  // Writes numbers of a payload by axis, counted over all its parts.
   void MakeByAxis(Range numbers, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
-  // Write elements `elements` of a row to `out`.
+  // Write `elements` of a row to `out`.
   void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
   void CopyColumns(const Row& row, Range elements, std::byte* out) const;
   void SetBorder(const Row& row, Range elements, std::byte* out) const;
@@ -158,7 +158,7 @@ class Payload {
   const KernelSet& kernels_;
   BandCache& cache_;
   Executor& executor_;
-  // Bytes of the smallest unit produced: an element, or a number of an answer by axis.
+  // Bytes of the smallest unit produced: an element, or a number of a payload by axis.
   const int64_t element_bytes_;
   const int64_t row_bytes_;
   const bool rows_in_band_;

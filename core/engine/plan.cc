@@ -210,7 +210,7 @@ class Planner {
     Range& hull = plan_.hull_;
     queries = IndexMap::Zeros(window.queries.size());
     keys = IndexMap(window.keys);
-    // The lines of the dense matrix.
+    // Rows and columns of the dense matrix.
     switch (plan_.encoding().structure) {
       case Structure::kTable:
         queries = IndexMap::Zeros(1);
@@ -243,7 +243,8 @@ class Planner {
     }
   }
 
-  // Returns the coordinates at which token 0 of a grid sees tokens, minus that of itself.
+  // Returns the coordinates at which token 0 of a grid sees `tokens`, minus the coordinate at which
+  // it sees itself.
   IndexMap Tokens(Range tokens, const std::vector<int64_t>& strides) const {
     const Encoding& encoding = plan_.encoding();
     const Grid seen = encoding.grid.EveryNth(strides);

@@ -94,7 +94,7 @@ class Plan {
   const std::string& encoding_fingerprint() const { return encoding_fingerprint_; }
   // The request with the contract's defaults.
   const v1::TensorSpec& resolved_spec() const { return resolved_spec_; }
-  // Queries from which every key of the window is masked, counted from its first query.
+  // Queries for which every key of the window is masked, counted from the window's first query.
   const std::vector<Range>& fully_masked_rows() const { return fully_masked_rows_; }
 
   const Encoding& encoding() const { return *encoding_; }
@@ -109,7 +109,7 @@ class Plan {
   //
   // A compact form has one query, and a key for each coordinate. The numbers of a DENSE encoding
   // also depend on the query's position. A table with several axes has coordinates on each; these
-  // are the coordinates on the first axis, or the indices of a grid's tokens. An answer by axis has
+  // are the coordinates on the first axis, or the indices of a grid's tokens. A payload by axis has
   // no rows of equal size, and a key for each row of each axis.
   const IndexMap& query_coordinates() const { return query_coordinates_; }
   const IndexMap& key_coordinates() const { return key_coordinates_; }
@@ -118,7 +118,7 @@ class Plan {
   // Returns whether each table is sent as one table per axis of a grid: that axis's columns at that
   // axis's positions.
   bool is_by_axis() const { return window_.is_grid && form_ == v1::FORM_TABLE; }
-  // Returns the axis of each column of an answer by axis; empty for others.
+  // Returns the axis of each column of a payload by axis; empty for others.
   std::vector<int32_t> ColumnAxes() const;
   // Returns whether a border follows the rows or is part of them.
   bool has_border_part() const { return encoding_->has_border() && form_ != v1::FORM_DENSE; }

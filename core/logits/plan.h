@@ -23,7 +23,7 @@ namespace attnbias {
 struct LogitsLimits {
   // Maximum bytes of all vectors that a request's keys use.
   int64_t max_vector_bytes = int64_t{1} << 30;
-  // Maximum bytes of one row of one head in the answer.
+  // Maximum bytes of one row of one head in the result.
   int64_t max_row_bytes = int64_t{4} << 20;
 };
 
@@ -50,12 +50,12 @@ class LogitsPlan {
   // Position of query 0.
   int64_t query_offset() const { return query_offset_; }
 
-  // Numbers of one head in a received row, and in its answer.
+  // Numbers of one head in a received row, and in its result.
   int64_t input_width() const { return input_width_; }
   int64_t output_width() const { return output_width_; }
   int64_t output_row_bytes() const { return output_width_ * SizeOf(output_type()); }
 
-  // Element types of received rows, and of answers.
+  // Element types of received rows, and of results.
   DataType input_type() const { return static_cast<DataType>(spec_.data_type()); }
   DataType output_type() const { return static_cast<DataType>(spec_.output_data_type()); }
   // Added to every query.

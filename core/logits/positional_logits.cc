@@ -20,7 +20,7 @@
 namespace attnbias {
 namespace {
 
-// Row-major; row i begins at data + i * stride. Lengths and stride fit 31 bits.
+// Row-major; row i begins at data + i * stride. Lengths and stride fit in 31 bits.
 template <typename T>
 struct MatrixView {
   const T* data;
@@ -105,7 +105,7 @@ absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table, const LogitsResou
 }
 
 // Products of a tile: as many as fit in a core's private cache. Each row needs a window of vectors
-// shifted by one from the previous row. A tile multiplies all its rows with the union of these
+// shifted by one from the previous row. A tile multiplies all its rows by the union of these
 // windows, so a taller tile computes more unused products.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
@@ -156,7 +156,7 @@ bool AllFinite(const Work* numbers, int64_t count) {
   return finite;
 }
 
-// Rows of one head, counted from query 0, and the place of their answer.
+// Rows of one head, counted from query 0, and the destination of their result.
 struct Tile {
   int64_t head;
   Range rows;
@@ -231,7 +231,7 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Adds up the weights of all keys that use a vector, and multiplies the sums with the vectors.
+  // Adds up the weights of all keys that use a vector, and multiplies the sums by the vectors.
   absl::Status Weigh() const {
     const int64_t width = spec_.head_dim();
     const Factor& factor = logits_.factors_[0];

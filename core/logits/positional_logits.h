@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes positional logits row by row: queries are multiplied with each distinct vector once, and
+// Computes positional logits row by row: queries are multiplied by each distinct vector once, and
 // the products are distributed to the keys that use it. Nothing of shape [queries, keys, head_dim]
 // is materialized.
 #pragma once
@@ -59,7 +59,7 @@ class PositionalLogits {
   // Bytes of the budget.
   int64_t memory_bytes() const;
 
-  // Writes lines of the block's answer; asynchronous like ForRanges. The answer is row-major
+  // Writes lines of the block's result; asynchronous like ForRanges. The result is row-major
   // [num_heads, num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows
   // of head n / num_rows. `out` is aligned to an element.
   //
@@ -70,7 +70,7 @@ class PositionalLogits {
                absl::AnyInvocable<void(absl::Status)> done) const;
 
  private:
-  // The vectors of a component, with which rows are multiplied.
+  // The vectors of a component, by which rows are multiplied.
   struct Factor {
     const TermComponent& component;
     // Numbers of the plan's work_type(); a head's vector n begins at

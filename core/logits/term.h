@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes a term of positional logits: the vectors with which queries are multiplied, and which
-// of these vectors each key uses. Each term's file registers the function that describes it.
+// Describes a term of positional logits: the vectors by which queries are multiplied, and which of
+// these vectors each key uses. Each term's file registers the function that describes it.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct TermComponent {
 struct LogitsTerm {
   // A logit is the sum of a query's products with one vector of each component.
   std::vector<TermComponent> components;
-  // True if received rows are attention weights, and answers sums of vectors. There is then one
+  // True if received rows are attention weights and results are sums of vectors. There is then one
   // component.
   bool weighs_values = false;
 };

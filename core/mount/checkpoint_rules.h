@@ -4,7 +4,7 @@
 // config.json, and which are fixed in the model's code. The register of model types lists the
 // tensors and names the functions defined here.
 //
-// Facts follow transformers 5.23, or the last version that had the model. The answer to a spec
+// Facts follow transformers 5.23, or the last version that had the model. The tensor of a spec
 // equals that code's result.
 #pragma once
 

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 // An index of a thousand shards takes a few megabytes.
 constexpr int64_t kMaxBytes = int64_t{64} << 20;
-// Values are written and compared by recursion.
+// Values are written and compared recursively.
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
 // Maximum digits of an integer that Python parses.
@@ -41,7 +41,7 @@ bool IsNonFinite(absl::string_view word) {
   if (!absl::SimpleAtod(word, &value) || !std::isinf(value)) return false;
   const absl::string_view mantissa = word.substr(0, word.find_first_of("eE"));
   const bool is_integer = mantissa == word && !absl::StrContains(word, '.');
-  // With another exponent the number is finite, which is JSON if its mantissa is.
+  // With a small exponent the number is finite, and is valid JSON if its mantissa is.
   return json::accept(absl::StrCat(mantissa, "e-", kMaxBytes)) &&
          !(is_integer && absl::StripPrefix(word, "-").size() > kMaxPythonDigits);
 }

@@ -75,7 +75,7 @@ class TableSetBuilder {
  public:
   static constexpr size_t kMaxNameBytes = 512;
 
-  // Reserves a number of bytes of memory, which the result holds.
+  // Reserves `bytes` of memory, which the result holds.
   using Hold = std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
 
   // `max_bytes` bounds all numbers together; `hold`, if any, reserves the memory of each table
@@ -134,8 +134,8 @@ absl::StatusOr<Tables> TakeTables(const TableSet& mounted, google::protobuf::Mes
 // model.safetensors or model.safetensors.index.json with its shards. Their names begin with
 // "NAME/".
 //
-// INVALID_ARGUMENT  a model type that is unknown (the message lists the known ones) or has no table
-//                   here, a configuration that its tensors contradict, a damaged file
+// INVALID_ARGUMENT  an unknown model type (the message lists the known ones), no known table, a
+//                   configuration that its tensors contradict, a damaged file
 // NOT_FOUND         a missing file
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder);

@@ -39,7 +39,7 @@ bool IsNumber(const FieldDescriptor& field) {
   return IsInteger(field) || field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
 }
 bool IsMessage(const FieldDescriptor& field) { return field.message_type() != nullptr; }
-// Returns whether the field, unset, means an empty message.
+// Returns whether the field means an empty message if it is unset.
 bool IsEmptyByDefault(const FieldDescriptor& field) {
   return IsMessage(field) && !field.options().GetExtension(v1::rule).default_().empty();
 }

@@ -71,8 +71,8 @@ absl::StatusOr<absl::Time> ExpiryOf(const std::string& path, const X509& certifi
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// Gives gRPC certificates at each handshake. Its C++ classes take them once, or watch the files and
-// drop good certificates when a file is invalid.
+// Gives gRPC certificates at each handshake. Its C++ classes accept them only once, or watch the
+// files and drop good certificates when a file is invalid.
 struct CurrentCertificates {
   std::function<std::shared_ptr<const Certificates>()> current;
   std::shared_ptr<const Certificates> given;

@@ -19,7 +19,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // Notifies the watchers of a change. Safe for any thread.
+  // Notifies the watchers of a change. May be called from any thread.
   void SetServing(bool serving);
   // Ends present and future Watch calls with UNAVAILABLE.
   void FinishWatchers();

@@ -18,7 +18,7 @@ enum class Phase : uint8_t {
   kPlan,     // the request is checked, decoded and planned
   kWait,     // the next step is queued
   kCompute,  // the numbers are looked up or computed, possibly for another call
-  kWrite     // gRPC and the client read the answer
+  kWrite     // gRPC and the client read the response
 };
 inline constexpr std::array<std::string_view, 4> kPhaseNames = {"plan", "wait", "compute", "write"};
 inline constexpr size_t kNumPhases = kPhaseNames.size();

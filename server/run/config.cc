@@ -34,7 +34,7 @@ constexpr absl::string_view kVariablesOfOthers[] = {
     "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TLS_SERVER_NAME", "ATTNBIAS_CLIENT_TOKEN",
     "ATTNBIAS_CLIENT_TOKEN_FILE"};
 
-// Adds a flag that may be repeated, or given once with commas.
+// Adds a flag that may be repeated, or given once with comma-separated values.
 CLI::Option* AddList(CLI::App& app, const std::string& name, std::vector<std::string>& target,
                      const std::string& type_name, const std::string& description) {
   CLI::Option* option = app.add_option(name, target, description);

@@ -35,7 +35,7 @@ void ForEachGroup(const Cgroups& cgroups, const std::string& controller, Visit v
     }
   };
   std::ifstream own(cgroups.own);
-  // "4:memory:/a/b"; of version 2, "0::/a/b".
+  // "4:memory:/a/b"; in version 2, "0::/a/b".
   for (std::string line; std::getline(own, line);) {
     const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() != 3) continue;

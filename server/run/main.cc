@@ -34,8 +34,8 @@ namespace {
 constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 
-// The pipe to which the handler writes the signal's number. It may interrupt any thread, since
-// threads that libraries start before main block no signals.
+// The pipe to which the handler writes the signal's number. The handler may interrupt any thread,
+// since threads that libraries start before main block no signals.
 int handler_fd = -1;
 
 void Forward(int signal) {
@@ -46,15 +46,15 @@ void Forward(int signal) {
   errno = saved;
 }
 
-// Keeps the handler of a library, such as a profiler's for SIGPROF.
+// Ignores a signal unless a library has set a handler, such as a profiler's for SIGPROF.
 void Ignore(int number) {
   struct sigaction now = {};
   sigaction(number, nullptr, &now);
   if (now.sa_handler == SIG_DFL) signal(number, SIG_IGN);
 }
 
-// Handles SIGTERM and SIGINT, of which the first drains and the second ends the process, and
-// SIGHUP, which reloads. Ignores kIgnored and the real-time signals.
+// Drains on the first SIGTERM or SIGINT, ends the process on the second, and reloads on SIGHUP.
+// Ignores kIgnored and the real-time signals.
 class Signals {
  public:
   // Handles signals on a separate thread, which may call any function, until the process ends.

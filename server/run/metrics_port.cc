@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr unsigned kMaxConnections = 32;
-// Bounds a connection's request and the headers of its answer.
+// Bounds a connection's request and the headers of its response.
 constexpr size_t kConnectionBytes = 16 << 10;
 // Time after which an idle connection is closed.
 constexpr unsigned kIdleSeconds = 5;

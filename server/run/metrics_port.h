@@ -14,7 +14,7 @@ struct MHD_Daemon;
 
 namespace attnbias {
 
-// An answer to GET. `status` is an HTTP status.
+// A response to GET. `status` is an HTTP status.
 struct HttpPage {
   unsigned status = 200;
   std::string text;

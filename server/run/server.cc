@@ -305,7 +305,7 @@ void Server::KeepWarm() {
   keep_warm_.emplace(&timer_, std::chrono::milliseconds(400), [health] {
     const auto call = std::make_shared<Call>();
     call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
-    // Only the traffic matters, not the answer.
+    // Only the traffic matters, not the response.
     health->async()->Check(&call->context, &call->request, &call->response,
                            [call](const grpc::Status&) {});
   });

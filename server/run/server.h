@@ -42,8 +42,8 @@ class Server {
   Server& operator=(const Server&) = delete;
   ~Server();
 
-  // Binds the ports and answers, with health NOT_SERVING. Returns UNAVAILABLE if a port cannot be
-  // bound.
+  // Binds the ports and accepts calls, with health NOT_SERVING. Returns UNAVAILABLE if a port
+  // cannot be bound.
   absl::Status Start();
   // Fills the cache as configured, then reports SERVING.
   absl::Status BecomeReady(const CallerPtr& caller);
@@ -76,7 +76,7 @@ class Server {
   absl::Status StartGrpc();
   absl::Status StartProbes();
   // Logs a warning if other machines can reach, without a certificate, a gRPC version that gets no
-  // fixes.
+  // security fixes.
   void WarnOfExposure() const;
   void KeepWarm();
   v1::GetServerInfoResponse MakeInfo() const;

@@ -142,7 +142,7 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
   }
 };
 
-// Clears ServerReflectionRequests that are longer than any symbol or file name, because answers
+// Clears ServerReflectionRequests that are longer than any symbol or file name, because responses
 // repeat them.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:

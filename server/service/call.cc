@@ -23,7 +23,7 @@
 namespace attnbias {
 namespace {
 
-// Memory of a call, here and in gRPC, excluding its request and answer.
+// Memory of a call, here and in gRPC, excluding its request and response.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
 // Counts a request's lists four times: as received, as positions of its plan, in the plan's
@@ -123,7 +123,7 @@ Call::Call(ServerState* server_state, Method method, grpc::CallbackServerContext
 }
 
 Call::~Call() {
-  // A unary answer ends the call. The client may read it later, or never.
+  // A unary response ends the call. The client may read it later, or never.
   if (end_.ok() && caller_->cancelled()) EndWith(WhyCancelled());
   const auto now = std::chrono::steady_clock::now();
   const PhaseTimes phases = phases_.End(now);

@@ -57,7 +57,7 @@ class Call {
   const TableSetPtr& tables() const { return tables_; }
 
   // Returns UNAVAILABLE while draining, and DEADLINE_EXCEEDED or CANCELLED if the client no longer
-  // waits for the answer.
+  // waits for the response.
   absl::Status CheckCancelled() const;
 
   // Plans `spec`, which is at `path` in the request; the path is empty if its fields are the
@@ -95,7 +95,7 @@ class Call {
   // If the message may be sent now, reserves the same and returns true.
   bool TryReserveSendTime(int64_t bytes);
 
-  // Counts the only answer of a call, and closes the call if its client does not read it.
+  // Counts the only response of a call, and closes the call if its client does not read it.
   void AnswerSent(int64_t bytes = 0);
   // Counts a message that was sent.
   void MessageSent(int64_t bytes = 0);

@@ -42,7 +42,7 @@ class LogitsReactor final : public RequestPump {
   struct Work {
     BudgetedBuffer memory;
     RowBlock block;
-    // Lines of the answer, and those already computed.
+    // Lines of the result, and those already computed.
     int64_t lines = 0;
     int64_t made = 0;
   };
@@ -133,7 +133,7 @@ class LogitsReactor final : public RequestPump {
     call_.server_state().engine.cache().AddEvictable(std::move(logits_), bytes);
   }
 
-  // Copies the data to memory that counts against the budget until the answer is complete.
+  // Copies the data to memory that counts against the budget until the response is complete.
   absl::Status Accept(const v1::ComputeLogitsRequest& request) {
     if (request.has_spec()) {
       return Invalid("spec: got a second one, want it only in the first message");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of messages, documented in docs/protocol.md; parses requests and serializes answers.
+// Bounds of messages, documented in docs/protocol.md; parses requests and serializes responses.
 #pragma once
 
 #include <cstddef>
@@ -76,14 +76,15 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   return message;
 }
 
-// Returns the CRC-32C of a request's bytes, by which a client recognizes its answer.
+// Returns the CRC-32C of a request's bytes, by which a client recognizes its response.
 uint32_t ChecksumOf(const grpc::ByteBuffer& request);
 
 v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
 
-// Answers. The bytes of a tensor are the last field of their message and are not copied: a message
-// is its other fields followed by slices of the tensor's memory. Any generated stub parses it.
+// Responses. The bytes of a tensor are the last field of their message and are not copied: a
+// message is its other fields followed by slices of the tensor's memory. Any generated stub parses
+// it.
 
 template <typename Message>
 grpc::ByteBuffer Serialized(const Message& message) {
@@ -123,7 +124,8 @@ int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 grpc::ByteBuffer AppendData(std::string fields, int data_field, const Chunk& chunk,
                             bool aligned = false);
 
-// Serializes `response` with the chunk's checksum and bytes after `header`, of SerializeHeader.
+// Serializes `response` with the chunk's checksum and bytes after `header`, which SerializeHeader
+// returned.
 template <typename Response>
 grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string_view header = "") {
   response.set_crc32c(chunk.crc32c);

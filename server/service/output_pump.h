@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reactors of the methods whose answer is a stream of messages.
+// Reactors of the methods whose response is a stream of messages.
 #pragma once
 
 #include <chrono>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the plans of recent small requests, by the requests' bytes.
 //
-// A small answer from the cache costs little, so parsing, checking, naming and describing it would
-// account for most of the cost of its call: without the memo, a server answers 0.65 times as many
-// small calls. A plan depends only on the request and the mounted tables, so it is valid while
+// A small response from the cache costs little, so parsing, checking, naming and describing it
+// would account for most of the cost of its call: without the memo, a server answers only 65% as
+// many small calls. A plan depends only on the request and the mounted tables, so it is valid while
 // these stay mounted.
 #pragma once
 
@@ -39,7 +39,7 @@ using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 // Thread-safe.
 class PlanMemo {
  public:
-  // Enough for a learned table of a bias: T5's largest has 8 KiB, Swin's 21.
+  // Enough for a learned table of a bias: T5's largest is 8 KiB, Swin's 21 KiB.
   static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
   // Limit on all requests and headers; their plans need a few times as much.

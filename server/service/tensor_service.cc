@@ -35,7 +35,7 @@ constexpr int kMaxPageSize = 1000;
 // were mounted in the meantime.
 constexpr char kTokenPrefix[] = "after:";
 
-// Maximum size of cached answers that gRPC threads produce, since switching threads would take
+// Maximum size of cached responses that gRPC threads produce, since switching threads would take
 // longer.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
@@ -157,8 +157,8 @@ int64_t RoomBeside(const std::string& header) {
 // A call for a tensor: planned (unless remembered) -> computed (unless cached) -> answered. The
 // last step calls End. DescribeTensor ends with the plan.
 //
-// Unary answers are streams of one message: gRPC sends both in the same way, and the fields of all
-// answers have the same numbers.
+// Unary responses are streams of one message: gRPC sends both in the same way, and the fields of
+// all responses have the same numbers.
 class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   TensorReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context,

@@ -18,7 +18,7 @@
 
 namespace attnbias {
 
-// `server_state` outlives the service; `info` returns the answer of GetServerInfo.
+// `server_state` outlives the service; `info` returns the response of GetServerInfo.
 std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
                                                  std::function<v1::GetServerInfoResponse()> info);
 
@@ -35,7 +35,7 @@ absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& reques
 absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& tables,
                         v1::ListTablesResponse* response);
 
-// Begins a ComputeLogits.
+// Begins a ComputeLogits call.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
     ServerState* server_state, grpc::CallbackServerContext* context);
 

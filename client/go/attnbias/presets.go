@@ -81,7 +81,7 @@ type MaeSinusoidal struct {
 	Dim int32
 	// Base of the progression of both axes.
 	Temperature *float64
-	// Factor of a position on both axes: DiT's base size by side and interpolation scale.
+	// Factor of a position on both axes: DiT's base size divided by side and interpolation scale.
 	Scale *float64
 }
 
@@ -222,7 +222,7 @@ type Shaw struct {
 	Right *int64
 	// Farthest relative position to the left with its own row. Required.
 	Left *int64
-	// Learned vectors, with a first axis of at most 65536 heads if heads differ. Required with
+	// Learned vectors, with a leading axis of at most 65536 heads if heads differ. Required with
 	// values BIAS.
 	Table *attnbiaspb.TableRef
 	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
@@ -391,8 +391,8 @@ type SwinV2 struct {
 	PretrainedWindow []int32
 	// Heads of the bias.
 	NumHeads int32
-	// Adds a class token as token 0, before the window, with zeros as numbers (timm's prefix_tokens
-	// of 1).
+	// Adds a class token as token 0, before the window, with a bias of 0 (timm's prefix_tokens of
+	// 1).
 	ClassToken bool
 }
 
@@ -420,8 +420,8 @@ type RelPosMlp struct {
 	Window []int32
 	// Heads of the bias.
 	NumHeads int32
-	// Adds a class token as token 0, before the window, with zeros as numbers (timm's prefix_tokens
-	// of 1).
+	// Adds a class token as token 0, before the window, with a bias of 0 (timm's prefix_tokens of
+	// 1).
 	ClassToken bool
 }
 

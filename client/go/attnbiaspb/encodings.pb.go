@@ -148,10 +148,10 @@ type BucketRule int32
 
 const (
 	BucketRule_BUCKET_RULE_UNSPECIFIED BucketRule = 0
-	// The algebraic rule over integers.
+	// Exact arithmetic.
 	BucketRule_BUCKET_RULE_EXACT BucketRule = 1
-	// Correctly rounded float32 logarithm, float32 division and multiplication, as
-	// torch computes on a CPU.
+	// Correctly rounded float32 logarithm, float32 division and multiplication, as torch computes
+	// them on a CPU.
 	BucketRule_BUCKET_RULE_FLOAT32_LOG BucketRule = 2
 )
 
@@ -525,7 +525,7 @@ func (RelativeSign) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
-// Kernels of a distance.
+// Function of the distance.
 type KerpleKernel int32
 
 const (
@@ -1218,15 +1218,14 @@ type Sinusoidal struct {
 	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
-	// Puts the sines of all axes before the cosines of all, or after them, as
-	// `columns` specifies (timm). Not with `columns` `INTERLEAVED`.
+	// Puts the sines of all axes before or after all cosines, as `columns`
+	// specifies (timm). Not with `columns` `INTERLEAVED`.
 	AcrossAxes bool `protobuf:"varint,6,opt,name=across_axes,json=acrossAxes,proto3" json:"across_axes,omitempty"`
 	// Last column of an axis with an odd number of columns.
 	Odd OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	// Frequencies W of sums over all axes: the angle of pair m is the sum of
-	// `x_a W[a, m]` over the axes a, and `dim` is 2 pairs. A number is 0, or from
-	// 1e-30 to 1e6 with either sign. Excludes ladders, `axis_dims`, `across_axes`,
-	// `odd`, a `grid`, and more than 262144 positions.
+	// Frequency matrix W: the angle of pair m is the sum of `x_a W[a, m]` over the axes a, and `dim`
+	// is twice the number of pairs. Each entry is 0 or of magnitude 1e-30 to 1e6. Not with ladders,
+	// `axis_dims`, `across_axes`, `odd`, a `grid`, or more than 262144 positions.
 	FrequencyMatrix *TableRef `protobuf:"bytes,8,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1500,7 +1499,7 @@ type Ladder_Timescales struct {
 }
 
 type Ladder_Frequencies struct {
-	// Explicit frequencies, n of them: 0, or from 1e-30 to 1e6 with either sign.
+	// Explicit frequencies, n of them, each 0 or of magnitude 1e-30 to 1e6.
 	Frequencies *DoubleList `protobuf:"bytes,3,opt,name=frequencies,proto3,oneof"`
 }
 
@@ -1678,12 +1677,12 @@ type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of slopes.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Negative exponent of the last slope.
+	// Negated exponent of the last slope.
 	AlibiBiasMax *float64 `protobuf:"fixed64,2,opt,name=alibi_bias_max,json=alibiBiasMax,proto3,oneof" json:"alibi_bias_max,omitempty"`
 	// Slopes of another implementation, one per head, instead of the computed ones.
 	Slopes []float64 `protobuf:"fixed64,3,rep,packed,name=slopes,proto3" json:"slopes,omitempty"`
-	// Multiplicand of a slope, where i and j are the absolute positions of query
-	// and key.
+	// Formula of the bias, where i and j are the absolute positions of query and
+	// key.
 	Variant       AlibiVariant `protobuf:"varint,4,opt,name=variant,proto3,enum=attnbias.v1.AlibiVariant" json:"variant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1826,8 +1825,8 @@ func (x *LearnedAbsolute) GetResample() *Resample {
 
 // Resampling of a table whose rows form a line or a row-major grid.
 //
-// Along an axis of n rows, row r of m is at `x = (r + 1/2) step - 1/2`, where
-// step is n / m:
+// Along an axis of n rows, row r of the m target rows is at
+// `x = (r + 1/2) step - 1/2`, where step is n / m:
 //
 //	target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
 //
@@ -1952,8 +1951,8 @@ func (x *Resample) GetStep() []float64 {
 // Rotary position embedding (Su et al. 2021) and its length extensions.
 //
 // Fields are named as in transformers' rope_parameters. The angle of position p
-// and pair m is `p inv_m` for the n = dim / 2 pairs, where dim is the even part
-// of `head_dim` that rotates. Cosines and sines are multiplied by the attention
+// and pair m is `p inv_m` for the n = dim / 2 pairs, where dim is the part of
+// `head_dim` that rotates. Cosines and sines are multiplied by the attention
 // factor. Correctly rounded, so not bit-identical to the framework.
 //
 // With `axes`, p is the coordinate x of the pair's axis: the position on that axis, shifted and
@@ -1968,8 +1967,8 @@ type Rotary struct {
 	HeadDim int32 `protobuf:"varint,1,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Base of the progression: `inv_m = rope_theta^(-2m/dim)`.
 	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
-	// Part of `head_dim` that rotates: dim is floor(head_dim * factor), rounded
-	// down to an even number.
+	// Fraction of `head_dim` that rotates: dim is floor(head_dim * factor),
+	// rounded down to an even number.
 	PartialRotaryFactor *float64 `protobuf:"fixed64,3,opt,name=partial_rotary_factor,json=partialRotaryFactor,proto3,oneof" json:"partial_rotary_factor,omitempty"`
 	// Columns of the tables.
 	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
@@ -1988,7 +1987,7 @@ type Rotary struct {
 	// Position axes, in the order of `position_ids`, with at least one pair each.
 	// Unset: one axis. Pairs of an axis with a ladder use that ladder, from its
 	// first frequency on; all others use the progression over n pairs. A ladder
-	// excludes `inverse_frequencies` and length extensions.
+	// cannot be combined with `inverse_frequencies` or a length extension.
 	Axes []*Axis `protobuf:"bytes,12,rep,name=axes,proto3" json:"axes,omitempty"`
 	// Axis of each of the n pairs, counted from 0. Unset: every axis has the same
 	// number of pairs, one axis after the other.
@@ -2002,11 +2001,11 @@ type Rotary struct {
 	// Adds xPos's decay: a third table, `scale`, to which no attention factor is
 	// applied.
 	Decay *Decay `protobuf:"bytes,16,opt,name=decay,proto3" json:"decay,omitempty"`
-	// Frequencies W of sums over all axes: the angle of pair m is the sum of
-	// `x_a W[a, m]` over the axes a, with a column for each of the n pairs. A
-	// number is 0, or from 1e-30 to 1e6 with either sign. Excludes ladders,
-	// `pair_axis`, other frequencies, a length extension, `decay`, `angle`
-	// `FLOAT32`, a `grid`, and more than 262144 positions.
+	// Frequency matrix W, with a column for each of the n pairs: the angle of
+	// pair m is the sum of `x_a W[a, m]` over the axes a. Each entry is 0 or of
+	// magnitude 1e-30 to 1e6. Not with ladders, `pair_axis`, other frequencies, a
+	// length extension, `decay`, `angle` `FLOAT32`, a `grid`, or more than 262144
+	// positions.
 	FrequencyMatrix *TableRef `protobuf:"bytes,17,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2217,7 +2216,7 @@ type Rotary_Llama3 struct {
 }
 
 type Rotary_Proportional struct {
-	// Frequencies spaced over the whole head, of which a part rotates.
+	// Frequencies spaced over the whole head, only part of which rotates.
 	Proportional *Proportional `protobuf:"bytes,11,opt,name=proportional,proto3,oneof"`
 }
 
@@ -2240,7 +2239,7 @@ func (*Rotary_Proportional) isRotary_Extension() {}
 // Every frequency is `inv_m / factor`.
 type Linear struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stretch.
+	// Stretch factor.
 	Factor        float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2289,7 +2288,7 @@ func (x *Linear) GetFactor() float64 {
 // `sequence_length`, at least M, and M is `max_position_embeddings`.
 type Dynamic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stretch.
+	// Stretch factor.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length for which the model was trained.
 	MaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3" json:"max_position_embeddings,omitempty"`
@@ -2355,7 +2354,7 @@ func (x *Dynamic) GetSequenceLength() int64 {
 // `rope_theta` is multiplied by `factor^(dim / (dim - 2))`.
 type Ntk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stretch.
+	// Stretch factor.
 	Factor        float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2406,7 +2405,7 @@ func (x *Ntk) GetFactor() float64 {
 // `mscale_all_dim`, or `0.1 ln(factor) + 1` if both are unset.
 type Yarn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stretch.
+	// Stretch factor.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
@@ -2636,12 +2635,12 @@ type isLongrope_Attention interface {
 }
 
 type Longrope_Factor struct {
-	// Stretch.
+	// Stretch factor.
 	Factor float64 `protobuf:"fixed64,5,opt,name=factor,proto3,oneof"`
 }
 
 type Longrope_MaxPositionEmbeddings struct {
-	// Length after extension. Its ratio to the original length is the stretch.
+	// Length after extension. Its ratio to the original length is the stretch factor.
 	MaxPositionEmbeddings int64 `protobuf:"varint,6,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof"`
 }
 
@@ -2663,7 +2662,7 @@ func (*Longrope_AttentionFactor) isLongrope_Attention() {}
 // become `inv_m / factor`, and those in between are blended.
 type Llama3 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stretch.
+	// Stretch factor.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
@@ -2733,7 +2732,7 @@ func (x *Llama3) GetHighFreqFactor() float64 {
 	return 0
 }
 
-// Frequencies spaced over the whole head, of which a part rotates (Gemma).
+// Frequencies spaced over the whole head, only part of which rotates (Gemma).
 //
 // Frequencies span `head_dim` and are zero beyond the rotating part: n is
 // `head_dim / 2`.
@@ -2867,7 +2866,7 @@ type LearnedRelative struct {
 	//	*LearnedRelative_Scalars
 	//	*LearnedRelative_Vectors
 	Rows isLearnedRelative_Rows `protobuf_oneof:"rows"`
-	// Heads of the answer.
+	// Heads of the result.
 	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Farthest relative position to the left with its own row. Required unless
 	// symmetric.
@@ -2991,8 +2990,8 @@ type LearnedRelative_Scalars struct {
 }
 
 type LearnedRelative_Vectors struct {
-	// Learned vectors, for keys or for values; with a first axis of at most 65536
-	// heads if heads differ.
+	// Learned vectors, for keys or for values, with a leading axis of at most 65536 heads if heads
+	// differ.
 	Vectors *TableRef `protobuf:"bytes,2,opt,name=vectors,proto3,oneof"`
 }
 
@@ -3007,9 +3006,9 @@ type Kerple struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kernel.
 	Kernel KerpleKernel `protobuf:"varint,1,opt,name=kernel,proto3,enum=attnbias.v1.KerpleKernel" json:"kernel,omitempty"`
-	// One per head, or one for all; at most 2 with `POWER`.
+	// One value per head, or one for all; at most 2 with `POWER`.
 	P []float64 `protobuf:"fixed64,2,rep,packed,name=p,proto3" json:"p,omitempty"`
-	// One per head, or one for all.
+	// One value per head, or one for all.
 	A []float64 `protobuf:"fixed64,3,rep,packed,name=a,proto3" json:"a,omitempty"`
 	// Heads of the bias.
 	NumHeads      int32 `protobuf:"varint,4,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
@@ -3163,7 +3162,7 @@ type Fire struct {
 	HiddenWeight *TableRef `protobuf:"bytes,5,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
 	// Bias of the hidden layer. Unset: zeros.
 	HiddenBias *TableRef `protobuf:"bytes,6,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
-	// Weight of the output, of at most 2^22 numbers.
+	// Weight of the output, with at most 2^22 numbers.
 	OutputWeight *TableRef `protobuf:"bytes,7,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
 	// Bias of the output. Unset: zeros.
 	OutputBias    *TableRef `protobuf:"bytes,8,opt,name=output_bias,json=outputBias,proto3" json:"output_bias,omitempty"`
@@ -3286,8 +3285,8 @@ type MlpBias struct {
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
 	// Function of the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
-	// Adds a class token as token 0, before the window, with zeros as numbers
-	// (timm's `prefix_tokens` of 1).
+	// Adds a class token as token 0, before the window, with a bias of 0 (timm's
+	// `prefix_tokens` of 1).
 	ClassToken    bool `protobuf:"varint,8,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3816,7 +3815,7 @@ type Tupe struct {
 	NormBias *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
 	// Epsilon of the LayerNorm.
 	NormEps *float64 `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
-	// Unties the class token from positions: the class token has its own numbers.
+	// Unties the class token from positions: the class token has its own biases.
 	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
 	// Factor of the absolute term, in F32's range and not 0. Unset:
 	// `1 / sqrt(2 d_model / num_heads)`.

@@ -358,7 +358,7 @@ type LogitsSpec_ShawKeys struct {
 type LogitsSpec_ShawValues struct {
 	// Shaw et al. 2018, values: sums of vectors, weighted by attention.
 	//
-	// Rows are attention weights [heads, queries, keys], answers are
+	// Rows are attention weights [heads, queries, keys], results are
 	// [heads, queries, head_dim]. Weights of masked keys are ignored.
 	ShawValues *RelativeTable `protobuf:"bytes,2,opt,name=shaw_values,json=shawValues,proto3,oneof"`
 }
@@ -429,7 +429,7 @@ func (*LogitsSpec_FillLowest) isLogitsSpec_Fill() {}
 // The vector of query i and key j is `table[clip(j - i, -left, right) + left]`.
 type RelativeTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned vectors, with a first axis of heads if heads differ.
+	// Learned vectors, with a leading axis of heads if heads differ.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Farthest relative position to the left with its own vector.
 	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
@@ -512,7 +512,7 @@ type SinusoidalDistances struct {
 	Projection *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping.
 	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
-	// Uses R(|i - j|), without direction.
+	// Uses R(|i - j|).
 	Symmetric     bool `protobuf:"varint,4,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -582,7 +582,7 @@ type AbsoluteKeys struct {
 	// Vectors of at least key_length positions.
 	Positions *TableRef `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
 	// W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may
-	// have a first axis of heads.
+	// have a leading axis of heads.
 	Projection    *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -644,8 +644,8 @@ func (x *AbsoluteKeys) GetProjection() *TableRef {
 // and truncated. H and W have 2 max(q, k) - 1 rows.
 type DecomposedRelativePositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// H, shared by all heads. A table with another number of rows is resampled, as
-	// in learned_absolute with `filter` `LINEAR`.
+	// H, shared by all heads. A table with a different number of rows is resampled, as in
+	// learned_absolute with `filter` `LINEAR`.
 	RelPosH *TableRef `protobuf:"bytes,1,opt,name=rel_pos_h,json=relPosH,proto3" json:"rel_pos_h,omitempty"`
 	// W, with the same rules.
 	RelPosW *TableRef `protobuf:"bytes,2,opt,name=rel_pos_w,json=relPosW,proto3" json:"rel_pos_w,omitempty"`

@@ -92,14 +92,13 @@ func (Structure) EnumDescriptor() ([]byte, []int) {
 // makes ineffective must be unset, and is then not required.
 type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Value of a field with presence, or of an enum, that is not set, as the field's
-	// JSON value. Empty if the field is optional and no value is equivalent to unset.
-	// The default of a oneof is that of one of its fields. A message has the default
-	// `{}` if unset and empty mean the same.
+	// JSON value taken by an unset field with presence, or by an unset enum. Empty if the field is
+	// optional and no value is equivalent to unset. The default of a oneof is that of one of its
+	// fields. A message has the default `{}` if unset and empty mean the same.
 	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
-	// Bounds of a number, and of each number of a list: `min` and `max` inclusive,
-	// `above` exclusive and instead of `min`.
+	// Bounds of a number, and of each number of a list: `min` and `max` are inclusive; `above` is
+	// exclusive and replaces `min`.
 	Min    *float64 `protobuf:"fixed64,3,opt,name=min,proto3,oneof" json:"min,omitempty"`
 	Max    *float64 `protobuf:"fixed64,4,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	Above  *float64 `protobuf:"fixed64,5,opt,name=above,proto3,oneof" json:"above,omitempty"`
@@ -107,9 +106,9 @@ type FieldRule struct {
 	Finite bool     `protobuf:"varint,7,opt,name=finite,proto3" json:"finite,omitempty"`
 	// Maximum number of elements.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
-	// Axes of a table, as error messages and documents write them: sums and products
-	// of sibling fields, where an unset field counts as 0 and a true bool as 1. Any other name is the
-	// same number in every table of the message. Numbers joined by "or" are alternatives.
+	// Axes of a table, as error messages and documentation show them: sums and products of sibling
+	// fields, where an unset field counts as 0 and a true bool as 1. Any other name is the same
+	// number in every table of the message. Numbers joined by "or" are alternatives.
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
 	// End of the error message for an invalid number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
@@ -125,8 +124,8 @@ type FieldRule struct {
 	// Applies only to values BIAS; ignored with BUCKETS. BIAS requires one field of
 	// a oneof of such fields.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
-	// Determines the columns, the last axis, of the result: their number, or a table
-	// with this many columns, if set.
+	// The field, if set, determines the columns (the last axis) of the result: it is their number, or
+	// a table with that many columns.
 	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
 	// Structure of an encoding while this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`

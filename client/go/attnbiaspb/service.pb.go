@@ -47,8 +47,8 @@ type TensorHeader struct {
 	FullyMaskedRows []*Range `protobuf:"bytes,6,rep,name=fully_masked_rows,json=fullyMaskedRows,proto3" json:"fully_masked_rows,omitempty"`
 	// Values that the encoding derived from its hyperparameters (rotary factors).
 	Derived []*DerivedValue `protobuf:"bytes,7,rep,name=derived,proto3" json:"derived,omitempty"`
-	// Axis of each column of the tables, only for form TABLE over a grid. The part
-	// of an axis has its columns in this order.
+	// Axis of each column of the tables, only for form TABLE over a grid. The part of an axis has
+	// that axis's columns in this order.
 	ColumnAxes    []int32 `protobuf:"varint,8,rep,packed,name=column_axes,json=columnAxes,proto3" json:"column_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -140,7 +140,7 @@ func (x *TensorHeader) GetColumnAxes() []int32 {
 	return nil
 }
 
-// Intermediate result of an encoding, as nearest doubles.
+// Intermediate result of an encoding, rounded to the nearest doubles.
 type DerivedValue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -352,8 +352,8 @@ type GetTensorResponse struct {
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	// Zeros: `data` after a header begins at a multiple of 16 bytes of the message,
-	// so that clients can use it in place.
+	// Zeros that align `data` after a header to a multiple of 16 bytes within the message, so that
+	// clients can use it in place.
 	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -526,8 +526,8 @@ type StreamTensorResponse struct {
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	// Zeros: `data` after a header begins at a multiple of 16 bytes of the message,
-	// so that clients can use it in place.
+	// Zeros that align `data` after a header to a multiple of 16 bytes within the message, so that
+	// clients can use it in place.
 	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -97,8 +97,8 @@ const (
 	// [positions, dim]. Over a grid, a part per axis: [length, its columns].
 	Form_FORM_TABLE Form = 1
 	// diagonals [heads, queries + keys - 1]:
-	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. If a number is a vector,
-	// its columns are an additional last axis, as in DENSE.
+	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. If values are vectors, their columns are an
+	// additional last axis, as in DENSE.
 	Form_FORM_TOEPLITZ Form = 2
 	// [heads, keys]: dense[h, i, j] = row[h, j].
 	Form_FORM_KEY_ROW Form = 3
@@ -157,7 +157,7 @@ func (Form) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
-// Numbers of an encoding to return.
+// Kind of numbers to return.
 type Values int32
 
 const (
@@ -721,11 +721,11 @@ func (x *TableExtent) GetGridOffset() []int64 {
 	return nil
 }
 
-// Queries and keys. The lengths and the position of query 0 define the whole; the
-// ranges select a window.
+// Queries and keys. The lengths and the position of query 0 define the full matrix; the ranges
+// select a window.
 type PairExtent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Lengths of the whole.
+	// Lengths of the full matrix.
 	QueryLength int64 `protobuf:"varint,1,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
 	KeyLength   int64 `protobuf:"varint,2,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
 	// Position of query 0. Required if the lengths differ, because some frameworks
@@ -1066,9 +1066,9 @@ type Output struct {
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
 	// Numbers to return. Default: BIAS, or BUCKETS for encodings that have only indices.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
-	// Mask, for values BIAS of pairs that have numbers, not vectors. For KEY_ROW
-	// encodings and those with a border, a mask that hides any pair requires form
-	// DENSE.
+	// Mask. Only for values BIAS, and only if each pair has a number, not a
+	// vector. For KEY_ROW encodings and those with a border, a mask that hides
+	// any pair requires form DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
 	// Factor applied before the single rounding; not 0. Does not change the mask's
 	// fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon

@@ -130,7 +130,7 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
   return absl::OkStatus();
 }
 
-// Returns the axes by Sinusoidal's rules, two columns for each pair.
+// Returns the axes according to Sinusoidal's rules, two columns for each pair.
 absl::StatusOr<std::vector<SinusoidAxis>> PairAxesOf(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
   const int64_t pairs = RotaryPairs(spec);
@@ -220,7 +220,7 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
 constexpr int64_t kCosLane = 0;
 constexpr int64_t kScaleLane = 2;
 
-// Size of the pieces in which rows are laid out. It fits a core's private cache.
+// Size of the pieces in which rows are laid out. It fits in a core's private cache.
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 
 int64_t CopiesIn(v1::RotaryLayout layout) { return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2; }
@@ -274,7 +274,8 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
   });
 }
 
-// Decays stay within 2^kMostDecayExponent of 1, where double-doubles can represent them.
+// Decays stay within a factor of 2^kMostDecayExponent of 1, where double-doubles can represent
+// them.
 constexpr double kMostDecayExponent = 512;
 
 // Additional bits for the exponent of a decay, whose error the power multiplies by 2^9.

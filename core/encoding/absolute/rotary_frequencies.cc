@@ -149,7 +149,7 @@ std::vector<Real> InverseFrequencies::All() const {
   const int64_t pairs = RotaryPairs(spec_);
   all.reserve(pairs);
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    // Only yields, since a cancelled caller discards the result.
+    // Called only to yield, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     const int64_t axis = RotaryAxisOf(spec_, pair);
     all.push_back(Finished(pair, next[axis]));

@@ -50,9 +50,9 @@ inline bool HasLadder(const v1::Rotary& spec, int64_t axis) {
   return !spec.axes().empty() && spec.axes(static_cast<int>(axis)).has_ladder();
 }
 
-// Bits that numbers take in memory in addition to the requested precision. Cancellation costs most
-// if two of a spec's doubles are neighbours, Llama3's high and low factors or Yarn's betas: 2^60,
-// times a factor of at most 2^20; steps of a progression cost 2^16.
+// Bits of working precision in addition to the requested precision. Cancellation costs most if two
+// of a spec's doubles are neighbours, Llama3's high and low factors or Yarn's betas: 2^60, times a
+// factor of at most 2^20; steps of a progression cost 2^16.
 inline constexpr int kFrequencyGuardBits = 160;
 
 // Returns the base as the extension raises it.

@@ -20,8 +20,8 @@
 namespace attnbias {
 namespace {
 
-// Returns the multiplicand of a slope at a coordinate of the variant's structure: key - query for
-// TOEPLITZ, the key counted from its anchor for KEY_ROW.
+// Returns the factor by which a slope is multiplied at a coordinate: key - query for TOEPLITZ, the
+// key counted from its anchor for KEY_ROW.
 int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   switch (variant) {
     case v1::ALIBI_VARIANT_SYMMETRIC:

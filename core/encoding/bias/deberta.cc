@@ -62,7 +62,7 @@ class DebertaBuckets {
   }
 
  private:
-  // Returns true if a is beyond the k-th border: (a / m)^(m - 1) > (M / m)^k.
+  // Returns true if a is beyond the k-th boundary: (a / m)^(m - 1) > (M / m)^k.
   //
   // Equal sides are powers of one rational number, whose numerator is at least 2: with the
   // exponents' common divisor removed, the exponent of a is then below 42 and that of M below 31.
@@ -93,7 +93,7 @@ class DebertaBuckets {
   int64_t ExactBucketOf(int64_t a) const {
     const double estimate = buckets_per_log_ * LogRatio(a, middle_);
     const double bound = kEstimateBound * (1 + estimate);
-    // Only a border between the two needs a closer look.
+    // Only a boundary between the two needs a closer look.
     auto k = static_cast<int64_t>(std::ceil(estimate - bound));
     const auto most = static_cast<int64_t>(std::ceil(estimate + bound));
     while (k < most && IsBeyond(a, k)) ++k;

@@ -54,7 +54,7 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
           SumCosines(spec, distance, value, bound);
         }
         const bool exact = MultiplyBySandwichFactor(spec, head, format.scale, value);
-        // A quotient of integers and a double is not a tie unless its binary expansion ends.
+        // A quotient of integers and a double is not a tie unless its binary expansion terminates.
         if (distance == 0 && exact) return;
         // A sum of cosines of nonzero algebraic angles is transcendental (Lindemann and
         // Weierstrass), so it is not a tie either.

@@ -25,7 +25,7 @@ struct RowSpan {
   int64_t end;
 };
 
-// In place of a width: a row has a number for each head.
+// Passed instead of a width if a row has a number for each head.
 inline constexpr int64_t kBiases = 0;
 
 // Prepares the numbers of `table`, [rows, heads] or, if all heads share them, [rows, 1], or vectors
@@ -49,8 +49,8 @@ struct T5BucketRule {
 // Checks that num_buckets and max_distance of `encoding`, each in its own range, are consistent.
 absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
-// Returns the sign of (a / m)^s - (b / m)^k, which changes at the borders of logarithmic buckets.
-// No argument is negative, and m is not 0.
+// Returns the sign of (a / m)^s - (b / m)^k, which changes at the boundaries of logarithmic
+// buckets. No argument is negative, and m is not 0.
 int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
 
 // T5's map from relative positions to buckets (Raffel et al. 2020; the formula is mesh-tensorflow's

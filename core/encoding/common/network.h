@@ -70,7 +70,7 @@ int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);
 // outlives it.
 //
 // `set_inputs` writes the inputs of at most kBatch consecutive coordinates, for the block's query,
-// to `in` [inputs, kBatch], which is 0. `write` writes the element of an output.
+// to `in` [inputs, kBatch], which initially holds zeros. `write` writes the element of an output.
 EvaluatorPtr PrepareNetwork(
     absl::Span<const NetworkLayer> layers, DataType type, const KernelSet& kernels,
     std::function<void(int64_t query, Range coordinates, double* in)> set_inputs,

@@ -29,12 +29,12 @@ constexpr int64_t kMaxSide = int64_t{1} << 20;
 // Maximum number of table entries that a row of the target depends on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
 // Maximum summands of a row computed in one time slice, with and without a stretched filter: at a
-// tie each takes most of a microsecond. Rows above the maximum run on few threads; real models'
+// tie each takes almost a microsecond. Rows above the maximum run on few threads; real models'
 // tables do not need more.
 constexpr int64_t kMaxStretchedSummandsAtOnce = int64_t{1} << 15;
 constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 
-// Bounds of the error of a product of two weights, and of each product and sum, relative to the
+// Bounds on the error of a product of two weights, and of each product and sum, relative to the
 // magnitudes of the table's numbers. A weight is a polynomial in n / e, the distance of two rows
 // divided by the filter's unit, both below 2^100. In double-double, the error of n / e is 2^-100,
 // of a weight 2^-97, and of a weight divided by the sum of weights 2^-90: weights add up to at
@@ -203,7 +203,7 @@ class RowWeights {
     return true;
   }
 
-  // Sets the sum and a bound of its error, and returns true, unless numbers are too large or small
+  // Sets the sum and a bound on its error, and returns true, unless numbers are too large or small
   // for the bound to hold.
   bool TryEstimate(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum,
                    double& error) const {

@@ -103,7 +103,7 @@ std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
   std::vector<FloatingRevolutions> revolutions;
   revolutions.reserve(matrix.weights.size());
   for (int64_t pair = 0; pair < matrix.weights.columns(); ++pair) {
-    // Only yields, since a cancelled caller discards the result.
+    // Called only to yield, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     for (int64_t axis = 0; axis < matrix.weights.rows(); ++axis) {
       FloatingRevolutions& own = revolutions.emplace_back();
@@ -203,7 +203,7 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColum
                              std::byte* out) {
     const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const AngleFraction sum = SumOf(*matrix, at, wave.frequency);
-    // The fraction is exact, so that the quotient is accurate at any precision.
+    // The fraction is exact, so the quotient is accurate at any precision.
     const auto angle = [&sum](int precision) {
       Real value(precision);
       mpfr_div(value.get(), sum.over.get(), sum.under.get(), MPFR_RNDN);

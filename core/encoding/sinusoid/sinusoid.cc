@@ -281,7 +281,7 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                        .rest = rest};
   rows.frequencies.reserve(columns.sines);
   for (int64_t i = 0; i < columns.sines; ++i) {
-    // Only yields, since a cancelled caller discards the result.
+    // Called only to yield, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     rows.frequencies.push_back(FrequencyOf(at(i)));
   }

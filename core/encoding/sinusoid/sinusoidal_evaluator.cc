@@ -209,7 +209,7 @@ class SinusoidalEvaluator {
     return true;
   }
 
-  // Sets bounds of the sines' magnitudes over the chain: 1, or the largest angle if that is
+  // Sets bounds on the sines' magnitudes over the chain: 1, or the largest angle if that is
   // smaller. Errors are proportional to them, so that frequencies too low for a full rotation keep
   // their relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {

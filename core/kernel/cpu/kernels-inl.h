@@ -60,7 +60,7 @@ struct ZipOrder {
 
 constexpr ZipOrder kZipOrder;
 
-// sin 0, cos 0, sin 1, cos 1, ...: one permutation, and one store later.
+// Returns sin 0, cos 0, sin 1, cos 1, ... with one permutation; one store then suffices.
 HWY_INLINE hn::Vec<BothFloats> Zip(WordVec sin, WordVec cos) {
   const BothFloats d;
   const auto both = hn::Combine(d, hn::BitCast(Floats(), cos), hn::BitCast(Floats(), sin));

@@ -71,7 +71,7 @@ class DenseExpander {
   ExpansionLaunch launch_;
   std::vector<SharedMemory> memory_;
   SharedMemory out_;
-  std::unique_ptr<Stream> stream_;  // destroyed first; waits
+  std::unique_ptr<Stream> stream_;  // destroyed first; waits for its work
 };
 
 // Computes products with vectors stored on a device. Thread-safe.
@@ -95,7 +95,7 @@ class DeviceVectors {
   struct Workspace {
     SharedMemory device;
     int64_t bytes = 0;
-    std::unique_ptr<Stream> stream;  // destroyed first; waits
+    std::unique_ptr<Stream> stream;  // destroyed first; waits for its work
   };
 
   absl::Status TryMultiply(const VectorProduct& product, DataType type, const std::byte* input,

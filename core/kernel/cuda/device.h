@@ -32,8 +32,8 @@ struct VectorProduct {
   int64_t width = 0;
   int64_t stride = 0;
   int64_t first = 0;
-  // Multiplies [rows, width] numbers with each vector. If false, sums the vectors, weighted by
-  // [rows, vectors].
+  // Multiplies [rows, width] numbers by each vector. If false, sums the vectors, weighted by [rows,
+  // vectors].
   bool transposed = false;
 
   constexpr int64_t input_columns() const { return transposed ? width : vectors; }
@@ -54,7 +54,7 @@ struct ProductLaunch {
 // thread-safe.
 class Stream {
  public:
-  virtual ~Stream() = default;  // waits
+  virtual ~Stream() = default;  // waits for its work
   virtual absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) = 0;
   virtual absl::Status CopyOut(std::byte* host, const std::byte* device, int64_t bytes) = 0;
   virtual absl::Status SetZero(std::byte* device, int64_t bytes) = 0;

@@ -42,7 +42,7 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
 // Maximum index in a path. Exceeds every encoding's lists of messages.
 constexpr int kMaxIndex = 63;
-// Bounds messages from JSON: an empty object takes fifty times its text.
+// Bounds messages from JSON: an empty object takes fifty times as much memory as its text.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
 
 void AppendView(std::string* text, std::string_view view) { text->append(view); }
@@ -81,7 +81,7 @@ Message* Enter(Message* message, const FieldDescriptor& field, const std::string
   return reflection.MutableRepeatedMessage(message, &field, wanted);
 }
 
-// Describes the values of a field.
+// Describes the values that a field accepts.
 std::string Wanted(const FieldDescriptor& field) {
   std::string one(field.type_name());
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
@@ -275,8 +275,8 @@ class SpecField {
   const FieldDescriptor* field_;
 };
 
-// A parameter of Triton's clients for streams, which has no effect here: the last answer of a
-// request is marked as the last, so no empty answer is needed.
+// A parameter of Triton's clients for streams, which has no effect here: the last response to a
+// request is marked as the last, so no empty response is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
 // Parameters that Triton's clients send to its schedulers.
@@ -388,7 +388,7 @@ absl::Status SetInputs(const Model& model, inference::ModelInferRequest& request
   return absl::OkStatus();
 }
 
-// Bounds the id, which every answer repeats.
+// Bounds the id, which every response repeats.
 constexpr size_t kMaxIdBytes = 256;
 
 }  // namespace

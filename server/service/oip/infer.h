@@ -25,7 +25,7 @@ namespace attnbias {
 struct InferRequest {
   // Null until the request has named one.
   const Model* model = nullptr;
-  // Shortened, since answers repeat it.
+  // Shortened, since responses repeat it.
   std::string id;
   v1::TensorSpec spec;
   // Names of the requested parts; empty for all.

@@ -59,7 +59,7 @@ class InferenceStatistics {
   std::vector<inference::ModelStatistics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Maximum bytes of the answer of a ModelInfer. Its client has --write-stall-timeout to read it.
+// Maximum bytes of the response to a ModelInfer. Its client has --write-stall-timeout to read it.
 constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
 // A request in progress.
@@ -213,7 +213,7 @@ class StreamInferReactor final : public RequestPump {
   InferWork work_;
 };
 
-// Answers health calls under any load, even from clients without a name.
+// Answers health calls under any load, even from unauthenticated clients.
 class InferenceService final : public RawService<inference::GRPCInferenceService::Service> {
  public:
   InferenceService(ServerState* server_state, const std::function<bool()>& ready)

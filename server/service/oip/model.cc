@@ -54,7 +54,7 @@ struct Settings {
   }
 };
 
-// Returns the names of all parts that an answer may have.
+// Returns the names of all parts that a response may have.
 std::vector<std::string> OutputsOf(const Descriptor& encoding) {
   const auto& options = encoding.options();
   const auto& extents = options.GetRepeatedExtension(v1::extent);

@@ -257,7 +257,7 @@ precompute.json: {{ toJson . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* The sources and destinations of rclone, in turn. */}}
+{{/* Alternating sources and destinations of rclone. */}}
 {{- define "attnbias.remotes" -}}
 {{- with .Values.tables.remote }}
 - {{ quote . }}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The console scripts: each becomes the program of the same name.
 
-If the Python client is installed, its additional commands of the tool are available too.
+If the Python client is installed, the commands that it adds to the tool are available too.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class Ladder(Fields):
             ``frequencies``.
         timescales: First and last timescale of a geometric progression. Not with ``base``,
             ``frequencies``.
-        frequencies: Explicit frequencies, n of them: 0, or from 1e-30 to 1e6 with either sign. Not
-            with ``base``, ``timescales``.
+        frequencies: Explicit frequencies, n of them, each 0 or of magnitude 1e-30 to 1e6. Not with
+            ``base``, ``timescales``.
     """
 
     _: KW_ONLY
@@ -161,15 +161,15 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
             - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
-        across_axes: Puts the sines of all axes before the cosines of all, or after them, as
-            ``columns`` specifies (timm). Not with ``columns`` "interleaved". Only with ``axes``.
+        across_axes: Puts the sines of all axes before or after all cosines, as ``columns``
+            specifies (timm). Not with ``columns`` "interleaved". Only with ``axes``.
         odd: Last column of an axis with an odd number of columns.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
-        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
-            ``x_a W[a, m]`` over the axes a, and ``dim`` is 2 pairs. A number is 0, or from 1e-30 to
-            1e6 with either sign. Excludes ladders, ``axis_dims``, ``across_axes``, ``odd``, a
-            ``grid``, and more than 262144 positions. Shape ``[num_axes, pairs]``.
+        frequency_matrix: Frequency matrix W: the angle of pair m is the sum of ``x_a W[a, m]`` over
+            the axes a, and ``dim`` is twice the number of pairs. Each entry is 0 or of magnitude
+            1e-30 to 1e6. Not with ladders, ``axis_dims``, ``across_axes``, ``odd``, a ``grid``, or
+            more than 262144 positions. Shape ``[num_axes, pairs]``.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -212,9 +212,9 @@ class T5(Encoding[Toeplitz]):
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
         bucket_rule: Rounding of logarithmic buckets.
-            - "exact" (default): The algebraic rule over integers.
+            - "exact" (default): Exact arithmetic.
             - "float32_log": Correctly rounded float32 logarithm, float32 division and
-              multiplication, as torch computes on a CPU.
+              multiplication, as torch computes them on a CPU.
     """
 
     field: ClassVar[str] = "t5"
@@ -243,11 +243,11 @@ class ALiBi(Encoding[Compact]):
 
     Attributes:
         num_heads: Number of slopes. In [1, 65536]. Default: that of ``slopes``.
-        alibi_bias_max: Negative exponent of the last slope. In (0, 1024]. Default: 8. Not with
+        alibi_bias_max: Negated exponent of the last slope. In (0, 1024]. Default: 8. Not with
             ``slopes``.
         slopes: Slopes of another implementation, one per head, instead of the computed ones. Each
             finite.
-        variant: Multiplicand of a slope, where i and j are the absolute positions of query and key.
+        variant: Formula of the bias, where i and j are the absolute positions of query and key.
             - "symmetric" (default): ``-slope |i - j|`` (x-transformers, llm-foundry ``full``,
               flash-attention without a causal mask).
             - "causal": ``-slope max(i - j, 0)``: zero for keys to the right (Megatron).
@@ -299,7 +299,8 @@ class ALiBi(Encoding[Compact]):
 class Resample(Fields):
     """Resampling of a table whose rows form a line or a row-major grid.
 
-    Along an axis of n rows, row r of m is at ``x = (r + 1/2) step - 1/2``, where step is n / m:
+    Along an axis of n rows, row r of the m target rows is at ``x = (r + 1/2) step - 1/2``, where
+    step is n / m:
 
         target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
 
@@ -373,7 +374,7 @@ class Linear(Fields):
     Every frequency is ``inv_m / factor``.
 
     Attributes:
-        factor: Stretch. In [1, 1e6].
+        factor: Stretch factor. In [1, 1e6].
     """
 
     factor: float
@@ -388,7 +389,7 @@ class Dynamic(Fields):
     ``sequence_length``, at least M, and M is ``max_position_embeddings``.
 
     Attributes:
-        factor: Stretch. In [1, 1e6].
+        factor: Stretch factor. In [1, 1e6].
         max_position_embeddings: Length for which the model was trained. In [1, 2^40].
         sequence_length: Length for which the table is computed. A window of positions does not
             change it. In [1, 2^40].
@@ -407,7 +408,7 @@ class Ntk(Fields):
     ``rope_theta`` is multiplied by ``factor^(dim / (dim - 2))``.
 
     Attributes:
-        factor: Stretch. In [1, 1e6].
+        factor: Stretch factor. In [1, 1e6].
     """
 
     factor: float
@@ -423,7 +424,7 @@ class Yarn(Fields):
     expression with ``mscale_all_dim``, or ``0.1 ln(factor) + 1`` if both are unset.
 
     Attributes:
-        factor: Stretch. In [1, 1e6].
+        factor: Stretch factor. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
         beta_fast: Minimum number of rotations of an unchanged pair; at least ``beta_slow``. In
             [1e-6, 1e6]. Default: 32.
@@ -463,9 +464,10 @@ class Longrope(Fields):
         original_max_position_embeddings: Length before extension. In [2, 2^40].
         sequence_length: Length for which the table is computed, which selects the divisors. A
             window of positions does not change it. In [1, 2^40].
-        factor: Stretch. In [1, 1e6]. Not with ``max_position_embeddings``, ``attention_factor``.
+        factor: Stretch factor. In [1, 1e6]. Not with ``max_position_embeddings``,
+            ``attention_factor``.
         max_position_embeddings: Length after extension. Its ratio to the original length is the
-            stretch. In [1, 2^40]. Not with ``factor``, ``attention_factor``.
+            stretch factor. In [1, 2^40]. Not with ``factor``, ``attention_factor``.
         attention_factor: Explicit attention factor. In [1e-6, 1e6]. Not with ``factor``,
             ``max_position_embeddings``.
     """
@@ -489,7 +491,7 @@ class Llama3(Fields):
     factor``, and those in between are blended.
 
     Attributes:
-        factor: Stretch. In [1, 1e6].
+        factor: Stretch factor. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
         low_freq_factor: Number of rotations over that length below which a pair is stretched. In
             [1e-6, 1e6].
@@ -506,7 +508,7 @@ class Llama3(Fields):
 
 @dataclass(frozen=True, repr=False)
 class Proportional(Fields):
-    """Frequencies spaced over the whole head, of which a part rotates (Gemma).
+    """Frequencies spaced over the whole head, only part of which rotates (Gemma).
 
     Frequencies span ``head_dim`` and are zero beyond the rotating part: n is ``head_dim / 2``.
 
@@ -549,9 +551,9 @@ class Rotary(Encoding[Compact]):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
     Fields are named as in transformers' rope_parameters. The angle of position p and pair m is ``p
-    inv_m`` for the n = dim / 2 pairs, where dim is the even part of ``head_dim`` that rotates.
-    Cosines and sines are multiplied by the attention factor. Correctly rounded, so not
-    bit-identical to the framework.
+    inv_m`` for the n = dim / 2 pairs, where dim is the part of ``head_dim`` that rotates. Cosines
+    and sines are multiplied by the attention factor. Correctly rounded, so not bit-identical to the
+    framework.
 
     With ``axes``, p is the coordinate x of the pair's axis: the position on that axis, shifted and
     scaled. In position_ids it may be a fraction if ``angle`` is "exact" and ``decay`` is unset.
@@ -568,8 +570,8 @@ class Rotary(Encoding[Compact]):
         head_dim: Dimension of a head. Even, in [2, 65536].
         rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
             Default: 10000. Not with ``inverse_frequencies``.
-        partial_rotary_factor: Part of ``head_dim`` that rotates: dim is floor(head_dim * factor),
-            rounded down to an even number. In (0, 1]. Default: 1.
+        partial_rotary_factor: Fraction of ``head_dim`` that rotates: dim is floor(head_dim *
+            factor), rounded down to an even number. In (0, 1]. Default: 1.
         layout: Columns of the tables.
             - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
@@ -586,12 +588,12 @@ class Rotary(Encoding[Compact]):
             ``proportional``.
         llama3: Llama 3.1. Not with ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``,
             ``proportional``.
-        proportional: Frequencies spaced over the whole head, of which a part rotates. Not with
+        proportional: Frequencies spaced over the whole head, only part of which rotates. Not with
             ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
         axes: Position axes, in the order of ``position_ids``, with at least one pair each. Unset:
             one axis. Pairs of an axis with a ladder use that ladder, from its first frequency on;
-            all others use the progression over n pairs. A ladder excludes ``inverse_frequencies``
-            and length extensions. At most 4.
+            all others use the progression over n pairs. A ladder cannot be combined with
+            ``inverse_frequencies`` or a length extension. At most 4.
         pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
             number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
         angle: Precision of the angle ``p inv_m``.
@@ -603,11 +605,11 @@ class Rotary(Encoding[Compact]):
             factor as the request's scale.
         decay: Adds xPos's decay: a third table, ``scale``, to which no attention factor is applied.
             Not with ``axes``.
-        frequency_matrix: Frequencies W of sums over all axes: the angle of pair m is the sum of
-            ``x_a W[a, m]`` over the axes a, with a column for each of the n pairs. A number is 0,
-            or from 1e-30 to 1e6 with either sign. Excludes ladders, ``pair_axis``, other
-            frequencies, a length extension, ``decay``, ``angle`` "float32", a ``grid``, and more
-            than 262144 positions. Shape ``[num_axes, pairs]``. Not with ``inverse_frequencies``.
+        frequency_matrix: Frequency matrix W, with a column for each of the n pairs: the angle of
+            pair m is the sum of ``x_a W[a, m]`` over the axes a. Each entry is 0 or of magnitude
+            1e-30 to 1e6. Not with ladders, ``pair_axis``, other frequencies, a length extension,
+            ``decay``, ``angle`` "float32", a ``grid``, or more than 262144 positions. Shape
+            ``[num_axes, pairs]``. Not with ``inverse_frequencies``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -722,10 +724,10 @@ class LearnedRelative(Encoding[Toeplitz]):
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        vectors: Learned vectors, for keys or for values; with a first axis of at most 65536 heads
+        vectors: Learned vectors, for keys or for values, with a leading axis of at most 65536 heads
             if heads differ. Shape ``[left + right + 1, dim]``. Not with ``scalars``; values "bias"
             require one of them.
-        num_heads: Heads of the answer. In [1, 65536]. Default: that of ``scalars``. Not with
+        num_heads: Heads of the result. In [1, 65536]. Default: that of ``scalars``. Not with
             ``vectors``.
         left: Farthest relative position to the left with its own row. Required unless symmetric. In
             [0, 2^30 - 1]. Not with ``symmetric``.
@@ -767,8 +769,8 @@ class Kerple(Encoding[Toeplitz]):
         kernel: Kernel.
             - "log": ``-p ln(1 + a |i - j|)``.
             - "power": ``-a |i - j|^p``.
-        p: One per head, or one for all; at most 2 with "power". Each in [1e-30, 1e30].
-        a: One per head, or one for all. Each in [1e-30, 1e30].
+        p: One value per head, or one for all; at most 2 with "power". Each in [1e-30, 1e30].
+        a: One value per head, or one for all. Each in [1e-30, 1e30].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``p`` or ``a``.
     """
 
@@ -817,7 +819,8 @@ class Fire(Encoding[npt.NDArray[Any]]):
     Attributes:
         hidden_weight: Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
             units. Shape ``[hidden, 1]``.
-        output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
+        output_weight: Weight of the output, with at most 2^22 numbers. Shape ``[num_heads,
+            hidden]``.
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
         c: Factor of the distance inside the logarithm. In [1e-30, 1e30]. Default: 0.1.
         threshold: Position up to which rows share the normalizer: the model's learned ``|init_L *
@@ -896,7 +899,7 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
-        class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
+        class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
 
@@ -938,9 +941,9 @@ class Deberta(Encoding[Toeplitz]):
               (microsoft/DeBERTa).
             - "hf": Distances are not clamped (transformers).
         bucket_rule: Rounding of logarithmic buckets. Only with ``bucket_size``.
-            - "exact" (default): The algebraic rule over integers.
+            - "exact" (default): Exact arithmetic.
             - "float32_log": Correctly rounded float32 logarithm, float32 division and
-              multiplication, as torch computes on a CPU.
+              multiplication, as torch computes them on a CPU.
     """
 
     field: ClassVar[str] = "deberta"
@@ -1096,7 +1099,7 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
         norm_bias: Bias of the LayerNorm. Set with ``norm_weight``. Shape ``[d_model]``.
         norm_eps: Epsilon of the LayerNorm. In (0, 1]. Default: 1e-5. Only with ``norm_weight``.
         reset_class_token: Unties the class token from positions: the class token has its own
-            numbers.
+            biases.
         position_scale: Factor of the absolute term, in F32's range and not 0. Unset: ``1 / sqrt(2
             d_model / num_heads)``.
     """
@@ -1130,8 +1133,8 @@ class ShawKeys(LogitsTerm):
     The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a first axis of heads if heads differ. Shape ``[left + right +
-            1, head_dim]``.
+        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[left + right
+            + 1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
         sign: Direction in which the table is indexed. With "query_minus_key" the vector is
@@ -1155,14 +1158,14 @@ class ShawKeys(LogitsTerm):
 class ShawValues(LogitsTerm):
     """Shaw et al. 2018, values: sums of vectors, weighted by attention.
 
-    Rows are attention weights [heads, queries, keys], answers are [heads, queries, head_dim].
+    Rows are attention weights [heads, queries, keys], results are [heads, queries, head_dim].
     Weights of masked keys are ignored.
 
     The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a first axis of heads if heads differ. Shape ``[left + right +
-            1, head_dim]``.
+        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[left + right
+            + 1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
         sign: Direction in which the table is indexed. With "query_minus_key" the vector is
@@ -1197,7 +1200,7 @@ class SinusoidalDistances(LogitsTerm):
             Shape ``[num_heads * head_dim, dim]``.
         clamp_len: Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping. In [1,
             2^40].
-        symmetric: Uses R(|i - j|), without direction.
+        symmetric: Uses R(|i - j|).
     """
 
     field: ClassVar[str] = "sinusoidal_distances"
@@ -1218,7 +1221,7 @@ class AbsoluteKeys(LogitsTerm):
     Attributes:
         positions: Vectors of at least key_length positions. Shape ``[positions, dim]``.
         projection: W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may have
-            a first axis of heads. Shape ``[num_heads * head_dim, dim]``.
+            a leading axis of heads. Shape ``[num_heads * head_dim, dim]``.
     """
 
     field: ClassVar[str] = "absolute_keys"
@@ -1245,8 +1248,8 @@ class DecomposedRelativePositions(LogitsTerm):
     H and W have 2 max(q, k) - 1 rows.
 
     Attributes:
-        rel_pos_h: H, shared by all heads. A table with another number of rows is resampled, as in
-            learned_absolute with ``filter`` "linear". Shape ``[rows, head_dim]``.
+        rel_pos_h: H, shared by all heads. A table with a different number of rows is resampled, as
+            in learned_absolute with ``filter`` "linear". Shape ``[rows, head_dim]``.
         rel_pos_w: W, with the same rules. Shape ``[rows, head_dim]``.
         query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
         query_width: Columns of queries. In [1, 256].

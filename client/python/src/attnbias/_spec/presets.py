@@ -145,16 +145,16 @@ def MaeSinusoidal(  # noqa: N802
 ) -> Sinusoidal:
     """Sinusoids of row and column (He et al. 2021), half of the table's columns each.
 
-    Sines precede cosines. Axes have the order of the lists of positions: columns before rows in
-    MAE, AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
+    Sines precede cosines. Axes are in the order of the position lists: columns before rows in MAE,
+    AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
 
     A Sinusoidal with ``axes.0.ladder`` and ``axes.1.ladder`` and ``columns="sines_cosines"``.
 
     Args:
         dim: Columns of the table. In [1, 65536].
         temperature: Base of the progression of both axes. In [1, 1e18]. Default: 10000.
-        scale: Factor of a position on both axes: DiT's base size by side and interpolation scale.
-            In [-1e6, 1e6]. Default: 1.
+        scale: Factor of a position on both axes: DiT's base size divided by side and interpolation
+            scale. In [-1e6, 1e6]. Default: 1.
     """
     return Sinusoidal(
         dim=dim,
@@ -307,7 +307,7 @@ def Shaw(  # noqa: N802
     Args:
         right: Farthest relative position to the right with its own row. In [0, 2^30 - 1].
         left: Farthest relative position to the left with its own row. Required. In [0, 2^30 - 1].
-        table: Learned vectors, with a first axis of at most 65536 heads if heads differ. Required
+        table: Learned vectors, with a leading axis of at most 65536 heads if heads differ. Required
             with values "bias". Shape ``[left + right + 1, dim]``.
         sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
             -right.
@@ -523,7 +523,7 @@ def SwinV2(  # noqa: N802
         pretrained_window: Sides of the window that the model was trained with. A side is 1 only if
             the window's is. Empty: ``window``. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
+        class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
     return MlpBias(
@@ -555,7 +555,7 @@ def RelPosMlp(  # noqa: N802
         layers: Hidden layer and output layer, each with its bias. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        class_token: Adds a class token as token 0, before the window, with zeros as numbers (timm's
+        class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
     return MlpBias(
