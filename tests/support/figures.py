@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the tests, printed as tables for docs/reliability.md and written as JSON."""
+"""Figures of the tests, printed as tables for docs/reliability.md."""
 
-import json
-import os
-import pathlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -27,12 +24,6 @@ class Figures:
         for row in self.rows:
             lines.append(f"| {row.test} | {row.load} | {row.figure} | {row.bound} |")
         return "\n".join(lines)
-
-    def write(self) -> None:
-        """Written to the file that ATTNBIAS_ATTACK_OUT names, if set."""
-        if path := os.environ.get("ATTNBIAS_ATTACK_OUT"):
-            text = json.dumps([asdict(row) for row in self.rows], indent=1)
-            pathlib.Path(path).write_text(text + "\n")
 
 
 def mib(size: float) -> str:

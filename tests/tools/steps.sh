@@ -14,7 +14,7 @@ cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 rest_steps=(locks english current docs deploy helm envoy oip languages neon asan tsan container
   wheels packages container_arm64 peers examples "${cuda_steps[@]}" bare)
 # Run only if named.
-long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
+long_steps=(attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing generates for each target.
 fuzz_runs=20000
 # Tests that mostly wait, for a server or for a timeout.
@@ -238,10 +238,11 @@ step_tsan() {
   ctest --preset tsan
 }
 
-# Runs the tests that involve gRPC with the current version.
+# Runs the tests that involve gRPC, and hostile loads, with the current version.
 step_current() {
   ((EUID == 0)) || skip "creating a machine of another Debian release needs root"
-  build_current attnbias-server attnbias attnbias-driver {server,cpp,neighbour}_test
+  build_current attnbias-server attnbias attnbias-driver attnbias-example-fetch \
+    {server,cpp,neighbour}_test
   "${there[@]}" ctest --test-dir build/current --output-on-failure --parallel 2 --timeout 600 \
     --exclude-regex 'NOT_BUILT|NeonKernels'
   export_programs current
@@ -251,24 +252,22 @@ step_current() {
   test_golden
   # The other tests use their own gRPC.
   test_clients -k 'c++ or tool'
-}
-
-step_current_attack() {
-  ((EUID == 0)) || skip "creating a machine of another Debian release needs root"
-  need_packages tests/tools/debian-packages-current.txt
-  build_current
-  export_programs current
-  install_python_client
-  need_toxiproxy
-  pytest tests/load/attack
+  test_attack
 }
 
 # Runs hostile loads on a real server, some in control groups, and outages; takes minutes.
 step_attack() {
   build dev
   install_python_client
+  test_attack
+}
+
+test_attack() {
   need_toxiproxy
-  pytest tests/load/attack
+  # In an outage, clients mostly wait.
+  pytest tests/load/attack/outage_test.py &
+  pytest tests/load/attack --ignore tests/load/attack/outage_test.py
+  wait $!
 }
 
 # Fuzzes each target with its program and inputs; newly found inputs are kept. A finding ends the

@@ -20,7 +20,5 @@ def figures(pytestconfig: pytest.Config) -> Figures:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    figures = config.stash[_FIGURES]
     terminalreporter.section("figures")
-    terminalreporter.write_line(figures.table())
-    figures.write()
+    terminalreporter.write_line(config.stash[_FIGURES].table())
