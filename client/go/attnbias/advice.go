@@ -101,14 +101,14 @@ func (c *Client) whyUnreached(says string) string {
 	}
 	for _, sign := range closed {
 		if strings.Contains(says, sign) {
-			return "%s answers, but not with gRPC " + c.howSpokenTo()
+			return "%s answers, but not with gRPC " + c.connectionAdvice()
 		}
 	}
 	return ""
 }
 
-// howSpokenTo describes how the client connected, and what the server may require instead.
-func (c *Client) howSpokenTo() string {
+// connectionAdvice describes how the client connected, and what the server may require instead.
+func (c *Client) connectionAdvice() string {
 	switch {
 	case c.who.tls == nil:
 		return "in plaintext: does it need TLS? Add WithTLS"

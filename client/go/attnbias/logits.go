@@ -111,7 +111,7 @@ func (l *Logits[In, Out]) Rows(
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.client.timeout)
 	defer cancel()
-	work := &rowsInWork[In, Out]{
+	work := &rowsCall[In, Out]{
 		Logits: l, heads: heads, first: first, count: count, step: step, rows: rows,
 		answer: make([]Out, heads*count*l.width),
 	}
@@ -167,8 +167,8 @@ func (l *Logits[In, Out]) begin() error {
 	return read.readHeader(request, &pb.LogitsHeader{})
 }
 
-// rowsInWork is one call to Rows.
-type rowsInWork[In, Out Float] struct {
+// rowsCall is one call to Rows.
+type rowsCall[In, Out Float] struct {
 	*Logits[In, Out]
 	heads    int
 	first    int64
@@ -180,7 +180,7 @@ type rowsInWork[In, Out Float] struct {
 }
 
 // run makes attempts until all rows are answered.
-func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
+func (w *rowsCall[In, Out]) run(ctx context.Context) ([]Out, error) {
 	for tries := w.client.newAttempts(); ; {
 		before, reused := w.answered, w.stream != nil
 		err := w.attempt(ctx)
@@ -201,7 +201,7 @@ func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 }
 
 // attempt sends the unanswered rows in blocks and copies the results into place.
-func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
+func (w *rowsCall[In, Out]) attempt(ctx context.Context) error {
 	if w.stream == nil {
 		w.streamContext, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	}
@@ -227,7 +227,7 @@ func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
 }
 
 // failure returns the error of an attempt.
-func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
+func (w *rowsCall[In, Out]) failure(ctx context.Context, err error) *Error {
 	if ctx.Err() != nil { // its end cancelled the stream
 		err = ctx.Err()
 	}
@@ -239,7 +239,7 @@ func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
 }
 
 // send sends the rows from begin on. Receiving returns the reason if the stream breaks.
-func (w *rowsInWork[In, Out]) send(stream grpc.ClientStream, begin int) {
+func (w *rowsCall[In, Out]) send(stream grpc.ClientStream, begin int) {
 	for ; begin < w.count; begin += w.step {
 		end := min(begin+w.step, w.count)
 		block := make([]In, 0, w.heads*(end-begin)*w.row)
@@ -258,7 +258,7 @@ func (w *rowsInWork[In, Out]) send(stream grpc.ClientStream, begin int) {
 	}
 }
 
-func (w *rowsInWork[In, Out]) receive() error {
+func (w *rowsCall[In, Out]) receive() error {
 	for w.answered < w.count {
 		end := min(w.answered+w.step, w.count)
 		block, err := w.receiveBlock(end)
@@ -275,7 +275,7 @@ func (w *rowsInWork[In, Out]) receive() error {
 }
 
 // receiveBlock returns the checked results of the rows up to end.
-func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
+func (w *rowsCall[In, Out]) receiveBlock(end int) ([]Out, error) {
 	block := make([]Out, w.heads*(end-w.answered)*w.width)
 	memory, received := bytesOf(block), 0
 	for received < len(memory) {

@@ -269,7 +269,7 @@ def test_replaced_authority_is_trusted(
         assert waiting.result(30).version == "1.2.3"
 
 
-def whoever_serves(wire: Connection, identity: Pair, clients_ca: Path) -> None:
+def serve_as(wire: Connection, identity: Pair, clients_ca: Path) -> None:
     """Serves in a separate process, and reports callers on request."""
     with FakeServer(credentials=of_server(identity, clients_ca)) as server:
         wire.send(server.target)
@@ -286,7 +286,7 @@ def test_workers_use_the_client(pki: Pki, token_file: Path, way: str) -> None:
     tls = Tls(ca=pki.authority.certificate, cert=pki.trainer.certificate, key=pki.trainer.key)
     wire, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=whoever_serves, args=(theirs, pki.server, pki.clients.certificate), daemon=True
+        target=serve_as, args=(theirs, pki.server, pki.clients.certificate), daemon=True
     )
     process.start()
     with attnbias.Client(wire.recv(), tls=tls, token=token_file) as client:

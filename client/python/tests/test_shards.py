@@ -685,7 +685,7 @@ def own_memory(name: str) -> int:
     return int(found[1]) * 1024
 
 
-def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list[int], int]]:
+def fetch_shard_of_huge_tensor(target: str, rank: int) -> list[tuple[int, list[int], int]]:
     """Runs as one of many ranks, in a group that torch simulates.
 
     Returns:
@@ -730,7 +730,7 @@ def test_tensor_larger_than_memory_can_be_sharded(real_target: str) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        found = pool.submit(hold_a_piece_of_what_is_huge, real_target, 4999).result(120)
+        found = pool.submit(fetch_shard_of_huge_tensor, real_target, 4999).result(120)
     whole = HUGE_MESH[0] * HUGE["query_length"] * HUGE["key_length"] * 4
     share = whole // math.prod(HUGE_MESH)
     diagonals = 4 * (HUGE["query_length"] // HUGE_MESH[1] + HUGE["key_length"] - 1)
