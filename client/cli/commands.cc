@@ -117,7 +117,7 @@ class Commands {
     const auto tables = client->ListTables();
     if (!tables.ok()) return Failed(tables.status());
     if (tables->empty()) {
-      terminal_.err << "attnbias: no tables: the server has mounted none, or "
+      terminal_.err << "attnbias: no tables found; the server has mounted none, or "
                        "its policy hides them\n";
     }
     if (settings_.json) {
@@ -278,13 +278,13 @@ constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"alignment", "start: query 0 aligns with key 0; end: the last query with the last key"},
     {"query_offset", "Position of query 0"},
     {"queries", "Window of the length, or of a grid's tokens; N is 0:N"},
-    {"keys", "As --queries"},
-    {"heads", "As --queries, but for heads"},
+    {"keys", "Like --queries"},
+    {"heads", "Like --queries, but for heads"},
     {"query_stride", "Every n-th token of each axis is a query; 1 if not given"},
     {"query_positions", "Positions instead of --query-length"},
     {"key_positions", "Positions instead of --key-length"},
     {"scale", "Factor applied before the single rounding"},
-    {"causal", "Masks keys right of the query"},
+    {"causal", "Masks keys to the right of the query"},
     {"window_left", "Masks keys more than N to the left of the query"},
     {"window_right", "Masks keys more than N to the right of the query"},
     {"fill_value", "Value of masked elements; -inf if not given"},

@@ -458,7 +458,7 @@ absl::Status SetEncoding(const std::string& name, const std::vector<std::string>
   for (const presets::Argument& argument : preset->arguments()) {
     if (argument.required() && !seen.contains(argument.name())) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ".", argument.name(), ": not set, want it"));
+          absl::StrCat(name, ".", argument.name(), ": not set, want a value"));
     }
     for (const presets::Field& field : argument.fields()) {
       const Descriptor& type = *message->GetDescriptor();

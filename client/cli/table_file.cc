@@ -64,7 +64,7 @@ absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
     if (length < 0 || __builtin_mul_overflow(bytes, length, &bytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("shape: got [", absl::StrJoin(table.shape(), ", "),
-                       "], want lengths from 0 whose bytes fit in 63 bits"));
+                       "], want nonnegative lengths with fewer than 2^63 bytes in total"));
     }
   }
   return bytes;
@@ -231,7 +231,7 @@ absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file, const s
   };
   const std::string names = absl::StrJoin(file.entries(), ", ", add_name);
   return absl::InvalidArgumentError(
-      name.empty() ? absl::StrCat("got no tensor, want one after the name: ", names)
+      name.empty() ? absl::StrCat("got no tensor name, want one of ", names)
                    : absl::StrCat("tensor: got \"", name, "\", want one of ", names));
 }
 

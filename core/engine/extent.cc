@@ -149,8 +149,8 @@ absl::Status ResolveListed(const Encoding& encoding, Range positions, Window& wi
     for (int64_t p = positions.begin; p < positions.end; ++p) {
       if (BinarySum(static_cast<double>(p), offset).has_value()) continue;
       return Invalid("table.positions: got ", p, ", want p + ", offset,
-                     " (the offset) equal to 0 or to k 2^e with |k| at most 2^62; give "
-                     "position_ids to which you have added the offset");
+                     " (the offset) equal to 0 or to k 2^e with |k| at most 2^62; add "
+                     "the offset yourself and send the sums as position_ids");
     }
   }
   window.axes.emplace_back(positions);

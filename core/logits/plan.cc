@@ -67,7 +67,7 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
   output_width_ = term_.weighs_values ? spec_.head_dim() : spec_.key_length();
   if (term_.weighs_values && spec_.fill_case() != spec_.FILL_NOT_SET) {
     return Invalid(
-        "fill: got one, want none: sums over keys have no separate element for a masked key");
+        "fill: got a value, want none: sums over keys have no separate element for a masked key");
   }
   ATTNBIAS_RETURN_IF_ERROR(RoundFill("", spec_, output_type(), fill_.data()));
   ATTNBIAS_RETURN_IF_ERROR(CheckBias());
@@ -75,9 +75,8 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
   for (const TermComponent& component : term_.components) {
     const int64_t vector_bytes = component.heads * spec_.head_dim() * SizeOf(work_type_);
     if (component.count > room / vector_bytes) {
-      return Invalid(component.sized_by, ": makes ", component.count, " vectors of ", vector_bytes,
-                     " bytes, want at most ", room / vector_bytes,
-                     ", the most that this server can hold");
+      return Invalid(component.sized_by, ": needs ", component.count, " vectors of ", vector_bytes,
+                     " bytes, want at most ", room / vector_bytes, ", the limit of this server");
     }
     room -= component.count * vector_bytes;
   }
@@ -96,7 +95,7 @@ absl::Status LogitsPlan::CheckBias() const {
     return Invalid("bias_alone: got true without a query_bias, want both");
   }
   if (term_.weighs_values) {
-    return Invalid("query_bias: got one, want none: shaw_values has no query");
+    return Invalid("query_bias: got a table, want none: shaw_values has no query");
   }
   if (HasShape(*query_bias_, {spec_.num_heads(), spec_.head_dim()})) return absl::OkStatus();
   return WrongShape(

@@ -250,7 +250,7 @@ std::string Given(const Message& message, const FieldDescriptor& field) {
     return absl::StrCat(message.GetReflection()->FieldSize(message, &field),
                         IsMessage(field) ? " elements" : " numbers");
   }
-  if (IsMessage(field)) return "one";
+  if (IsMessage(field)) return "a value";
   if (IsInteger(field)) return absl::StrCat(IntegerIn(message, field));
   const double value = ScalarIn(message, field);
   if (field.enum_type() != nullptr) {
@@ -266,7 +266,7 @@ std::string Given(const Message& message, const FieldDescriptor& field) {
 std::string Wanted(const FieldRules& rules) {
   const FieldDescriptor& field = *rules.field;
   const v1::FieldRule& rule = *rules.rule;
-  std::string wanted = "one";
+  std::string wanted = "a value";
   if (IsTable(field)) {
     wanted = absl::StrCat("a table of [", rule.shape(), "]");
   } else if (field.enum_type() != nullptr) {

@@ -106,7 +106,7 @@ absl::StatusOr<Table> Table::View(DataType data_type, absl::Span<const int64_t> 
 absl::StatusOr<Table> Table::In(TableLayout layout) const {
   if (layout == TableLayout::kBucketsHeads) return *this;
   if (shape().size() != 2) {
-    return Invalid("got layout HEADS_BUCKETS of shape [", absl::StrJoin(shape(), ", "),
+    return Invalid("got layout HEADS_BUCKETS with shape [", absl::StrJoin(shape(), ", "),
                    "], want two lengths");
   }
   Table table(content_);

@@ -56,7 +56,7 @@ absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path, const std::stri
   };
   Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(Bytes(content).get(), nullptr, +refuse, &encrypted));
   ERR_clear_error();
-  if (encrypted) return Invalid(path, ": got an encrypted key, want a plain one");
+  if (encrypted) return Invalid(path, ": got an encrypted key, want an unencrypted key");
   if (key == nullptr) {
     return Invalid(path, ": got unrecognized content, want a private key in PEM");
   }

@@ -129,7 +129,8 @@ class Metrics final : public CacheObserver {
       AddCounter("attnbias_cuda_bytes_total", "Bytes of results computed by a CUDA device");
   prometheus::Counter* const cuda_fallbacks_ =
       AddCounter("attnbias_cuda_fallbacks_total",
-                 "Fallbacks to the CPU: failures of a CUDA device, and the first time it was full");
+                 "Fallbacks to the CPU: failures of a CUDA device, and the first time that its "
+                 "memory was full");
   prometheus::Counter* const cpu_seconds_ =
       AddCounter("process_cpu_seconds_total", "CPU time used");
 };

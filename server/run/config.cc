@@ -146,10 +146,9 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
       ->check(CLI::Range(1, 4096));
   app.add_option("--cpu-isa", config.cpu_isa,
                  "Instruction set of the kernels; default: the best that this CPU supports");
-  app.add_option(
-         "--backend", config.backend,
-         "auto: use a CUDA device for results of at least --cuda-min-bytes; cuda: for all it "
-         "can compute; cpu: never")
+  app.add_option("--backend", config.backend,
+                 "auto: use a CUDA device for results of at least --cuda-min-bytes; cuda: for "
+                 "everything it can compute; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
            "Minimum bytes of a result on a CUDA device; 0 with --backend auto: CPU only");
@@ -240,7 +239,7 @@ std::vector<std::string> Warnings(const CLI::App& app, const ServerConfig& confi
       return option->get_envname() == name;
     });
     if (known) continue;
-    warnings.push_back(absl::StrCat(name, ": no flag has this variable"));
+    warnings.push_back(absl::StrCat(name, ": does not correspond to any flag"));
   }
   const bool plaintext = config.access.tls.certificate.empty() &&
                          !absl::c_all_of(config.listen, [](const std::string& listen) {

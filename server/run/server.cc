@@ -59,7 +59,7 @@ class Server::Backend final : public AcceleratorObserver {
     const KernelSet* const kernels = FindKernelSet(config.cpu_isa);
     if (kernels == nullptr) {
       return Invalid(
-          "--cpu-isa: got '", config.cpu_isa, "', want one that this CPU supports: ",
+          "--cpu-isa: got '", config.cpu_isa, "', want an instruction set that this CPU supports: ",
           absl::StrJoin(SupportedKernelSets(), ", ",
                         [](std::string* out, const KernelSet* set) { out->append(set->name); }));
     }
@@ -83,8 +83,9 @@ class Server::Backend final : public AcceleratorObserver {
   void OnFallback(const absl::Status& why, bool for_good) override {
     metrics_.CudaFellBack();
     if (for_good) uses_device_ = false;
-    LogWarning(absl::StrCat(why.message(), for_good ? "; computing on the CPU from now on"
-                                                    : "; computing on the CPU what does not fit"));
+    LogWarning(
+        absl::StrCat(why.message(), for_good ? "; computing on the CPU from now on"
+                                             : "; work that does not fit is computed on the CPU"));
   }
 
  private:
@@ -219,7 +220,7 @@ void Server::AddGauges() {
   add("attnbias_cache_bytes", "Memory of cached tensors",
       [this] { return engine_.cached_bytes(); });
   add("attnbias_queued_tasks", "Tasks waiting for a thread", [this] { return pool_.queued(); });
-  add("attnbias_oldest_task_seconds", "Time that the oldest of these tasks has waited",
+  add("attnbias_oldest_task_seconds", "Time that the oldest waiting task has waited",
       [this] { return std::chrono::duration<double>(pool_.oldest_wait()).count(); });
   add("attnbias_mounted_tables", "Mounted learned tables",
       [this] { return server_state_.tables.Get()->tables().size(); });

@@ -106,7 +106,7 @@ absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& ta
   absl::string_view after = request.page_token();
   if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
     return Invalid(
-        "page_token: got one that this server did not issue, want the "
+        "page_token: got a token that this server did not issue, want the "
         "next_page_token of the previous answer");
   }
   const int size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();

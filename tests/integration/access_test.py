@@ -571,7 +571,7 @@ def test_error_names_unusable_file(files: Files) -> None:
         check=True,
         capture_output=True,
     )
-    assert "got an encrypted key, want a plain one" in say(cert, f"--tls-key={locked}")
+    assert "got an encrypted key, want an unencrypted key" in say(cert, f"--tls-key={locked}")
     files.install(files.authority.sign("old", days=-1))
     assert re.search(r"the certificate expired on \d{4}-\d\d-\d\d", say(cert, key))
     for line, complaint in {

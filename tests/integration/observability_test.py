@@ -207,7 +207,7 @@ def test_suspicious_settings_are_warned_about(
 ) -> None:
     monkeypatch.setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB")
     log = start_server("--memory-budget=1EiB").log()
-    assert " warning ATTNBIAS_MEMORY_BUGDET: no flag has this variable\n" in log
+    assert " warning ATTNBIAS_MEMORY_BUGDET: does not correspond to any flag\n" in log
     assert " warning --memory-budget: got 1152921504606846976, more than the " in log
 
 

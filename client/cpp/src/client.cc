@@ -52,7 +52,7 @@ absl::Status CheckMetadata(const std::string& key, const std::string& value) {
   if (grpc_header_key_is_legal(slice(key)) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("metadata: got the key \"", absl::CHexEscape(key),
-                     "\", want lower-case letters, digits, and any of -_."));
+                     "\", want lowercase letters, digits, '-', '_' and '.'"));
   }
   if (grpc_is_binary_header(slice(key)) == 0 &&
       grpc_header_nonbin_value_is_legal(slice(value)) == 0) {
@@ -323,7 +323,7 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (!token.ok()) return token.status();
   if (*token != nullptr && !tls->enabled && !IsOnThisMachine(*target)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        (*token)->name(), ": got one for ", *target,
+        (*token)->name(), ": got a token for ", *target,
         ", which is not on this machine, without TLS, so others could read it: ", "set tls"));
   }
   ClientOptions resolved = options;

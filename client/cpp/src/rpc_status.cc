@@ -49,8 +49,8 @@ constexpr std::pair<const char*, const char*> kReasons[] = {
      "has a certificate that is not trusted here, or has expired: set the "
      "certificate of its CA as tls.ca_file"},
     {"Hostname Verification",
-     "has a certificate for another name: connect by one of its names, or set "
-     "tls.server_name"},
+     "has a certificate for another name: connect using one of its names, or set "
+     "tls.server_name to one"},
     {"http1.x server", kOtherPort},
     {"Failed parsing HTTP/2", kOtherPort},
 };
@@ -66,7 +66,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
         "certificate in ",
         tls.cert_file, "?");
   }
-  return "over TLS: is it starting or stopping, or does it want a certificate? "
+  return "over TLS: is it starting or stopping, or does it require a certificate? "
          "Set tls.cert_file and tls.key_file";
 }
 

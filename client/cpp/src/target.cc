@@ -119,7 +119,7 @@ absl::StatusOr<std::string> TargetFrom(absl::string_view target) {
       return absl::InvalidArgumentError(
           absl::StrCat("target: got \"", target,
                        "\", want host, host:port, [IPv6]:port, unix:/path or another "
-                       "target of gRPC"));
+                       "gRPC target"));
     }
     hosts.push_back(*with_port);
   }

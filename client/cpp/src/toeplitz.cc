@@ -17,7 +17,7 @@ absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& h
     };
     return absl::InvalidArgumentError(absl::StrCat("tensor: got ",
                                                    absl::StrJoin(header.parts(), " and ", name),
-                                                   ", want only diagonals: form TOEPLITZ"));
+                                                   ", want diagonals only (form TOEPLITZ)"));
   }
   const v1::PairExtent& pair = header.resolved_spec().pair();
   const auto [queries, keys] = QueriesAndKeys(pair);

@@ -21,8 +21,8 @@ const noAddress = "no children to pick from"
 
 const silent = "%s accepts connections, but does not answer: is it the right port?"
 
-const anotherName = "%s has a certificate for another name: connect by one of its names, or give " +
-	"one as TLS.ServerName"
+const anotherName = "%s has a certificate for another name: connect using one of its names, or " +
+	"set TLS.ServerName to one"
 
 // Phrases in messages of gRPC and Go about failed connections, and their meanings; the first match
 // wins.
@@ -116,7 +116,7 @@ func (c *Client) connectionAdvice() string {
 		return "over TLS: is it starting or stopping, or does it not trust the certificate in " +
 			"TLS.Cert?"
 	default:
-		return "over TLS: is it starting or stopping, or does it want a certificate? Give " +
+		return "over TLS: is it starting or stopping, or does it require a certificate? Set " +
 			"TLS.Cert and TLS.Key"
 	}
 }

@@ -23,8 +23,8 @@ type gridColumn struct{ axis, place int }
 func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) {
 	axes := len(tensor.header.ResolvedSpec.GetTable().GetGrid())
 	if axes == 0 || len(tensor.header.ColumnAxes) == 0 {
-		return nil, invalid("tensor: got one without a part for each axis, want form TABLE over " +
-			"a grid")
+		return nil, invalid("tensor: got a tensor without a part for each axis, want form " +
+			"TABLE over a grid")
 	}
 	t := &GridTable[T]{}
 	for axis := range axes {

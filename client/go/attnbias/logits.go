@@ -55,8 +55,8 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 		{"spec.output_data_type", &spec.OutputDataType, dataTypeOf[Out]()},
 	} {
 		if *field.is != pb.DataType_DATA_TYPE_UNSPECIFIED && *field.is != field.want {
-			return nil, invalid("%s: got %v, want %v, the type argument's", field.name, *field.is,
-				field.want)
+			return nil, invalid("%s: got %v, want %v, the data type of the type argument",
+				field.name, *field.is, field.want)
 		}
 		*field.is = field.want
 	}

@@ -164,7 +164,7 @@ func TestErrorAdviceMatchesServerSecurity(t *testing.T) {
 		{"has a certificate for another name", good, &TLS{CA: trusted, ServerName: "x"}},
 		{"has a certificate that has expired", withTLS(servers.server("server", -time.Minute)),
 			&TLS{CA: trusted}},
-		{"or does it want a certificate?", withTLS(wantsCertificate), &TLS{CA: trusted}},
+		{"or does it require a certificate?", withTLS(wantsCertificate), &TLS{CA: trusted}},
 	} {
 		options := []Option{WithMaxAttempts(1), WithConnectTimeout(2 * time.Second)}
 		if test.tls != nil {
@@ -193,7 +193,7 @@ func TestErrorNamesUnusableCredentials(t *testing.T) {
 		{"localhost", WithTLS(TLS{Cert: text, Key: text}), "TLS.Cert \"" + text + "\" and TLS.Key"},
 		{"localhost", WithTokenFile("/no"), "WithTokenFile: open /no: no such file"},
 		{"localhost", WithTokenFile(text), "which does not hold a token"},
-		{"host", WithToken("abc"), "WithToken: got one for host:50051, which is not on this"},
+		{"host", WithToken("abc"), "WithToken: got a token for host:50051, which is not on this"},
 	} {
 		_, err := New(test.target, test.option)
 		expectError(t, err, ErrInvalidArgument, test.want)

@@ -377,7 +377,7 @@ func TestPanicNamesOutOfRangeIndex(t *testing.T) {
 		_, err := bias.Window(wrong)
 		expectError(t, err, ErrInvalidArgument, want)
 	}
-	const got = "tensor: got one of [diagonals of FORM_TOEPLITZ], want FORM_"
+	const got = "tensor: got parts [diagonals of FORM_TOEPLITZ], want FORM_"
 	_, err = AsKeyRow[float32](tensor)
 	expectError(t, err, ErrInvalidArgument, got+"KEY_ROW")
 	_, err = AsBorderedToeplitz[float32](tensor)

@@ -38,7 +38,7 @@ func targetFrom(target string) (string, error) {
 		withPort, ok := withPort(host)
 		if !ok {
 			return "", invalid("target: got %q, want host, host:port, [IPv6]:port, "+
-				"unix:/path or another target of gRPC", target)
+				"unix:/path or another gRPC target", target)
 		}
 		hosts[i] = withPort
 	}

@@ -131,7 +131,7 @@ func (t *Toeplitz[T]) FirstRelativePosition() int64 { return t.first }
 // At returns the element for query i and key j in head h. It panics for a Toeplitz of vectors.
 func (t *Toeplitz[T]) At(h, i, j int) T {
 	if t.dim != 1 {
-		panic("attnbias: At of a Toeplitz of vectors, want Vector")
+		panic("attnbias: got At on a Toeplitz of vectors, want Vector")
 	}
 	t.check(h, i, j)
 	return t.data[h*t.stride+j-i+t.queries-1]
@@ -191,5 +191,5 @@ func arrayOfForm[T Element](tensor *Tensor, form pb.Form, parts int) (Array[T], 
 	if parts == 2 {
 		border = " with a border"
 	}
-	return Array[T]{}, invalid("tensor: got one of %v, want %v%s", is, form, border)
+	return Array[T]{}, invalid("tensor: got parts %v, want %v%s", is, form, border)
 }

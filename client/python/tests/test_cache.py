@@ -378,7 +378,7 @@ def test_pieces_share_one_timeout(
     key = key_of(attnbias.Request(ENCODING, positions=(500, 1000)).to_spec())
     draft = attnbias.Cache(folder).try_lock(key)
     assert draft is not None
-    with draft, pytest.raises(attnbias.DeadlineExceededError, match=r"timeout of 0\.5 s"):
+    with draft, pytest.raises(attnbias.DeadlineExceededError, match=r"timed out after 0\.5 s"):
         get(cached, timeout=0.5)
 
 
@@ -1051,7 +1051,7 @@ def test_folder_writable_by_others_is_rejected(
 def test_folder_of_another_user_is_rejected(connect: Connect, folder: Path) -> None:
     folder.mkdir()
     os.chown(folder, 12345, -1)
-    want = f"cache: {folder}: got one that user 12345 owns, want one that user 0 owns"
+    want = f"cache: {folder}: got user 12345 as the owner, want user 0"
     with pytest.raises(ValueError, match=re.escape(want)):
         connect("localhost", cache=folder)
 

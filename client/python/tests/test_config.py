@@ -346,7 +346,7 @@ def test_nested_truncate_is_ignored_with_warning() -> None:
 
 
 def test_unserved_model_type_names_the_reason() -> None:
-    with pytest.raises(ValueError, match=r"got 'mamba', want one .* served: it has no positions"):
+    with pytest.raises(ValueError, match=r"got 'mamba', want one .* provides: it has no positions"):
         from_config({"model_type": "mamba"})
 
 
@@ -464,7 +464,7 @@ def test_bert_position_type_selects_the_encoding() -> None:
                 "use_absolute_position_embeddings": True,
                 "image_size": [32, 64],
             },
-            "image_size: got [32, 64], want one whose patches form a square",
+            "image_size: got [32, 64], want a size whose patches form a square",
         ),
         (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},

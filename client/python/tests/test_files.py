@@ -213,9 +213,11 @@ def test_unknown_suffix_and_missing_file_are_rejected(tmp_path: Path) -> None:
 def test_foreign_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": np.zeros((2, 2), "f4")}, path)
-    refused(path, r"no metadata of attnbias; want a file of Client.save, attnbias.save or the tool")
+    refused(
+        path, r"no attnbias metadata; want a file written by Client.save, attnbias.save or the tool"
+    )
     save_file({"a": np.zeros(2), "b": np.zeros(2)}, path, {"attnbias.fingerprint": "f"})
-    refused(path, "its tensors a, b are not an answer of attnbias")
+    refused(path, "its tensors a, b do not form an attnbias answer")
     np.savez(tmp_path / "zip", a=np.zeros(2))
     (tmp_path / "zip.npz").rename(tmp_path / "zip.npy")
     refused(tmp_path / "zip.npy", "magic string")
@@ -229,7 +231,7 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "value", "says"),
     [
-        ("toeplitz", "query_length", None, "attnbias.query_length: not among its metadata"),
+        ("toeplitz", "query_length", None, "attnbias.query_length: missing from its metadata"),
         ("toeplitz", "query_length", "five", "attnbias.query_length: got 'five', want an integer"),
         ("toeplitz", "query_length", "6", "diagonals: got shape"),
         ("toeplitz", "diagonals.vectors", "maybe", "diagonals.vectors: got 'maybe', want true or"),
@@ -240,8 +242,8 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
         ("toeplitz", "diagonals.first_relative_position", str(1 << 63), "want an integer of 64"),
         ("key_row", "query_length", "0", "attnbias.query_length: got 0, want at least 1"),
         ("key_row", "query_length", str(1 << 63), "query_length: .* an integer of 64"),
-        ("key_row", "key_length", "5", "lengths 4 of row, 5 of attnbias.key_length;"),
-        ("key_row", "key_length", None, "attnbias.key_length: not among its metadata"),
+        ("key_row", "key_length", "5", r"row: got length 4, want 5 \(attnbias.key_length\)"),
+        ("key_row", "key_length", None, "attnbias.key_length: missing from its metadata"),
         ("block", "block.first_query", "4", "queries: got .* want a non-empty window"),
         ("block", "block.query_stride", "2,two", "block.query_stride: got 'two', want an integer"),
         ("bordered", "border.class_key", "4", "class_key: got 4, want None or one of"),
@@ -269,7 +271,7 @@ def test_parts_of_mixed_types_are_rejected(kind: str, tmp_path: Path) -> None:
     bias = make(kind)
     arrays = {**bias.parts(), "border": bias.parts()["border"].astype(np.float64)}
     save_file(arrays, path, metadata_of(bias, bias))
-    refused(path, "got dtypes .*float64 of border.*; want one dtype")
+    refused(path, "border.*: got dtypes .*float64.*; want the same dtype")
 
 
 def test_mismatched_tables_are_rejected(tmp_path: Path) -> None:
@@ -277,9 +279,9 @@ def test_mismatched_tables_are_rejected(tmp_path: Path) -> None:
     metadata = {"attnbias.fingerprint": FINGERPRINT}
     cos = np.zeros((3, 4), np.float32)
     save_file({"cos": cos, "sin": np.zeros((3, 2), np.float32)}, path, metadata)
-    refused(path, r"got shapes \(3, 4\) of cos, \(3, 2\) of sin; want one shape")
+    refused(path, r"cos, sin: got shapes \(3, 4\), \(3, 2\); want the same shape")
     save_file({"cos": cos, "sin": cos, "scale": cos.astype(np.float64)}, path, metadata)
-    refused(path, r"got dtypes .*float64 of scale.*; want one dtype")
+    refused(path, "scale.*: got dtypes .*float64.*; want the same dtype")
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])

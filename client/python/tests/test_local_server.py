@@ -53,7 +53,7 @@ def test_starts_and_closes_without_with_block() -> None:
     server = attnbias.LocalServer()
     for _ in range(2):
         assert server.start().health()
-        with pytest.raises(RuntimeError, match="running already"):
+        with pytest.raises(RuntimeError, match="already running"):
             server.start()
         server.close()
         server.close()

@@ -192,7 +192,7 @@ def test_cache_commands_list_verify_and_clear(
         (["export", "--config", "BROKEN", "--max-length", "4"], 1, "BROKEN: not JSON"),
         (["export", "--config", "ODD", "--max-length", "4"], 1, "model_type: got 'odd', want one"),
         (["cache"], 2, "the following arguments are required: ACTION"),
-        (["cache", "verify"], 1, "cache: got 'cache', want a folder that exists"),
+        (["cache", "verify"], 1, "cache: got 'cache', want an existing folder"),
     ],
 )
 def test_errors_are_one_line_without_traceback(

@@ -285,7 +285,7 @@ def test_error_before_overlong_wait_keeps_its_reason() -> None:
 def test_cancelled_call_logs_no_wait(caplog: pytest.LogCaptureFixture) -> None:
     class Cancelled:
         async def pause(self, _seconds: float) -> None:
-            raise attnbias.CancelledError("together with another part")
+            raise attnbias.CancelledError("another part failed")
 
     options: Any = SimpleNamespace(max_attempts=None, calls=Cancelled())
     with pytest.raises(attnbias.CancelledError):

@@ -168,7 +168,7 @@ def test_fork_without_grpc_fork_support_is_reported(
     monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
 
     def refused() -> None:
-        with pytest.raises(RuntimeError, match="with GRPC_ENABLE_FORK_SUPPORT off: leave that"):
+        with pytest.raises(RuntimeError, match="with GRPC_ENABLE_FORK_SUPPORT off: leave it unset"):
             user.health()
 
     with attnbias.Client(local.target) as user:

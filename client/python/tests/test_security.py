@@ -171,8 +171,8 @@ def test_environment_supplies_missing_arguments(
 @pytest.mark.parametrize(
     ("pair", "want"),
     [
-        (("Tenant", "a"), "metadata: got the key 'Tenant', want lower-case letters"),
-        (("", "a"), "metadata: got the key '', want lower-case letters"),
+        (("Tenant", "a"), "metadata: got the key 'Tenant', want lowercase letters"),
+        (("", "a"), "metadata: got the key '', want lowercase letters"),
         (("authorization", "Bearer a\n"), "metadata: got a value of 'authorization' that is not p"),
         (
             ("tenant", "ä"),
@@ -349,15 +349,15 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             (
                 elsewhere,
                 trusting,
-                "has a certificate for another name: connect by one of its names, or pass one as "
-                "tls=attnbias.Tls(server_name=NAME)",
+                "has a certificate for another name: connect using one of its names, or pass one "
+                "as tls=attnbias.Tls(server_name=NAME)",
             ),
             (late, trusting, "has a certificate that has expired"),
             (
                 mutual,
                 trusting,
                 "answers, but not with gRPC over TLS: is it starting or stopping, or does it "
-                "want a certificate? pass tls=attnbias.Tls(cert=FILE, key=FILE)",
+                "require a certificate? pass tls=attnbias.Tls(cert=FILE, key=FILE)",
             ),
             (
                 mutual,
@@ -409,13 +409,17 @@ def test_authentication_errors_suggest_a_fix(
 def test_token_requires_tls_beyond_loopback(
     pki: Pki, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    want = "^token: got one for host:50051, which is not on this machine, without TLS, .* tls=True"
+    want = (
+        "^token: got a token for host:50051, which is not on this machine, without TLS, .* tls=True"
+    )
     with pytest.raises(ValueError, match=want):
         attnbias.Client("host", token="abc")
     attnbias.Client("host", token="abc", tls=Tls(ca=pki.authority.certificate))
     attnbias.Client("host", token="abc", credentials=grpc.ssl_channel_credentials())
     monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN_FILE", str(token_file))
-    with pytest.raises(ValueError, match=r"^ATTNBIAS_CLIENT_TOKEN_FILE: got one for host:50051"):
+    with pytest.raises(
+        ValueError, match=r"^ATTNBIAS_CLIENT_TOKEN_FILE: got a token for host:50051"
+    ):
         attnbias.Client("host")
 
 

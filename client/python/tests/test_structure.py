@@ -573,7 +573,9 @@ def test_mixing_torch_and_numpy_is_rejected() -> None:
     for function in mixed:
         with pytest.raises(TypeError, match=r"got a torch.Tensor and a Toeplitz; want both in "):
             function()
-    with pytest.raises(TypeError, match="array: got list, want a numpy array or a structure"):
+    with pytest.raises(
+        TypeError, match="array: got list, want a NumPy array or an attnbias structure"
+    ):
         attnbias.to_torch([1.0])  # type: ignore[arg-type]
 
 

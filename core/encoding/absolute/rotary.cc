@@ -75,7 +75,7 @@ absl::Status CheckLongrope(const v1::Rotary& spec) {
   if (own.attention_case() == v1::Longrope::ATTENTION_NOT_SET) {
     return Invalid(
         "rotary.longrope.factor: not set, want exactly one of factor, "
-        "max_position_embeddings, attention_factor");
+        "max_position_embeddings and attention_factor");
   }
   const int64_t pairs = RotaryPairs(spec);
   ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("longrope.short_factor", own.short_factor(), pairs));
@@ -156,7 +156,7 @@ absl::Status CheckAxes(const Rotation& rotation) {
     }
     if (!HasLadder(spec, axis)) continue;
     if (extension.ok() || !spec.inverse_frequencies().empty()) {
-      return Invalid("rotary.axes[", axis, "].ladder: got one, want none with ",
+      return Invalid("rotary.axes[", axis, "].ladder: got a ladder, want none with ",
                      extension.ok() ? (*extension)->name() : "inverse_frequencies",
                      ", or ladder.frequencies alone");
     }
@@ -485,13 +485,13 @@ absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec, const Tables
   };
   ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
   if (const auto extension = FieldIn("extension", spec); extension.ok()) {
-    return refuse((*extension)->name(), "one");
+    return refuse((*extension)->name(), "a value");
   }
   if (spec.rope_theta() != kRopeTheta) {
     return refuse("rope_theta", spec.rope_theta());
   }
   if (!spec.pair_axis().empty()) return refuse("pair_axis", "a list");
-  if (spec.has_decay()) return refuse("decay", "one");
+  if (spec.has_decay()) return refuse("decay", "a value");
   if (spec.angle() != v1::ANGLE_PRECISION_EXACT) {
     return refuse("angle", ShortName(spec.angle()));
   }

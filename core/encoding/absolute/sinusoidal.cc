@@ -27,7 +27,7 @@ std::vector<AxisColumns> ColumnsOf(const std::vector<SinusoidAxis>& axes) {
 // Describes a table whose columns depend on all axes.
 absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec, const Tables& tables) {
   const auto refuse = [](absl::string_view field) {
-    return Invalid("sinusoidal.", field, ": got one, want none with frequency_matrix");
+    return Invalid("sinusoidal.", field, ": got a value, want none with frequency_matrix");
   };
   if (IdentityOf(spec.ladder(), false, Tables()) != IdentityOf(v1::Ladder(), false, Tables())) {
     return refuse("ladder");

@@ -167,7 +167,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
   *plain.mutable_axes() = axes;
   for (int axis = 0; axis < axes.size(); ++axis) {
     if (!axes[axis].has_ladder()) continue;
-    return Invalid(encoding, ".axes[", axis, "].ladder: got one, want none with frequency_matrix");
+    return Invalid(encoding, ".axes[", axis,
+                   "].ladder: got a ladder, want none with frequency_matrix");
   }
   ATTNBIAS_ASSIGN_OR_RETURN(std::vector<SinusoidAxis> described, AxesOf(encoding, plain));
   const std::string field = absl::StrCat(encoding, ".frequency_matrix");

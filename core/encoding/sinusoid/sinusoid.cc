@@ -209,7 +209,7 @@ absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
     ATTNBIAS_ASSIGN_OR_RETURN(shared, LadderOf(path, spec.ladder(), span));
   } else if (IdentityOf(spec.ladder(), false, Tables()) !=
              IdentityOf(v1::Ladder(), false, Tables())) {
-    return Invalid(path, ": got one, want none: every axis has its own");
+    return Invalid(path, ": got a ladder, want none: every axis has its own");
   }
   std::vector<SinusoidAxis> axes;
   LadderSpan before;

@@ -31,8 +31,8 @@ absl::Status CheckSinusoid(const v1::SinusoidalDistances& term, const v1::Logits
   }
   if (term.sinusoidal().has_frequency_matrix()) {
     return Invalid(
-        "sinusoidal_distances.sinusoidal.frequency_matrix: got a table, want none: give "
-        "ladder.frequencies");
+        "sinusoidal_distances.sinusoidal.frequency_matrix: got a table, want none: set "
+        "ladder.frequencies instead");
   }
   if (term.has_projection() || term.sinusoidal().dim() == request.head_dim()) {
     return absl::OkStatus();
@@ -68,7 +68,7 @@ absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(const v1::SinusoidalDista
     const Range distances = DistancesIn(hull);
     if (distances.end - 1 > kMaxPosition) {
       return Invalid("query_offset: got ", query_offset,
-                     ", which makes distances exceed 2^40; want a smaller one, or a "
+                     ", which makes distances exceed 2^40; want a smaller offset, or a "
                      "clamp_len");
     }
     const Range used = term.symmetric() ? distances : hull;

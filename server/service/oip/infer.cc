@@ -374,7 +374,8 @@ absl::Status SetInputs(const Model& model, inference::ModelInferRequest& request
     ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field, SpecField::Find(model, input.name(), spec));
     ATTNBIAS_RETURN_IF_ERROR(CheckParameters(input.name(), input.parameters()));
     if (raw != 0 && input.has_contents()) {
-      return Invalid(input.name(), ".contents: set together with raw_input_contents, want one");
+      return Invalid(input.name(),
+                     ".contents: set together with raw_input_contents, want one of them");
     }
     std::string data;
     if (raw != 0) {

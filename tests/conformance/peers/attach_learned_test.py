@@ -299,7 +299,7 @@ def test_modified_table_is_rejected(
     for each in of_shape:
         assert f"{each.name} ({each.dtype}, sha256:{each.sha256})" in refused
     assert refused.count("sha256:") == 1 + len(of_shape)
-    assert f"of this shape it has none. {want}" in refusal(client, model)
+    assert f"it has none of this shape. {want}" in refusal(client, model)
     assert state(model) == before
 
 

@@ -595,7 +595,7 @@ def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     refused = refusal(client, whole)
     assert refused.startswith(f"model: got model_type 'qwen2_audio', {want}: a part of it is not ")
     assert refused.endswith(part)
-    want = "want a model of transformers, such as transformers.T5Model"
+    want = "want a transformers model, such as transformers.T5Model"
     assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"
 
@@ -619,7 +619,7 @@ def test_rejects_untested_versions(
 def test_rejects_attached_model(client: attnbias.Client) -> None:
     model = make("t5")
     path = "block.0.layer.0.SelfAttention"
-    attached = f"model: got one that is attached already ({{}}{path}): detach() it first"
+    attached = f"model: got a model that is already attached ({{}}{path}): detach() it first"
     with attnbias.attach(model, client, max_length=MAX_LENGTH):
         assert refusal(client, model) == attached.format("encoder.")
         assert refusal(client, model.encoder) == attached.format("")

@@ -50,12 +50,12 @@ const std::pair<const char*, Change> kRefusals[] = {
     {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] "
      "= [6, 5]",
      To("shaw_keys {right: 3}")},
-    {"fill: got one",
+    {"fill: got a value",
      [](auto& s) {
        s.set_fill_value(0);
        *s.mutable_shaw_values() = Shaw(0, 0, Random({1, 5}));
      }},
-    {"query_bias: got one",
+    {"query_bias: got a table",
      [](auto& s) {
        *s.mutable_query_bias() = Random({3, 5});
        *s.mutable_shaw_values() = Shaw(0, 0, Random({1, 5}));
@@ -76,7 +76,7 @@ const std::pair<const char*, Change> kRefusals[] = {
        *s.mutable_sinusoidal_distances() = TransformerXl(6, 15);
        To("query_offset: 1099511627776 query_length: 4")(s);
      }},
-    {"query_length: makes 2097151 vectors of 60 bytes, want at most",
+    {"query_length: needs 2097151 vectors of 60 bytes, want at most",
      [](auto& s) {
        *s.mutable_sinusoidal_distances() = TransformerXl(6, 15);
        To("query_length: 1048576 key_length: 1048576")(s);

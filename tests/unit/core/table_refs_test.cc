@@ -99,7 +99,7 @@ TEST(TableRefs, FindMountedTablesByNameAndByDigest) {
       Taken("name: 'row'", *tables->Under({"e"})),
       StatusIs(absl::StatusCode::kPermissionDenied, StartsWith("t5.table.name: got 'row'")));
   EXPECT_THAT(Taken("name: 'row' layout: TABLE_LAYOUT_HEADS_BUCKETS", *tables),
-              IsInvalid("t5.table: got layout HEADS_BUCKETS of shape [3]"));
+              IsInvalid("t5.table: got layout HEADS_BUCKETS with shape [3]"));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(Table, RejectsInvalidTables) {
        {6},
        six,
        TableLayout::kHeadsBuckets,
-       "got layout HEADS_BUCKETS of shape [6], want two lengths"},
+       "got layout HEADS_BUCKETS with shape [6], want two lengths"},
   };
   for (const Case& c : cases) {
     EXPECT_THAT(Table::Create(c.type, c.shape, c.data, c.layout), IsInvalidWith(c.message));

@@ -127,8 +127,8 @@ TEST_F(SecurityTest, ServerNameCanBeOverridden) {
   FakeServer server(Tls(authority_.Sign("server", "DNS:attnbias.example")));
   TlsOptions tls = Trusting();
   EXPECT_THAT(Failure({.target = server.target(), .tls = tls}),
-              StartsWith(server.target() + " has a certificate for another name: connect by one of "
-                                           "its names, or set tls.server_name ("));
+              StartsWith(server.target() + " has a certificate for another name: connect using one "
+                                           "of its names, or set tls.server_name to one ("));
   tls.server_name = "attnbias.example";
   const Client client = Make({.target = server.target(), .tls = tls});
   EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
@@ -235,7 +235,7 @@ TEST_F(SecurityTest, ReportsMissingOrUntrustedCertificate) {
   EXPECT_THAT(
       Failure({.target = mutual.target(), .tls = Trusting()}),
       StartsWith(mutual.target() + " answers, but not with gRPC over TLS: is it starting or "
-                                   "stopping, or does it want a "
+                                   "stopping, or does it require a "
                                    "certificate? Set tls.cert_file and tls.key_file ("));
   EXPECT_THAT(Failure({.target = mutual.target(), .tls = foreign}),
               StartsWith(mutual.target() +
@@ -272,13 +272,14 @@ TEST_F(SecurityTest, AuthenticationErrorsSuggestAFix) {
 
 TEST_F(SecurityTest, TokenRequiresTlsBeyondLoopback) {
   const auto status = [](const ClientOptions& options) { return Client::Create(options).status(); };
-  EXPECT_EQ(status({.target = "attnbias.example", .token = "abc"}),
-            absl::InvalidArgumentError("token: got one for attnbias.example:50051, which is not on "
-                                       "this machine, without TLS, so others could read it: set "
-                                       "tls"));
+  EXPECT_EQ(
+      status({.target = "attnbias.example", .token = "abc"}),
+      absl::InvalidArgumentError("token: got a token for attnbias.example:50051, which is not on "
+                                 "this machine, without TLS, so others could read it: set "
+                                 "tls"));
   setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
   EXPECT_THAT(std::string(status({.target = "ipv4:127.0.0.1,10.0.0.1"}).message()),
-              StartsWith("ATTNBIAS_CLIENT_TOKEN_FILE: got one for ipv4:127.0.0.1"));
+              StartsWith("ATTNBIAS_CLIENT_TOKEN_FILE: got a token for ipv4:127.0.0.1"));
   EXPECT_EQ(status({.target = "unix:/run/a.sock"}), absl::OkStatus());
   EXPECT_EQ(status({.target = "attnbias.example", .tls = Trusting()}), absl::OkStatus());
 }

@@ -42,7 +42,7 @@ TEST_P(BadTarget, IsRejectedAndQuoted) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), absl::StrCat("target: got \"", GetParam(),
                                            "\", want host, host:port, [IPv6]:port, unix:/path "
-                                           "or another target of gRPC"));
+                                           "or another gRPC target"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Target, BadTarget,

@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NestedArgumentOfAPreset", "xlnet base=low",
                 "xlnet.base: got \"low\", want a number"},
         Mistake{"MissingArgumentOfAPreset", "detr_sinusoidal height=3",
-                "detr_sinusoidal.width: not set, want it"},
+                "detr_sinusoidal.width: not set, want a value"},
         Mistake{"TwoKinds", "sinusoidal ladder.base=2 ladder.timescales.min=3",
                 "sinusoidal.ladder.timescales: given together with base, want one of "
                 "the two"},

@@ -139,12 +139,12 @@ TEST(Toeplitz, RejectsOtherForms) {
   dense.mutable_parts(0)->set_form(v1::FORM_DENSE);
   dense.mutable_parts(0)->set_name("dense");
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(dense)).status(),
-            absl::InvalidArgumentError("tensor: got dense, want only diagonals: form TOEPLITZ"));
+            absl::InvalidArgumentError("tensor: got dense, want diagonals only (form TOEPLITZ)"));
   auto bordered = Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals});
   bordered.add_parts()->set_name("border");
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(bordered)).status(),
             absl::InvalidArgumentError("tensor: got diagonals and border, want "
-                                       "only diagonals: form TOEPLITZ"));
+                                       "diagonals only (form TOEPLITZ)"));
   const auto odd = Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals + 1});
   EXPECT_EQ(Toeplitz<float>::Of(Counting<float>(odd)).status().code(), absl::StatusCode::kDataLoss);
 }

@@ -126,7 +126,7 @@ TEST_F(ToolTest, InvalidTargetIsExitCode2) {
   EXPECT_EQ(RunAlone("health --server localhost:x"), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: target: got \"localhost:x\", want host, host:port, "
-            "[IPv6]:port, unix:/path or another target of gRPC\n");
+            "[IPv6]:port, unix:/path or another gRPC target\n");
 }
 
 TEST_F(ToolTest, UnwritableStandardOutputIsExitCode1) {
@@ -221,8 +221,8 @@ TEST_F(ToolTest, TablesReportsAbsenceOfTables) {
   EXPECT_EQ(Run("tables"), 0);
   EXPECT_EQ(out_.str(), "");
   EXPECT_EQ(err_.str(),
-            "attnbias: no tables: the server has mounted none, or its policy "
-            "hides them\n");
+            "attnbias: no tables found; the server has mounted none, or its "
+            "policy hides them\n");
 }
 
 TEST_F(ToolTest, ListFollowsTheContract) {

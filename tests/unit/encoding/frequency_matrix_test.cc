@@ -216,7 +216,7 @@ TEST(BadFrequencyMatrix, IsRejectedByName) {
       {"dim: 8 axes {} axes {}", "sinusoidal.frequency_matrix: got shape"},
       {"dim: 7 axes {} axes {}", "sinusoidal.dim: got 7, want an even number"},
       {"dim: 6 axes {} axes {ladder {}}",
-       "sinusoidal.axes[1].ladder: got one, want none with frequency_matrix"},
+       "sinusoidal.axes[1].ladder: got a ladder, want none with frequency_matrix"},
       {"dim: 6 axes {} axes {} ladder {base: 20}", "sinusoidal.ladder: got"},
       {"dim: 6 axes {} axes {} axis_dims: [2, 4]", "sinusoidal.axis_dims: got"},
       {"dim: 6 axes {} axes {} odd: ODD_COLUMN_ZERO", "sinusoidal.odd: got"},
@@ -230,7 +230,7 @@ TEST(BadFrequencyMatrix, IsRejectedByName) {
   const std::pair<const char*, const char*> kRotary[] = {
       {"rope_theta: 5", "rotary.rope_theta: got 5, want none with"},
       {"pair_axis: [0, 1, 0]", "rotary.pair_axis: got a list, want none with"},
-      {"linear {factor: 2}", "rotary.linear: got one, want none with"},
+      {"linear {factor: 2}", "rotary.linear: got a value, want none with"},
       {"inverse_frequencies: [1, 1, 1]",
        "rotary.frequency_matrix: got a table, want none: inverse_frequencies"},
       {"angle: ANGLE_PRECISION_FLOAT32", "rotary.angle: got FLOAT32, want "}};
@@ -255,8 +255,8 @@ TEST(BadFrequencyMatrix, RejectsGridAndLongRange) {
       WithMatrix("dim: 6 axes {} axes {offset: 0.1}", RandomTable({2, 3}, 7));
   EXPECT_EQ(engine.MakePlan(OverPositions(spec, 120, 140)).status().message(),
             "table.positions: got 128, want p + 0.1 (the offset) equal to 0 or "
-            "to k 2^e with |k| at most 2^62; give position_ids to which you have "
-            "added the offset");
+            "to k 2^e with |k| at most 2^62; add the offset yourself and send the "
+            "sums as position_ids");
 }
 
 }  // namespace

@@ -693,7 +693,7 @@ TEST(BadRotary, IsRejectedByName) {
        "integer in [2, 2^40]"},
       {no_factor,
        "rotary.longrope.factor: not set, want exactly one of factor, "
-       "max_position_embeddings, attention_factor"},
+       "max_position_embeddings and attention_factor"},
       {Changed(Llama3(), "llama3 {high_freq_factor: 1}"),
        "rotary.llama3.high_freq_factor: got 1, want more than 1 "
        "(low_freq_factor)"},
@@ -710,11 +710,11 @@ TEST(BadRotary, IsRejectedByName) {
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
        "rotary.pair_axis: got 2 numbers, want none without axes"},
       {Rotary("head_dim: 8 linear {factor: 2} axes {ladder {}}"),
-       "rotary.axes[0].ladder: got one, want none with linear, or "
+       "rotary.axes[0].ladder: got a ladder, want none with linear, or "
        "ladder.frequencies alone"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, 1] axes {} "
               "axes {ladder {}}"),
-       "rotary.axes[1].ladder: got one, want none with inverse_frequencies"},
+       "rotary.axes[1].ladder: got a ladder, want none with inverse_frequencies"},
       {Rotary("head_dim: 4 rope_theta: 5 axes {ladder {}}"),
        "rotary.rope_theta: got 5, want none: every axis has a ladder"},
       {Rotary("head_dim: 4 axes {ladder {frequencies {values: 1}}}"),
@@ -725,7 +725,7 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.axes[1].scale: got 0, want a number of magnitude in"},
       {Rotary("head_dim: 4 angle: ANGLE_PRECISION_FLOAT32 axes {scale: 2}"),
        "rotary.angle: got FLOAT32, want EXACT: axes[0] has a scale, an offset"},
-      {Rotary("head_dim: 4 axes {} decay {}"), "rotary.decay: got one, want none: axes is set"},
+      {Rotary("head_dim: 4 axes {} decay {}"), "rotary.decay: got a value, want none: axes is set"},
       {Rotary("head_dim: 4 proportional {} inverse_frequencies: [1, 1]"),
        "rotary.inverse_frequencies: got 2 numbers, want none with "
        "proportional"},

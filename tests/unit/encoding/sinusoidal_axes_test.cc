@@ -238,7 +238,7 @@ TEST(BadSinusoidalAxes, AreRejectedByName) {
        "sinusoidal.axes[0].eps: got 4.94066e-324, want 0 or a number in"},
       {"dim: 8 axes {} axes {length: 0}", "sinusoidal.axes[1].length: got 0, want a number in"},
       {"dim: 8 axes {ladder {}} ladder {base: 20}",
-       "sinusoidal.ladder: got one, want none: every axis has its own"},
+       "sinusoidal.ladder: got a ladder, want none: every axis has its own"},
       {"dim: 8 ladder {frequencies {values: [1, 2]}}",
        "sinusoidal.ladder.frequencies: got 2 numbers, want 4"},
       {"dim: 4 axes {ladder {frequencies {values: [1, 1e7]}}}",

@@ -80,7 +80,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     export.add_argument(
         "--server",
         metavar="TARGET",
-        help="host, host:port, [IPv6]:port, unix:/path or another target of gRPC; by default the "
+        help="host, host:port, [IPv6]:port, unix:/path or another gRPC target; by default the "
         "value of ATTNBIAS_SERVER, else localhost",
     )
     _add_security(export)
@@ -220,7 +220,7 @@ def _existing(folder: str) -> Cache:
     """Returns a cache whose folder exists, so that a misspelled folder does not look empty."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
-        raise FileNotFoundError(f"cache: got {folder!r}, want a folder that exists")
+        raise FileNotFoundError(f"cache: got {folder!r}, want an existing folder")
     return cache
 
 

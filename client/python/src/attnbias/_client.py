@@ -568,7 +568,7 @@ class Client(BaseClient):
                 for future in as_completed(futures):
                     future.result()
             except BaseException:
-                calls.cancel("cancelled together with another call")
+                calls.cancel("cancelled because another call failed")
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
             return [future.result() for future in futures]

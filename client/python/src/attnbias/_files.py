@@ -53,7 +53,7 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     if isinstance(bias, RingShard):
         raise TypeError("bias: got a RingShard; want the whole tensor, bias.whole")
     if isinstance(bias, GridTable) and not bias.is_whole():
-        raise TypeError("bias: got a window of a GridTable; want the whole, or bias.dense()")
+        raise TypeError("bias: got a window of a GridTable; want the whole table, or bias.dense()")
     write(to_path(path), bias.parts(), metadata_of(bias, bias))
 
 
@@ -165,8 +165,8 @@ def _load_safetensors(path: Path) -> Loaded:
         names = file.keys()
         arrays: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name) for name in names}
     if not metadata:
-        message = "it has no metadata of attnbias"
-        raise ValueError(f"{message}; want a file of Client.save, attnbias.save or the tool")
+        want = "want a file written by Client.save, attnbias.save or the tool"
+        raise ValueError(f"it has no attnbias metadata; {want}")
     if column_axes := metadata.integers("column_axes"):
         _require_one("dtype", arrays)
         found: Loaded | None = to_grid_tables(dict(sorted(arrays.items())), column_axes)
@@ -184,15 +184,15 @@ def _load_safetensors(path: Path) -> Loaded:
     if len(arrays) == 1:
         (array,) = arrays.values()
         return array
-    raise ValueError(f"its tensors {', '.join(arrays)} are not an answer of attnbias")
+    raise ValueError(f"its tensors {', '.join(arrays)} do not form an attnbias answer")
 
 
 def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
     """Rejects arrays that differ in their ``what``, "dtype" or "shape"."""
     values = {name: getattr(array, what) for name, array in arrays.items()}
     if len(set(values.values())) > 1:
-        got = ", ".join(f"{value} of {name}" for name, value in values.items())
-        raise ValueError(f"{', '.join(values)}: got {what}s {got}; want one {what}")
+        got = ", ".join(map(str, values.values()))
+        raise ValueError(f"{', '.join(values)}: got {what}s {got}; want the same {what}")
 
 
 def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> Structure | None:
@@ -204,8 +204,7 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
         bias = KeyRow(arrays["row"], query_length=metadata.length("query_length"))
         keys, name = metadata.length("key_length"), f"{_PREFIX}key_length"
         if bias.key_length != keys:
-            got = f"got lengths {bias.key_length} of row, {keys} of {name}"
-            raise ValueError(f"row, {name}: {got}; want one length")
+            raise ValueError(f"row: got length {bias.key_length}, want {keys} ({name})")
         return bias
     if names in ({"block"}, {"block", "border"}):
         block, spec = arrays["block"], metadata.spec()
@@ -253,7 +252,7 @@ class _Metadata:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._values.get(name, default)
         if value is None:
-            raise ValueError(f"{_PREFIX}{name}: not among its metadata")
+            raise ValueError(f"{_PREFIX}{name}: missing from its metadata")
         return value
 
     def integer(self, name: str) -> int:

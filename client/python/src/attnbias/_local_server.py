@@ -117,7 +117,7 @@ class LocalServer(forks.Forkable):
                 included.
         """
         if self._running is not None:
-            raise RuntimeError("the server is running already")
+            raise RuntimeError("the server is already running")
         program = _program()
         with forks.lock:  # a child forked before the assignment would keep the server alive
             self._running = running = self._launch(program)

@@ -65,7 +65,7 @@ def to_torch(
     if not isinstance(array, np.ndarray):
         if not hasattr(array, "to_torch"):
             got = type(array).__name__
-            raise TypeError(f"array: got {got}, want a numpy array or a structure of attnbias")
+            raise TypeError(f"array: got {got}, want a NumPy array or an attnbias structure")
         return array.to_torch(device)
     if array.dtype == BFLOAT16:
         tensor = _from_numpy(torch, array.view(np.int16)).view(torch.bfloat16)

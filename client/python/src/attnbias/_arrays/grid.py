@@ -64,8 +64,8 @@ class BlockToeplitz(Structure):
         sides = block.shape[-axes:]
         if block.ndim not in (axes, axes + 1) or not all(side % 2 for side in sides):
             raise ValueError(
-                f"block: got shape {block.shape}, want {axes} odd lengths at its end, as many as "
-                "query_stride has, and at most heads before them"
+                f"block: got shape {block.shape}, want {axes} odd lengths at the end, one "
+                "per element of query_stride, preceded by at most a heads axis"
             )
         _check_border(border, block.shape[:-axes])
         self.block = block
@@ -192,7 +192,7 @@ class BorderedToeplitz(Structure):
                 range, or the diagonals hold vectors.
         """
         if toeplitz.vectors:
-            raise ValueError("toeplitz: got one of vectors, want one of numbers")
+            raise ValueError("toeplitz: got a Toeplitz of vectors, want a Toeplitz of numbers")
         _check_border(border, toeplitz.diagonals.shape[:-1])
         lengths = (toeplitz.query_length, toeplitz.key_length)
         for name, index, length in zip(

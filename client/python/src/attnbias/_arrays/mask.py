@@ -35,7 +35,9 @@ class Mask:
             if window is not None and window < 0:
                 raise ValueError(f"{name}: got {window}, want an integer of at least 0")
         if not self.causal and list(windows.values()) == [None, None]:
-            raise ValueError("mask: got none of causal, window_left and window_right, want one")
+            raise ValueError(
+                "mask: got none of causal, window_left and window_right, want at least one"
+            )
 
     @classmethod
     def of(cls, message: tensor_pb2.Mask) -> Mask | None:

@@ -133,7 +133,9 @@ class OnJax:
         jax = sys.modules.get("jax")
         if jax is None or not isinstance(sharding, jax.sharding.Sharding):
             got = type(sharding).__name__
-            raise TypeError(f"sharding: got {got}, want one of jax.sharding, such as NamedSharding")
+            raise TypeError(
+                f"sharding: got {got}, want a jax.sharding.Sharding, such as NamedSharding"
+            )
         self._sharding = sharding
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:

@@ -311,8 +311,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         self._require_addable()
         if self.dtype.kind == "i":
-            message = f"values: got a tensor of {self.dtype}, want one of numbers to add"
-            raise ValueError(f"{message}, not of buckets")
+            message = f"values: got a tensor of {self.dtype}, want numbers to add"
+            raise ValueError(f"{message}, not buckets")
         numbers = to_torch(self._numbers(), device)
         if dtype is not None:
             require_instance(dtype, torch.dtype, "dtype", "a torch.dtype, such as query.dtype")
@@ -395,8 +395,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def _require_mask(self) -> None:
         if self.mask is None:
             raise ValueError(
-                f"mask: this {type(self).__name__} has none, want a Toeplitz requested with "
-                "causal, window_left or window_right; combine score_mod() with your own "
+                f"mask: this {type(self).__name__} has no mask, want a Toeplitz requested with "
+                "causal, window_left or window_right; or combine score_mod() with your own "
                 "mask_mod"
             )
 
@@ -432,7 +432,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     def _offset_on(self, device: Device, offset: Any) -> Any:
         if not is_torch_tensor(offset):
-            want = "want an integer or a tensor without axes"
+            want = "want an integer or a 0-dimensional tensor"
             if isinstance(offset, bool) or not _is_integer(offset):
                 raise TypeError(f"query_offset: got {offset!r}, {want}")
             index, (queries, _) = operator.index(offset), self._lengths()
@@ -441,18 +441,18 @@ class Structure(NDArrayOperatorsMixin, ABC):
             return place_on(device, index)
         import torch  # noqa: PLC0415
 
-        got = f"query_offset: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}"
+        got = f"query_offset: got a tensor of dtype {offset.dtype} and shape {tuple(offset.shape)}"
         if offset.shape or offset.dtype not in (torch.int32, torch.int64):
-            raise ValueError(f"{got}, want int32 or int64 without axes")
+            raise ValueError(f"{got}, want a 0-dimensional int32 or int64 tensor")
         there = torch.empty(0, device="cpu" if device is None else device).device
         if offset.device != there:
             got = f"query_offset: got a tensor on {offset.device}"
-            raise ValueError(f"{got}, want it on device, {there}")
+            raise ValueError(f"{got}, want a tensor on {there} (device)")
         return offset
 
     def _require_addable(self) -> None:
         if self.vectors:
-            message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
+            message = f"vectors: got a tensor of shape {self.shape}, want numbers to add"
             raise ValueError(message)
 
     plot = _plot.plot

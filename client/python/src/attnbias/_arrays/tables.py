@@ -60,8 +60,8 @@ class GridTable(Structure):
         is_whole = min((*self.lengths, *counts), default=0) > 0
         if not is_whole or sum(counts) != len(column_axes) or numbers.shape != (wanted,):
             raise ValueError(
-                f"numbers: got shape {numbers.shape}, want ({wanted},) for axes of "
-                f"lengths {self.lengths} with {counts} of the {len(column_axes)} columns"
+                f"numbers: got shape {numbers.shape}, want ({wanted},): axes of "
+                f"lengths {self.lengths} have {counts} of the {len(column_axes)} columns"
             )
         self.numbers = numbers
         self.queries = inside(queries, math.prod(self.lengths), "queries")
@@ -115,7 +115,7 @@ class GridTable(Structure):
             begin += length * count
 
     def _require_addable(self) -> NoReturn:
-        raise ValueError("tensor: got a table of positions, want one of numbers to add to scores")
+        raise ValueError("tensor: got a table of positions, want numbers to add to scores")
 
     def _bias_on(self, device: Device) -> Mod:
         self._require_addable()

@@ -135,9 +135,7 @@ class Folder:
 def require_own(path: Path, status: os.stat_result) -> None:
     """Raises UnsafeError for a file that another user owns or can write to."""
     if status.st_uid not in (user := os.geteuid(), 0):
-        raise UnsafeError(
-            f"{path}: got one that user {status.st_uid} owns, want one that user {user} owns"
-        )
+        raise UnsafeError(f"{path}: got user {status.st_uid} as the owner, want user {user}")
     if status.st_mode & _OTHERS_WRITE:
         mode = stat.S_IMODE(status.st_mode)
         wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600

@@ -125,7 +125,7 @@ def attach(
 
     if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
         model = model.get_base_model()  # the model to which a PeftModel added its adapters
-    want = "a model of transformers, such as transformers.T5Model"
+    want = "a transformers model, such as transformers.T5Model"
     require_instance(model, transformers.PreTrainedModel, "model", want)
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
@@ -141,7 +141,9 @@ def _attached(
     family = family_of(model)
     for path, module in model.named_modules():
         if _MARK in vars(module):
-            raise ValueError(f"model: got one that is attached already ({path}): detach() it first")
+            raise ValueError(
+                f"model: got a model that is already attached ({path}): detach() it first"
+            )
     chosen = _attention_of(model, attention, family)
     with _errors_of_the_models_code(type(model).__name__, "read"):
         sites = list(family.sites(AttachContext(model, max_length, chosen, client)))

@@ -293,7 +293,8 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
         return places
     side = math.isqrt(height * width)
     if side**2 != height * width:
-        config.refuse("image_size", "one whose patches form a square, which its code resamples")
+        want = "a size whose patches form a square, which the model's code resamples"
+        config.refuse("image_size", want)
     from_square = None
     if height != width:
         from_square = Resample(

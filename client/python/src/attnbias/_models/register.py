@@ -121,7 +121,7 @@ def model_of(config: ConfigFields) -> Model:
     if isinstance(name, str) and name in MODELS:
         return MODELS[name]
     if isinstance(name, str) and name in UNSERVED:
-        config.refuse("model_type", f"one with encodings that are served: {UNSERVED[name]}")
+        config.refuse("model_type", f"one whose encodings the server provides: {UNSERVED[name]}")
     near = difflib.get_close_matches(str(name), MODELS)
     meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
     return config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")

@@ -305,7 +305,7 @@ def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
     if not array.flags.c_contiguous:
         raise ValueError(f"out: got strides {array.strides}, want C-contiguous memory")
     if not array.flags.writeable:
-        raise ValueError("out: got read-only memory, want writeable")
+        raise ValueError("out: got read-only memory, want writable memory")
     wanted = {part.dtype for part in info.parts}
     raw = array.dtype.char in _RAW_FORMATS
     if not raw and wanted != {array.dtype}:

@@ -22,7 +22,7 @@ from attnbias._transport.credentials import Certificates, Tls, Token, certificat
 
 _PORT: Final = 50051
 _VARIABLE: Final = "ATTNBIAS_SERVER"
-_WANTED: Final = "host, host:port, [IPv6]:port, unix:/path or another target of gRPC"
+_WANTED: Final = "host, host:port, [IPv6]:port, unix:/path or another gRPC target"
 
 # gRPC schemes that precede a host or comma-separated addresses.
 _OF_HOSTS: Final = re.compile(r"(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)", re.DOTALL)
@@ -224,8 +224,8 @@ def endpoint_to(
     _require_legal(metadata)
     if sent is not None and security is None and not is_on_this_machine(target):
         raise ValueError(
-            f"{sent.name}: got one for {target}, which is not on this machine, without TLS, so "
-            "others could read it: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+            f"{sent.name}: got a token for {target}, which is not on this machine, without TLS, "
+            "so others could read it: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
         )
     return Endpoint(target, security, sent, metadata, dict(options), offline, connect_timeout)
 
@@ -243,7 +243,7 @@ def _require_legal(metadata: Metadata) -> None:
     for key, value in metadata:
         if not isinstance(key, str) or not _METADATA_KEY.fullmatch(key):
             raise ValueError(
-                f"metadata: got the key {key!r}, want lower-case letters, digits, and any of -_."
+                f"metadata: got the key {key!r}, want lowercase letters, digits, '-', '_' and '.'"
             )
         wanted = bytes if key.endswith("-bin") else str
         if not isinstance(value, wanted):

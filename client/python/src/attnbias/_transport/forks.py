@@ -31,12 +31,12 @@ _PATIENCE: Final = 1.0  # seconds; it takes about 10 ms, unless other users keep
 
 _WHY_OPEN: Final = (
     "gRPC cannot be used in this process, which was forked while an attnbias.aio.Client was "
-    'connected: close that first, or start processes by "spawn" or "forkserver"'
+    'connected: close the client first, or start processes with "spawn" or "forkserver"'
 )
 _SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
 _WHY_OFF: Final = (
-    f"gRPC cannot be used in this process, which was forked from one that used it with {_SUPPORT} "
-    'off: leave that unset, or start processes by "spawn" or "forkserver"'
+    "gRPC cannot be used in this process, which was forked from a process that used gRPC "
+    f'with {_SUPPORT} off: leave it unset, or start processes with "spawn" or "forkserver"'
 )
 
 

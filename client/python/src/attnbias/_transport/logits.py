@@ -73,7 +73,7 @@ class LogitsStream:
             got = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else repr(out)
             raise ValueError(f"out: got {got}, want an array of {dtype} of shape {shape}")
         if not out.flags.writeable:
-            raise ValueError("out: got read-only memory, want writeable")
+            raise ValueError("out: got read-only memory, want writable memory")
         return out
 
     def _blocks(self) -> Iterator[tuple[int, int]]:

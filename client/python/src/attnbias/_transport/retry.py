@@ -79,7 +79,7 @@ class Deadline:
             end = min(self._begin + min(patience, _FOREVER), end)
         left = end - time.monotonic()
         if left <= 0:
-            raise DeadlineExceededError(f"timeout of {self._timeout} s passed")
+            raise DeadlineExceededError(f"timed out after {self._timeout} s")
         return None if left == math.inf else left
 
 

@@ -56,8 +56,8 @@ _WHY_UNREACHED: Final = {
         "its CA as tls=attnbias.Tls(ca=FILE)"
     ),
     "Hostname Verification|not in peer cert": (
-        "{target} has a certificate for another name: connect by one of its names, or pass one as "
-        "tls=attnbias.Tls(server_name=NAME)"
+        "{target} has a certificate for another name: connect using one of its names, or pass one "
+        "as tls=attnbias.Tls(server_name=NAME)"
     ),
     "Failed parsing HTTP/2": "{target} answers, but not with gRPC: is it the right port?",
     "Socket closed|reset by peer|handshake|alert": "{target} answers, but not with gRPC {how}",
@@ -141,7 +141,7 @@ def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
 
 
 def _filled(advice: str, endpoint: Endpoint) -> str:
-    how = f"{_CLOSED}or does it want a certificate? pass {_CERTIFICATE}"
+    how = f"{_CLOSED}or does it require a certificate? pass {_CERTIFICATE}"
     if endpoint.security is None:
         how = "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
     elif isinstance(endpoint.security, Certificates) and endpoint.security.has_own:

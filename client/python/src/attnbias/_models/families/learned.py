@@ -109,7 +109,7 @@ def _refuse(
     ]
     raise ValueError(
         f"model: got {got}, want a table that the server has mounted; "
-        f"of this shape it has {', '.join(alike) or 'none'}. Start it with --checkpoint "
+        f"it has {', '.join(alike) or 'none'} of this shape. Start it with --checkpoint "
         "NAME=FOLDER or --table NAME=FILE.safetensors:TENSOR, or load the model in the dtype of "
         "such a table, if only that differs, or leave the model unattached"
     ) from None
