@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <sstream>
 
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -49,40 +49,75 @@ void AddSwitch(CLI::App& app, const std::string& name, bool& target,
   app.add_flag(name, target, description)->default_str(target ? "true" : "false");
 }
 
+// Adds a flag whose text `parse(text, &target)` accepts. The error of other texts states `want`.
+template <typename Value, typename Parse>
+CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& target,
+                       const std::string& default_text, const std::string& want, Parse parse,
+                       const std::string& description) {
+  const auto set = [name, want, parse, &target](const std::string& text) {
+    if (parse(text, &target)) return;
+    throw CLI::ValidationError(name, absl::StrCat("got '", text, "', want ", want));
+  };
+  return app.add_option_function<std::string>(name, set, description)->default_str(default_text);
+}
+
 void AddBytes(CLI::App& app, const std::string& name, int64_t& target, int64_t least,
               const std::string& description) {
-  app.add_option(name, target, description)
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(least, std::numeric_limits<int64_t>::max()));
+  const auto parse = [least](std::string text, int64_t* bytes) {
+    try {
+      CLI::AsSizeValue(/*kb_is_1000=*/false)(text);
+    } catch (const CLI::ValidationError&) {
+      return false;
+    }
+    return absl::SimpleAtoi(text, bytes) && *bytes >= least;
+  };
+  AddParsed(app, name, target, absl::StrCat(target),
+            absl::StrCat("at least ", least, " bytes, such as 512MiB"), parse, description)
+      ->type_name("SIZE");
+}
+
+void AddCount(CLI::App& app, const std::string& name, int& target, int most,
+              const std::string& description) {
+  const auto parse = [most](const std::string& text, int* count) {
+    return absl::SimpleAtoi(text, count) && 1 <= *count && *count <= most;
+  };
+  AddParsed(app, name, target, absl::StrCat(target), absl::StrCat("an integer in [1, ", most, "]"),
+            parse, description)
+      ->type_name("INT");
+}
+
+void AddChoice(CLI::App& app, const std::string& name, std::string& target,
+               const std::vector<std::string>& choices, const std::string& description) {
+  const auto parse = [choices](const std::string& text, std::string* choice) {
+    *choice = text;
+    return absl::c_linear_search(choices, text);
+  };
+  AddParsed(app, name, target, target, absl::StrCat("one of ", absl::StrJoin(choices, ", ")), parse,
+            description)
+      ->type_name(absl::StrJoin(choices, "|"));
 }
 
 void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
                  absl::Duration least, const std::string& description) {
-  const auto parse = [name, least, &target](const std::string& text) {
-    if (absl::ParseDuration(text, &target) && target >= least && target <= absl::Hours(24)) {
-      return;
-    }
-    throw CLI::ValidationError(name, "got '" + text + "', want a duration from " +
-                                         absl::FormatDuration(least) + " to 24h, such as 30s");
+  const auto parse = [least](const std::string& text, absl::Duration* duration) {
+    return absl::ParseDuration(text, duration) && *duration >= least &&
+           *duration <= absl::Hours(24);
   };
-  app.add_option_function<std::string>(name, parse, description)
-      ->default_str(absl::FormatDuration(target))
+  const std::string want =
+      absl::StrCat("a duration from ", absl::FormatDuration(least), " to 24h, such as 30s");
+  AddParsed(app, name, target, absl::FormatDuration(target), want, parse, description)
       ->type_name("DURATION");
 }
 
 void AddSocketMode(CLI::App& app, mode_t& target) {
-  const auto parse = [&target](const std::string& text) {
-    const bool octal = !text.empty() && text.size() <= 4 &&
-                       text.find_first_not_of("01234567") == std::string::npos;
-    const unsigned mode = octal ? std::stoul(text, nullptr, 8) : 0;
-    if (!octal || mode > 0777) {
-      throw CLI::ValidationError(
-          "--socket-mode", "got '" + text + "', want an octal mode from 0 to 0777, such as 0660");
-    }
-    target = mode;
+  const auto parse = [](const std::string& text, mode_t* mode) {
+    const bool is_octal = !text.empty() && text.size() <= 4 &&
+                          text.find_first_not_of("01234567") == std::string::npos;
+    if (is_octal) *mode = std::stoul(text, nullptr, 8);
+    return is_octal && *mode <= 0777;
   };
-  app.add_option_function<std::string>("--socket-mode", parse, "Mode of the files of unix:PATH")
-      ->default_str(absl::StrFormat("%04o", target))
+  AddParsed(app, "--socket-mode", target, absl::StrFormat("%04o", target),
+            "an octal mode from 0 to 0777, such as 0660", parse, "Mode of the files of unix:PATH")
       ->type_name("MODE");
 }
 
@@ -111,9 +146,8 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
               "Time without data before a client is pinged");
   AddDuration(app, "--keepalive-timeout", transport.keepalive_timeout, absl::Seconds(1),
               "Time to wait for a ping reply before the connection is closed");
-  app.add_option("--max-concurrent-streams", transport.max_concurrent_streams,
-                 "Maximum concurrent calls on one connection")
-      ->check(CLI::Range(1, 1000000));
+  AddCount(app, "--max-concurrent-streams", transport.max_concurrent_streams, 1000000,
+           "Maximum concurrent calls on one connection");
   AddSwitch(app, "--reflection", transport.reflection, "Serve gRPC reflection, which grpcurl uses");
   AddSwitch(app, "--oip", config.oip,
             "Serve the Open Inference Protocol, for clients of Triton and KServe");
@@ -141,15 +175,13 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
       app, "--memory-budget", config.memory_budget_bytes, 1,
       "Maximum bytes of tensors computed, cached and in flight; default: a quarter of the memory");
   AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1, "Maximum bytes of a payload");
-  app.add_option("--threads", config.threads,
-                 "Number of compute threads; default: one per processor")
-      ->check(CLI::Range(1, 4096));
+  AddCount(app, "--threads", config.threads, 4096,
+           "Number of compute threads; default: one per processor");
   app.add_option("--cpu-isa", config.cpu_isa,
                  "Instruction set of the kernels; default: the best that this CPU supports");
-  app.add_option("--backend", config.backend,
-                 "auto: use a CUDA device for results of at least --cuda-min-bytes; cuda: for "
-                 "everything it can compute; cpu: never")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  AddChoice(app, "--backend", config.backend, {"auto", "cpu", "cuda"},
+            "auto: use a CUDA device for results of at least --cuda-min-bytes; cuda: for "
+            "everything it can compute; cpu: never");
   AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
            "Minimum bytes of a result on a CUDA device; 0 with --backend auto: CPU only");
   app.add_option("--precompute", config.precompute,
@@ -178,12 +210,12 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(
       app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
       "Time without a request, after all answers are read, before a client's stream is closed");
-  app.add_option("--log-format", config.log.format, "Format of log lines: text or json")
-      ->check(CLI::IsMember({"text", "json"}));
-  app.add_option("--log-level", config.log.level, "Minimum level to log")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
-  app.add_option("--access-log", config.log.access, "Calls to log, regardless of --log-level")
-      ->check(CLI::IsMember({"off", "errors", "all"}));
+  AddChoice(app, "--log-format", config.log.format, {"text", "json"},
+            "Format of log lines: text or json");
+  AddChoice(app, "--log-level", config.log.level, {"debug", "info", "warning", "error", "off"},
+            "Minimum level to log");
+  AddChoice(app, "--access-log", config.log.access, {"off", "errors", "all"},
+            "Calls to log, regardless of --log-level");
 }
 
 // Sets the flags that neither the command line nor the environment has set, from a TOML file.
@@ -207,12 +239,19 @@ void ReadConfigFile(CLI::App& app, const std::string& path) {
     if (absl::c_linear_search(seen, item.name)) refuse(path, ": got ", item.name, " twice");
     seen.push_back(item.name);
     if (!option->empty()) continue;
+    if (item.inputs.size() > 1 && option->get_items_expected_max() == 1) {
+      refuse(path, ": got ", item.inputs.size(), " values of ", item.name, ", want one");
+    }
     if (option->get_expected_min() == 0) {
       option->add_result(option->get_flag_value(item.name, format->to_flag(item)));
     } else {
       option->add_result(item.inputs);
     }
-    option->run_callback();
+    try {
+      option->run_callback();
+    } catch (const CLI::ValidationError& error) {
+      refuse(path, ": ", error.what());
+    }
   }
 }
 

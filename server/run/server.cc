@@ -351,7 +351,8 @@ v1::GetServerInfoResponse Server::MakeInfo() const {
 
 absl::Status Server::BecomeReady(const CallerPtr& caller) {
   ATTNBIAS_RETURN_IF_ERROR(Precompute(precompute_, &engine_, caller));
-  LogInfo(absl::StrCat("ready, ", precompute_.size(), " specs precomputed"));
+  LogInfo(absl::StrCat("ready, ", precompute_.size(), " specs precomputed, ",
+                       server_state_.tables.Get()->tables().size(), " tables mounted"));
   precompute_.clear();  // and the tables that they hold
   health_.SetServing(true);
   return absl::OkStatus();

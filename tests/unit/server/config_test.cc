@@ -102,7 +102,10 @@ TEST(Config, RejectsInvalidFile) {
               HasSubstr("got the table [server], want only flags"));
   EXPECT_THAT(refused(FileOf("check-config = true\n")), HasSubstr("got 'check-config'"));
   EXPECT_THAT(refused(FileOf("threads = 2\noip = true\nthreads = 2\n")), HasSubstr("threads"));
-  EXPECT_THAT(refused(FileOf("threads = many\n")), HasSubstr("--threads"));
+  EXPECT_THAT(refused(FileOf("threads = 4 5\n")), HasSubstr("got 2 values of threads, want one"));
+  EXPECT_THAT(refused(FileOf("threads = 4\nthreads = 5\n")), HasSubstr("threads"));
+  EXPECT_THAT(refused(FileOf("threads = many\n")),
+              HasSubstr("attnbias_config.toml: --threads: got 'many'"));
 }
 
 TEST(Config, LastRepeatedFlagWins) {
@@ -199,11 +202,19 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"--listen=unix:", "want unix:PATH"}, Bad{"--listen=unix://host/path", "want unix:PATH"},
         Bad{"--metrics-listen=unix:/path", "--metrics-listen"},
         Bad{"--metrics-listen=:99999", "--metrics-listen"},
-        Bad{"--memory-budget=0", "--memory-budget"}, Bad{"--memory-budget=many", "--memory-budget"},
-        Bad{"--drain-grace=-1s", "--drain-grace"}, Bad{"--shutdown-delay=soon", "--shutdown-delay"},
-        Bad{"--write-stall-timeout=0", "--write-stall-timeout"}, Bad{"--threads=0", "--threads"},
-        Bad{"--log-format=xml", "--log-format"}, Bad{"--log-level=loud", "--log-level"},
-        Bad{"--access-log=some", "--access-log"}, Bad{"--no-such-flag", "--no-such-flag"}));
+        Bad{"--memory-budget=0", "--memory-budget: got '0', want at least 1 bytes"},
+        Bad{"--memory-budget=many", "--memory-budget: got 'many', want at least"},
+        Bad{"--memory-budget=16EiB", "got '16EiB'"},
+        Bad{"--drain-grace=-1s", "--drain-grace: got '-1s', want a duration from 0"},
+        Bad{"--shutdown-delay=soon", "--shutdown-delay: got 'soon'"},
+        Bad{"--write-stall-timeout=0", "--write-stall-timeout: got '0'"},
+        Bad{"--threads=0", "--threads: got '0', want an integer in [1, 4096]"},
+        Bad{"--threads=many", "got 'many', want an integer in [1, 4096]"},
+        Bad{"--max-concurrent-streams=1000001", "want an integer in [1, 1000000]"},
+        Bad{"--backend=gpu", "--backend: got 'gpu', want one of auto, cpu, cuda"},
+        Bad{"--log-format=xml", "--log-format: got 'xml', want one of text, json"},
+        Bad{"--log-level=loud", "--log-level"}, Bad{"--access-log=some", "--access-log"},
+        Bad{"--no-such-flag", "--no-such-flag"}));
 
 TEST(Config, HelpExitsWith0) {
   testing::internal::CaptureStdout();
