@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages state in the same words which families match a framework bit for bit.
+"""Pages state which families match a framework bit for bit.
 
 The tests in tests/conformance/peers verify the claims; documented_rows_test.py lists them.
 """
@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN = "correctly rounded, so not bit-identical to the framework"
 THEIRS = "correctly rounded, so they are not bit-identical to the framework's"
 CLAIM = (
-    "T5 and, with the framework's slopes, ALiBi match the framework bit for bit. "
-    f"Rotary tables and sinusoids are {THEIRS}."
+    "T5 matches frameworks such as transformers bit for bit, as does ALiBi with the framework's "
+    "slopes. Rotary tables and sinusoids are correctly rounded. Frameworks usually compute them in "
+    "float32, so some bits differ."
 )
 PAGES = [
     "README.md",
