@@ -800,7 +800,7 @@ def test_notes_state_server_address(tmp_path: pathlib.Path) -> None:
     assert "unix:/run/attnbias/attnbias.sock" in notes("socket")
     assert "WARNING: callers' tokens are sent in plaintext" in notes("tokens")
     assert "WARNING" not in notes("nothing")
-    assert "9464, path /metrics" in notes("nothing")
+    assert "port 9464 at /metrics" in notes("nothing")
     assert "Callers need" not in notes("nothing")
     assert "Callers need a token.\n" in notes("tokens")
     assert "Callers need a client certificate. The" in notes("client certificates")
