@@ -121,7 +121,7 @@ probes:
   readinessProbe: {httpGet: {path: /metrics, port: metrics}}
   livenessProbe: {enabled: false}
 no surge: {maxSurge: 0, minReadySeconds: 0}
-slow ends: {terminationGracePeriodSeconds: 600}
+slow ends: {shutdownDelaySeconds: 0, drainGraceSeconds: 600}
 flags and environment:
   extraFlags: [--log-format=json, --tables-poll=1m, --oip=false, --reflection]
   extraEnv: [{name: ATTNBIAS_LOG_LEVEL, value: warning}]
@@ -452,6 +452,8 @@ def test_extra_flags_are_settings() -> None:
         "table": ["a=/a", "b=/b"],
         "oip": "true",
         "log-format": "",
+        "shutdown-delay": "5s",
+        "drain-grace": "30s",
     }
 
 
@@ -908,14 +910,16 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
   - 'ingress.enabled: got true, want ingress.hosts as well'
 - - {grpcRoute: {enabled: true}}
   - 'grpcRoute.enabled: got true, want grpcRoute.parentRefs as well'
-- - {terminationGracePeriodSeconds: 35}
-  - 'terminationGracePeriodSeconds: got 35, want more than 35'
 - - {extraFlags: [--threads=8]}
   - 'extraFlags: got "--threads=8", want the value resources.limits.cpu'
 - - {extraFlags: [--tls-cert=/a]}
   - 'extraFlags: got "--tls-cert=/a", want the value tls.secret'
 - - {extraFlags: [--oip=false, --policy]}
   - 'extraFlags: got "--policy", want the value auth.p'
+- - {extraFlags: [--drain-grace=1m]}
+  - 'extraFlags: got "--drain-grace=1m", want the value drainGraceSeconds'
+- - {extraEnv: [{name: ATTNBIAS_SHUTDOWN_DELAY, value: 1m}]}
+  - 'extraEnv: got "ATTNBIAS_SHUTDOWN_DELAY", want the value shutdownDelaySeconds'
 """)
 
 
@@ -932,18 +936,19 @@ def test_image_repository_may_have_a_port() -> None:
     assert made["image"].startswith(f"{repository}:")
 
 
-def test_minimum_grace_period_covers_drain() -> None:
+@pytest.mark.parametrize(("delay", "grace"), [(5, 30), (0, 0), (20, 0), (60, 3600)])
+def test_grace_period_exceeds_drain(delay: int, grace: int) -> None:
+    found = rendered({"shutdownDelaySeconds": delay, "drainGraceSeconds": grace})
+    settings = settings_of(found)
+    assert (settings["shutdown-delay"], settings["drain-grace"]) == (f"{delay}s", f"{grace}s")
+    # Cancelled calls have 2 s and traces 1 s.
+    assert pod_of(found)["terminationGracePeriodSeconds"] > delay + grace + 3
+
+
+def test_drain_defaults_match_server() -> None:
     usage = run_server("--help").stdout
-    seconds = re.findall(r"--(?:shutdown-delay|drain-grace) DURATION=(\d+)s", usage)
-    assert sum(map(int, seconds)) == 35
-    assert rendered({"terminationGracePeriodSeconds": 36})
-
-
-def test_shorter_drain_allows_shorter_grace_period() -> None:
-    short = {"terminationGracePeriodSeconds": 10}
-    assert rendered(short | {"extraFlags": ["--shutdown-delay=1s", "--drain-grace=5s"]})
-    assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
-    assert rendered({"terminationGracePeriodSeconds": 33, "extraFlags": ["--shutdown-delay=0s"]})
+    for name in ("shutdown-delay", "drain-grace"):
+        assert f"--{name} DURATION={settings_of(made('nothing'))[name]} " in usage
 
 
 def test_the_schema_lists_every_value() -> None:

@@ -218,7 +218,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The list of each flag's values. Excludes extraFlags that refer to variables of the container, since
 Kubernetes expands these only on the command line. */}}
 {{- define "attnbias.settings" -}}
-{{- $settings := dict -}}
+{{- $settings := dict
+  "shutdown-delay" (list (printf "%ds" (int .Values.shutdownDelaySeconds)))
+  "drain-grace" (list (printf "%ds" (int .Values.drainGraceSeconds))) -}}
 {{- range include "attnbias.mounts" . | fromYamlArray -}}
 {{- range $name, $value := .settings -}}
 {{- $values := kindIs "string" $value | ternary (list $value) $value -}}
@@ -317,7 +319,7 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Flags that extraFlags must not contain, and their replacements. */}}
+{{/* Flags that extraFlags and extraEnv must not set, and their replacements. */}}
 {{- define "attnbias.flagsOfTheChart" -}}
 config: "none: the chart renders the file"
 listen: the value socket.hostPath for a socket file; the chart's port is fixed
@@ -334,6 +336,8 @@ tls-key: the value tls.secret or tls.certManager.issuer
 tls-client-ca: the value tls.clientCaSecret
 tokens: the value auth.tokensSecret
 policy: the value auth.policySecret
+shutdown-delay: the value shutdownDelaySeconds
+drain-grace: the value drainGraceSeconds
 {{- end -}}
 
 {{/* Fails if values are incompatible. The schema has already checked each value. */}}
@@ -376,15 +380,17 @@ policy: the value auth.policySecret
 {{- if and .grpcRoute.enabled (not .grpcRoute.parentRefs) -}}
 {{- fail "grpcRoute.enabled: got true, want grpcRoute.parentRefs as well" -}}
 {{- end -}}
-{{- $drains := regexMatch "--(shutdown-delay|drain-grace)|ATTNBIAS_(SHUTDOWN_DELAY|DRAIN_GRACE)" (toJson (list .extraFlags .extraEnv)) -}}
-{{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}
-{{- fail (printf "terminationGracePeriodSeconds: got %d, want more than 35: a drain takes --shutdown-delay, 5 s, and --drain-grace, 30 s" (int .terminationGracePeriodSeconds)) -}}
-{{- end -}}
 {{- $ours := include "attnbias.flagsOfTheChart" $ | fromYaml -}}
 {{- range .extraFlags -}}
 {{- $name := . | trimPrefix "--" | splitList "=" | first -}}
 {{- if hasKey $ours $name -}}
 {{- fail (printf "extraFlags: got %q, want %s" . (get $ours $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- range .extraEnv -}}
+{{- $name := .name | trimPrefix "ATTNBIAS_" | lower | replace "_" "-" -}}
+{{- if and (hasPrefix "ATTNBIAS_" .name) (hasKey $ours $name) -}}
+{{- fail (printf "extraEnv: got %q, want %s" .name (get $ours $name)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
