@@ -73,7 +73,12 @@ tokens: {auth: {tokensSecret: tokens}}
 policy: {auth: {tokensSecret: tokens, policySecret: policy}}
 daemon set: {kind: DaemonSet}
 socket: {kind: DaemonSet, socket: {hostPath: /run/attnbias, mode: "0666"}}
-load balancer: {service: {type: LoadBalancer, port: 443, annotations: {example.org/a: b}}}
+load balancer:
+  service:
+    type: LoadBalancer
+    loadBalancerSourceRanges: [192.0.2.0/24, "2001:db8::/32"]
+    port: 443
+    annotations: {example.org/a: b}
 ingress:
   ingress:
     enabled: true
@@ -338,6 +343,8 @@ def test_selectors_and_ports_match_across_resources(case: str) -> None:
     for monitor in of_kind(found, "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         [endpoint] = monitor["spec"]["endpoints"]
+        job = {"targetLabel": "job", "replacement": main["metadata"]["name"]}
+        assert endpoint["relabelings"] == [job]
         [_] = [
             service
             for service in services
@@ -575,7 +582,9 @@ def test_values_reach_service_account_and_routes() -> None:
     annotations = {"example.org/a": "b"}
     service, headless = of_kind(made("load balancer"), "Service")
     assert service["metadata"]["annotations"] == annotations
-    assert service["spec"]["type"] == "LoadBalancer"
+    given = FEATURES["load balancer"]["service"]
+    assert service["spec"]["type"] == given["type"]
+    assert service["spec"]["loadBalancerSourceRanges"] == given["loadBalancerSourceRanges"]
     assert headless["spec"]["clusterIP"] == "None"
 
     [account] = of_kind(made("an annotated service account"), "ServiceAccount")
@@ -593,6 +602,15 @@ def test_values_reach_service_account_and_routes() -> None:
     assert route["spec"]["parentRefs"] == given["parentRefs"]
     assert route["spec"]["hostnames"] == given["hostnames"]
     assert route["spec"]["rules"][0]["matches"] == given["matches"]
+
+
+@pytest.mark.parametrize("kind", ["ClusterIP", "NodePort", "LoadBalancer"])
+def test_metrics_port_is_never_published(kind: str) -> None:
+    service, headless = of_kind(rendered({"service": {"type": kind}}), "Service")
+    assert service["spec"]["type"] == kind
+    assert [port["name"] for port in service["spec"]["ports"]] == ["grpc"]
+    assert headless["spec"]["clusterIP"] == "None"
+    assert [port["name"] for port in headless["spec"]["ports"]] == ["grpc", "metrics"]
 
 
 def test_chart_metadata_for_catalogues_is_complete() -> None:
@@ -847,7 +865,11 @@ REFUSED: list[tuple[Values, str]] = [
     ({"kind": "DaemonSet", "socket": {"hostPath": "run"}}, "/socket/hostPath"),
     ({"kind": "DaemonSet", "socket": {"mode": 432}}, "/socket/mode"),
     ({"service": {"type": "ExternalName"}}, "/service/type"),
-    ({"service": {"port": 9464}}, "/service/port"),
+    ({"service": {"port": 65536}}, "/service/port"),
+    (
+        {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.1"]}},
+        "/service/loadBalancerSourceRanges/0",
+    ),
     ({"ingress": {"hosts": ["example.org"]}}, "/ingress/hosts/0"),
     ({"ingress": {"hosts": [{"host": "a", "paths": ["/"]}]}}, "/ingress/hosts/0/paths/0"),
     ({"grpcRoute": {"hostnames": ["*"]}}, "/grpcRoute/hostnames/0"),
@@ -906,6 +928,8 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
       targetCPUUtilizationPercentage: 0
       targetMemoryUtilizationPercentage: 0
   - 'autoscaling.enabled: got true, want a metric as well'
+- - {service: {type: NodePort, loadBalancerSourceRanges: [192.0.2.0/24]}}
+  - 'service.loadBalancerSourceRanges: got ["192.0.2.0/24"], want service.type: LoadBalancer'
 - - {ingress: {enabled: true}}
   - 'ingress.enabled: got true, want ingress.hosts as well'
 - - {grpcRoute: {enabled: true}}

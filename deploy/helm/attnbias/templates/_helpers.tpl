@@ -374,6 +374,9 @@ drain-grace: the value drainGraceSeconds
 {{- if and .autoscaling.enabled (not (or .autoscaling.targetCPUUtilizationPercentage .autoscaling.targetMemoryUtilizationPercentage .autoscaling.metrics)) -}}
 {{- fail "autoscaling.enabled: got true, want a metric as well" -}}
 {{- end -}}
+{{- if and .service.loadBalancerSourceRanges (ne .service.type "LoadBalancer") -}}
+{{- fail (printf "service.loadBalancerSourceRanges: got %s, want service.type: LoadBalancer as well" (toJson .service.loadBalancerSourceRanges)) -}}
+{{- end -}}
 {{- if and .ingress.enabled (not .ingress.hosts) -}}
 {{- fail "ingress.enabled: got true, want ingress.hosts as well" -}}
 {{- end -}}
