@@ -844,7 +844,8 @@ REFUSED: list[tuple[Values, str]] = [
     ({"image": {"repository": ""}}, "/image/repository"),
     ({"image": {"tag": "a b"}}, "/image/tag"),
     ({"image": {"pullPolicy": "always"}}, "/image/pullPolicy"),
-    ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
+    ({"image": {"digest": "sha256:0"}}, "/image/digest"),
+    ({"imagePullSecrets": [{"secret": "registry"}]}, "/imagePullSecrets/0"),
     ({"resources": {"limits": {"cpu": "two"}}}, "/resources/limits/cpu"),
     ({"resources": {"limits": {"cpu": 0}}}, "/resources/limits/cpu"),
     ({"resources": {"requests": {"memory": "1GB"}}}, "/resources/requests/memory"),
@@ -958,6 +959,17 @@ def test_image_repository_may_have_a_port() -> None:
     repository = "example.org:5000/attnbias"
     made = server_of(rendered({"image": {"repository": repository}}))
     assert made["image"].startswith(f"{repository}:")
+
+
+def test_digest_replaces_tag() -> None:
+    digest = "sha256:" + 64 * "0"
+    pinned = {"tag": "1", "digest": digest}
+    images = {"image": pinned, "rclone": {"image": pinned}}
+    found = rendered(merged(FEATURES["tables of a remote"], images))
+    assert [one["image"] for one in pod_of(found)["containers"]] == [
+        f"attnbias@{digest}",
+        f"rclone/rclone@{digest}",
+    ]
 
 
 @pytest.mark.parametrize(("delay", "grace"), [(5, 30), (0, 0), (20, 0), (60, 3600)])

@@ -56,7 +56,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "attnbias.image" -}}
 {{- $suffix := ternary "-cuda" "" (gt (int .Values.cuda.gpus) 0) -}}
 {{- $tag := .Values.image.tag | default (printf "%s%s" .Chart.AppVersion $suffix) -}}
-{{- printf "%s:%s" .Values.image.repository $tag -}}
+{{- include "attnbias.imageReference" (merge (dict "tag" $tag) .Values.image) -}}
+{{- end -}}
+
+{{- define "attnbias.imageReference" -}}
+{{- .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end -}}
 {{- end -}}
 
 {{- define "attnbias.serviceAccountName" -}}
@@ -279,7 +283,7 @@ file is complete. If one folder fails, the others are still copied. */}}
 {{- $script := .script -}}
 name: {{ .name }}
 {{- with .context }}
-image: {{ printf "%s:%s" .Values.rclone.image.repository .Values.rclone.image.tag | quote }}
+image: {{ include "attnbias.imageReference" .Values.rclone.image | quote }}
 imagePullPolicy: {{ .Values.rclone.image.pullPolicy }}
 command:
   - sh
