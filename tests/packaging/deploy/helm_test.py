@@ -929,6 +929,8 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
       targetCPUUtilizationPercentage: 0
       targetMemoryUtilizationPercentage: 0
   - 'autoscaling.enabled: got true, want a metric as well'
+- - {autoscaling: {enabled: true, minReplicas: 3, maxReplicas: 2}}
+  - 'autoscaling.maxReplicas: got 2, want at least autoscaling.minReplicas, 3'
 - - {service: {type: NodePort, loadBalancerSourceRanges: [192.0.2.0/24]}}
   - 'service.loadBalancerSourceRanges: got ["192.0.2.0/24"], want service.type: LoadBalancer'
 - - {ingress: {enabled: true}}
@@ -970,6 +972,10 @@ def test_digest_replaces_tag() -> None:
         f"attnbias@{digest}",
         f"rclone/rclone@{digest}",
     ]
+
+
+def test_equal_minimum_and_maximum_of_replicas_are_accepted() -> None:
+    assert rendered({"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 3}})
 
 
 @pytest.mark.parametrize(("delay", "grace"), [(5, 30), (0, 0), (20, 0), (60, 3600)])

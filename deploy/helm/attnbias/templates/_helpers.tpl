@@ -381,6 +381,9 @@ drain-grace: the value drainGraceSeconds
 {{- if and .service.loadBalancerSourceRanges (ne .service.type "LoadBalancer") -}}
 {{- fail (printf "service.loadBalancerSourceRanges: got %s, want service.type: LoadBalancer as well" (toJson .service.loadBalancerSourceRanges)) -}}
 {{- end -}}
+{{- if and .autoscaling.enabled (lt (int .autoscaling.maxReplicas) (int .autoscaling.minReplicas)) -}}
+{{- fail (printf "autoscaling.maxReplicas: got %d, want at least autoscaling.minReplicas, %d" (int .autoscaling.maxReplicas) (int .autoscaling.minReplicas)) -}}
+{{- end -}}
 {{- if and .ingress.enabled (not .ingress.hosts) -}}
 {{- fail "ingress.enabled: got true, want ingress.hosts as well" -}}
 {{- end -}}
