@@ -900,6 +900,18 @@ def test_invalid_values_are_rejected(values: Values, named: str) -> None:
 UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
 - - {image: {repository: example.org:5000/attnbias:1}}
   - 'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag'
+- - {imagePullSecrets: [{name: a}, registry]}
+  - 'imagePullSecrets: got "registry", want {name: registry}'
+- - {extraArgs: [--oip=false]}
+  - 'extraArgs: got ["--oip=false"], want the value extraFlags'
+- - {strategy: {type: Recreate}}
+  - 'strategy: got {"type":"Recreate"}, want the value maxSurge'
+- - {envFrom: []}
+  - 'envFrom: got [], want the value extraEnv'
+- - {sidecars: []}
+  - 'sidecars: got [], want the value extraContainers'
+- - {terminationGracePeriodSeconds: 90}
+  - 'terminationGracePeriodSeconds: got 90, want the value drainGraceSeconds'
 - - {tables: {configMap: a, persistentVolumeClaim: b}}
   - 'tables.configMap: got "a" together with tables.persistentVolumeClaim, want one of them'
 - - {tables: {configMap: a, remote: "s3:b"}}

@@ -344,12 +344,31 @@ shutdown-delay: the value shutdownDelaySeconds
 drain-grace: the value drainGraceSeconds
 {{- end -}}
 
+{{/* Values of other charts, and their replacements. */}}
+{{- define "attnbias.valuesOfOtherCharts" -}}
+envFrom: extraEnv
+extraArgs: extraFlags
+sidecars: extraContainers
+strategy: maxSurge
+terminationGracePeriodSeconds: drainGraceSeconds
+{{- end -}}
+
 {{/* Fails if values are incompatible. The schema has already checked each value. */}}
 {{- define "attnbias.validate" -}}
 {{- $tls := include "attnbias.tlsSecret" . -}}
 {{- with .Values -}}
 {{- if regexMatch ":[^/]*$" .image.repository -}}
 {{- fail (printf "image.repository: got %q, want the tag in image.tag" .image.repository) -}}
+{{- end -}}
+{{- range $name, $replacement := include "attnbias.valuesOfOtherCharts" $ | fromYaml -}}
+{{- if hasKey $.Values $name -}}
+{{- fail (printf "%s: got %s, want the value %s" $name (toJson (get $.Values $name)) $replacement) -}}
+{{- end -}}
+{{- end -}}
+{{- range .imagePullSecrets -}}
+{{- if kindIs "string" . -}}
+{{- fail (printf "imagePullSecrets: got %q, want {name: %s}" . .) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .tables.configMap .tables.persistentVolumeClaim -}}
 {{- fail (printf "tables.configMap: got %q together with tables.persistentVolumeClaim, want one of them" .tables.configMap) -}}
