@@ -73,7 +73,12 @@ tokens: {auth: {tokensSecret: tokens}}
 policy: {auth: {tokensSecret: tokens, policySecret: policy}}
 daemon set: {kind: DaemonSet}
 socket: {kind: DaemonSet, socket: {hostPath: /run/attnbias, mode: "0666"}}
-load balancer: {service: {type: LoadBalancer, port: 443, annotations: {example.org/a: b}}}
+load balancer:
+  service:
+    type: LoadBalancer
+    loadBalancerSourceRanges: [192.0.2.0/24, "2001:db8::/32"]
+    port: 443
+    annotations: {example.org/a: b}
 ingress:
   ingress:
     enabled: true
@@ -121,7 +126,7 @@ probes:
   readinessProbe: {httpGet: {path: /metrics, port: metrics}}
   livenessProbe: {enabled: false}
 no surge: {maxSurge: 0, minReadySeconds: 0}
-slow ends: {terminationGracePeriodSeconds: 600}
+slow ends: {shutdownDelaySeconds: 0, drainGraceSeconds: 600}
 flags and environment:
   extraFlags: [--log-format=json, --tables-poll=1m, --oip=false, --reflection]
   extraEnv: [{name: ATTNBIAS_LOG_LEVEL, value: warning}]
@@ -338,6 +343,8 @@ def test_selectors_and_ports_match_across_resources(case: str) -> None:
     for monitor in of_kind(found, "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         [endpoint] = monitor["spec"]["endpoints"]
+        job = {"targetLabel": "job", "replacement": main["metadata"]["name"]}
+        assert endpoint["relabelings"] == [job]
         [_] = [
             service
             for service in services
@@ -452,6 +459,8 @@ def test_extra_flags_are_settings() -> None:
         "table": ["a=/a", "b=/b"],
         "oip": "true",
         "log-format": "",
+        "shutdown-delay": "5s",
+        "drain-grace": "30s",
     }
 
 
@@ -573,7 +582,9 @@ def test_values_reach_service_account_and_routes() -> None:
     annotations = {"example.org/a": "b"}
     service, headless = of_kind(made("load balancer"), "Service")
     assert service["metadata"]["annotations"] == annotations
-    assert service["spec"]["type"] == "LoadBalancer"
+    given = FEATURES["load balancer"]["service"]
+    assert service["spec"]["type"] == given["type"]
+    assert service["spec"]["loadBalancerSourceRanges"] == given["loadBalancerSourceRanges"]
     assert headless["spec"]["clusterIP"] == "None"
 
     [account] = of_kind(made("an annotated service account"), "ServiceAccount")
@@ -591,6 +602,15 @@ def test_values_reach_service_account_and_routes() -> None:
     assert route["spec"]["parentRefs"] == given["parentRefs"]
     assert route["spec"]["hostnames"] == given["hostnames"]
     assert route["spec"]["rules"][0]["matches"] == given["matches"]
+
+
+@pytest.mark.parametrize("kind", ["ClusterIP", "NodePort", "LoadBalancer"])
+def test_metrics_port_is_never_published(kind: str) -> None:
+    service, headless = of_kind(rendered({"service": {"type": kind}}), "Service")
+    assert service["spec"]["type"] == kind
+    assert [port["name"] for port in service["spec"]["ports"]] == ["grpc"]
+    assert headless["spec"]["clusterIP"] == "None"
+    assert [port["name"] for port in headless["spec"]["ports"]] == ["grpc", "metrics"]
 
 
 def test_chart_metadata_for_catalogues_is_complete() -> None:
@@ -800,7 +820,7 @@ def test_notes_state_server_address(tmp_path: pathlib.Path) -> None:
     assert "unix:/run/attnbias/attnbias.sock" in notes("socket")
     assert "WARNING: callers' tokens are sent in plaintext" in notes("tokens")
     assert "WARNING" not in notes("nothing")
-    assert "9464, path /metrics" in notes("nothing")
+    assert "port 9464 at /metrics" in notes("nothing")
     assert "Callers need" not in notes("nothing")
     assert "Callers need a token.\n" in notes("tokens")
     assert "Callers need a client certificate. The" in notes("client certificates")
@@ -824,7 +844,8 @@ REFUSED: list[tuple[Values, str]] = [
     ({"image": {"repository": ""}}, "/image/repository"),
     ({"image": {"tag": "a b"}}, "/image/tag"),
     ({"image": {"pullPolicy": "always"}}, "/image/pullPolicy"),
-    ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
+    ({"image": {"digest": "sha256:0"}}, "/image/digest"),
+    ({"imagePullSecrets": [{"secret": "registry"}]}, "/imagePullSecrets/0"),
     ({"resources": {"limits": {"cpu": "two"}}}, "/resources/limits/cpu"),
     ({"resources": {"limits": {"cpu": 0}}}, "/resources/limits/cpu"),
     ({"resources": {"requests": {"memory": "1GB"}}}, "/resources/requests/memory"),
@@ -845,7 +866,11 @@ REFUSED: list[tuple[Values, str]] = [
     ({"kind": "DaemonSet", "socket": {"hostPath": "run"}}, "/socket/hostPath"),
     ({"kind": "DaemonSet", "socket": {"mode": 432}}, "/socket/mode"),
     ({"service": {"type": "ExternalName"}}, "/service/type"),
-    ({"service": {"port": 9464}}, "/service/port"),
+    ({"service": {"port": 65536}}, "/service/port"),
+    (
+        {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.1"]}},
+        "/service/loadBalancerSourceRanges/0",
+    ),
     ({"ingress": {"hosts": ["example.org"]}}, "/ingress/hosts/0"),
     ({"ingress": {"hosts": [{"host": "a", "paths": ["/"]}]}}, "/ingress/hosts/0/paths/0"),
     ({"grpcRoute": {"hostnames": ["*"]}}, "/grpcRoute/hostnames/0"),
@@ -875,6 +900,18 @@ def test_invalid_values_are_rejected(values: Values, named: str) -> None:
 UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
 - - {image: {repository: example.org:5000/attnbias:1}}
   - 'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag'
+- - {imagePullSecrets: [{name: a}, registry]}
+  - 'imagePullSecrets: got "registry", want {name: registry}'
+- - {extraArgs: [--oip=false]}
+  - 'extraArgs: got ["--oip=false"], want the value extraFlags'
+- - {strategy: {type: Recreate}}
+  - 'strategy: got {"type":"Recreate"}, want the value maxSurge'
+- - {envFrom: []}
+  - 'envFrom: got [], want the value extraEnv'
+- - {sidecars: []}
+  - 'sidecars: got [], want the value extraContainers'
+- - {terminationGracePeriodSeconds: 90}
+  - 'terminationGracePeriodSeconds: got 90, want the value drainGraceSeconds'
 - - {tables: {configMap: a, persistentVolumeClaim: b}}
   - 'tables.configMap: got "a" together with tables.persistentVolumeClaim, want one of them'
 - - {tables: {configMap: a, remote: "s3:b"}}
@@ -904,18 +941,24 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
       targetCPUUtilizationPercentage: 0
       targetMemoryUtilizationPercentage: 0
   - 'autoscaling.enabled: got true, want a metric as well'
+- - {autoscaling: {enabled: true, minReplicas: 3, maxReplicas: 2}}
+  - 'autoscaling.maxReplicas: got 2, want at least autoscaling.minReplicas, 3'
+- - {service: {type: NodePort, loadBalancerSourceRanges: [192.0.2.0/24]}}
+  - 'service.loadBalancerSourceRanges: got ["192.0.2.0/24"], want service.type: LoadBalancer'
 - - {ingress: {enabled: true}}
   - 'ingress.enabled: got true, want ingress.hosts as well'
 - - {grpcRoute: {enabled: true}}
   - 'grpcRoute.enabled: got true, want grpcRoute.parentRefs as well'
-- - {terminationGracePeriodSeconds: 35}
-  - 'terminationGracePeriodSeconds: got 35, want more than 35'
 - - {extraFlags: [--threads=8]}
   - 'extraFlags: got "--threads=8", want the value resources.limits.cpu'
 - - {extraFlags: [--tls-cert=/a]}
   - 'extraFlags: got "--tls-cert=/a", want the value tls.secret'
 - - {extraFlags: [--oip=false, --policy]}
   - 'extraFlags: got "--policy", want the value auth.p'
+- - {extraFlags: [--drain-grace=1m]}
+  - 'extraFlags: got "--drain-grace=1m", want the value drainGraceSeconds'
+- - {extraEnv: [{name: ATTNBIAS_SHUTDOWN_DELAY, value: 1m}]}
+  - 'extraEnv: got "ATTNBIAS_SHUTDOWN_DELAY", want the value shutdownDelaySeconds'
 """)
 
 
@@ -932,18 +975,34 @@ def test_image_repository_may_have_a_port() -> None:
     assert made["image"].startswith(f"{repository}:")
 
 
-def test_minimum_grace_period_covers_drain() -> None:
+def test_digest_replaces_tag() -> None:
+    digest = "sha256:" + 64 * "0"
+    pinned = {"tag": "1", "digest": digest}
+    images = {"image": pinned, "rclone": {"image": pinned}}
+    found = rendered(merged(FEATURES["tables of a remote"], images))
+    assert [one["image"] for one in pod_of(found)["containers"]] == [
+        f"attnbias@{digest}",
+        f"rclone/rclone@{digest}",
+    ]
+
+
+def test_equal_minimum_and_maximum_of_replicas_are_accepted() -> None:
+    assert rendered({"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 3}})
+
+
+@pytest.mark.parametrize(("delay", "grace"), [(5, 30), (0, 0), (20, 0), (60, 3600)])
+def test_grace_period_exceeds_drain(delay: int, grace: int) -> None:
+    found = rendered({"shutdownDelaySeconds": delay, "drainGraceSeconds": grace})
+    settings = settings_of(found)
+    assert (settings["shutdown-delay"], settings["drain-grace"]) == (f"{delay}s", f"{grace}s")
+    # Cancelled calls have 2 s and traces 1 s.
+    assert pod_of(found)["terminationGracePeriodSeconds"] > delay + grace + 3
+
+
+def test_drain_defaults_match_server() -> None:
     usage = run_server("--help").stdout
-    seconds = re.findall(r"--(?:shutdown-delay|drain-grace) DURATION=(\d+)s", usage)
-    assert sum(map(int, seconds)) == 35
-    assert rendered({"terminationGracePeriodSeconds": 36})
-
-
-def test_shorter_drain_allows_shorter_grace_period() -> None:
-    short = {"terminationGracePeriodSeconds": 10}
-    assert rendered(short | {"extraFlags": ["--shutdown-delay=1s", "--drain-grace=5s"]})
-    assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
-    assert rendered({"terminationGracePeriodSeconds": 33, "extraFlags": ["--shutdown-delay=0s"]})
+    for name in ("shutdown-delay", "drain-grace"):
+        assert f"--{name} DURATION={settings_of(made('nothing'))[name]} " in usage
 
 
 def test_the_schema_lists_every_value() -> None:

@@ -56,7 +56,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "attnbias.image" -}}
 {{- $suffix := ternary "-cuda" "" (gt (int .Values.cuda.gpus) 0) -}}
 {{- $tag := .Values.image.tag | default (printf "%s%s" .Chart.AppVersion $suffix) -}}
-{{- printf "%s:%s" .Values.image.repository $tag -}}
+{{- include "attnbias.imageReference" (merge (dict "tag" $tag) .Values.image) -}}
+{{- end -}}
+
+{{- define "attnbias.imageReference" -}}
+{{- .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end -}}
 {{- end -}}
 
 {{- define "attnbias.serviceAccountName" -}}
@@ -218,7 +222,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The list of each flag's values. Excludes extraFlags that refer to variables of the container, since
 Kubernetes expands these only on the command line. */}}
 {{- define "attnbias.settings" -}}
-{{- $settings := dict -}}
+{{- $settings := dict
+  "shutdown-delay" (list (printf "%ds" (int .Values.shutdownDelaySeconds)))
+  "drain-grace" (list (printf "%ds" (int .Values.drainGraceSeconds))) -}}
 {{- range include "attnbias.mounts" . | fromYamlArray -}}
 {{- range $name, $value := .settings -}}
 {{- $values := kindIs "string" $value | ternary (list $value) $value -}}
@@ -277,7 +283,7 @@ file is complete. If one folder fails, the others are still copied. */}}
 {{- $script := .script -}}
 name: {{ .name }}
 {{- with .context }}
-image: {{ printf "%s:%s" .Values.rclone.image.repository .Values.rclone.image.tag | quote }}
+image: {{ include "attnbias.imageReference" .Values.rclone.image | quote }}
 imagePullPolicy: {{ .Values.rclone.image.pullPolicy }}
 command:
   - sh
@@ -317,7 +323,7 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Flags that extraFlags must not contain, and their replacements. */}}
+{{/* Flags that extraFlags and extraEnv must not set, and their replacements. */}}
 {{- define "attnbias.flagsOfTheChart" -}}
 config: "none: the chart renders the file"
 listen: the value socket.hostPath for a socket file; the chart's port is fixed
@@ -334,6 +340,17 @@ tls-key: the value tls.secret or tls.certManager.issuer
 tls-client-ca: the value tls.clientCaSecret
 tokens: the value auth.tokensSecret
 policy: the value auth.policySecret
+shutdown-delay: the value shutdownDelaySeconds
+drain-grace: the value drainGraceSeconds
+{{- end -}}
+
+{{/* Values of other charts, and their replacements. */}}
+{{- define "attnbias.valuesOfOtherCharts" -}}
+envFrom: extraEnv
+extraArgs: extraFlags
+sidecars: extraContainers
+strategy: maxSurge
+terminationGracePeriodSeconds: drainGraceSeconds
 {{- end -}}
 
 {{/* Fails if values are incompatible. The schema has already checked each value. */}}
@@ -342,6 +359,16 @@ policy: the value auth.policySecret
 {{- with .Values -}}
 {{- if regexMatch ":[^/]*$" .image.repository -}}
 {{- fail (printf "image.repository: got %q, want the tag in image.tag" .image.repository) -}}
+{{- end -}}
+{{- range $name, $replacement := include "attnbias.valuesOfOtherCharts" $ | fromYaml -}}
+{{- if hasKey $.Values $name -}}
+{{- fail (printf "%s: got %s, want the value %s" $name (toJson (get $.Values $name)) $replacement) -}}
+{{- end -}}
+{{- end -}}
+{{- range .imagePullSecrets -}}
+{{- if kindIs "string" . -}}
+{{- fail (printf "imagePullSecrets: got %q, want {name: %s}" . .) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .tables.configMap .tables.persistentVolumeClaim -}}
 {{- fail (printf "tables.configMap: got %q together with tables.persistentVolumeClaim, want one of them" .tables.configMap) -}}
@@ -370,21 +397,29 @@ policy: the value auth.policySecret
 {{- if and .autoscaling.enabled (not (or .autoscaling.targetCPUUtilizationPercentage .autoscaling.targetMemoryUtilizationPercentage .autoscaling.metrics)) -}}
 {{- fail "autoscaling.enabled: got true, want a metric as well" -}}
 {{- end -}}
+{{- if and .service.loadBalancerSourceRanges (ne .service.type "LoadBalancer") -}}
+{{- fail (printf "service.loadBalancerSourceRanges: got %s, want service.type: LoadBalancer as well" (toJson .service.loadBalancerSourceRanges)) -}}
+{{- end -}}
+{{- if and .autoscaling.enabled (lt (int .autoscaling.maxReplicas) (int .autoscaling.minReplicas)) -}}
+{{- fail (printf "autoscaling.maxReplicas: got %d, want at least autoscaling.minReplicas, %d" (int .autoscaling.maxReplicas) (int .autoscaling.minReplicas)) -}}
+{{- end -}}
 {{- if and .ingress.enabled (not .ingress.hosts) -}}
 {{- fail "ingress.enabled: got true, want ingress.hosts as well" -}}
 {{- end -}}
 {{- if and .grpcRoute.enabled (not .grpcRoute.parentRefs) -}}
 {{- fail "grpcRoute.enabled: got true, want grpcRoute.parentRefs as well" -}}
 {{- end -}}
-{{- $drains := regexMatch "--(shutdown-delay|drain-grace)|ATTNBIAS_(SHUTDOWN_DELAY|DRAIN_GRACE)" (toJson (list .extraFlags .extraEnv)) -}}
-{{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}
-{{- fail (printf "terminationGracePeriodSeconds: got %d, want more than 35: a drain takes --shutdown-delay, 5 s, and --drain-grace, 30 s" (int .terminationGracePeriodSeconds)) -}}
-{{- end -}}
 {{- $ours := include "attnbias.flagsOfTheChart" $ | fromYaml -}}
 {{- range .extraFlags -}}
 {{- $name := . | trimPrefix "--" | splitList "=" | first -}}
 {{- if hasKey $ours $name -}}
 {{- fail (printf "extraFlags: got %q, want %s" . (get $ours $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- range .extraEnv -}}
+{{- $name := .name | trimPrefix "ATTNBIAS_" | lower | replace "_" "-" -}}
+{{- if and (hasPrefix "ATTNBIAS_" .name) (hasKey $ours $name) -}}
+{{- fail (printf "extraEnv: got %q, want %s" .name (get $ours $name)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
