@@ -301,7 +301,6 @@ Range DomainOf(const v1::Decay& decay) {
 // Writes a decay from its definition.
 void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
                 const NumberFormat& format, std::byte* out) {
-  const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const Real power = DecayOf(decay, pairs, pair, steps, value.precision());
@@ -365,7 +364,6 @@ std::vector<AxisColumns> ColumnsOf(const v1::Rotary& spec) {
 
 std::vector<DerivedValue> Derive(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
-  const RealCacheScope cache_scope;
   constexpr int kPrecision = 128;
   std::vector<double> frequencies;
   for (const Real& each : InverseFrequencies(rotation, kPrecision).All()) {
@@ -413,7 +411,6 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const NumberFormat& format, const KernelSet* kernels,
                            const RealPositionsPtr& positions) {
   const v1::Rotary& spec = rotation->spec;
-  const RealCacheScope cache_scope;
   const std::vector<Real> all = InverseFrequencies(*rotation, kSinusoidPrecision).All();
   // Returns the attention factor times the request's scale.
   const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {

@@ -63,7 +63,6 @@ void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
   const int64_t distance = AlibiDistance(spec.variant(), coordinate);
   const bool is_flat = !spec.slopes().empty() && spec.slopes(static_cast<int>(head)) == 0;
   if (distance == 0 || is_flat) return RoundDouble(0, format.type, out);
-  const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const AlibiSlope slope = AlibiSlopeOf(spec, head, value.precision());
@@ -92,7 +91,6 @@ Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format)
 }
 
 EvaluatorPtr PrepareAlibi(const v1::Alibi& spec, const NumberFormat& format) {
-  const RealCacheScope cache_scope;
   std::vector<Factor> factors;
   factors.reserve(spec.num_heads());
   for (int64_t head = 0; head < spec.num_heads() && ComputeScope::Continues(); ++head) {

@@ -40,7 +40,6 @@ bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
 void ReferenceKerple(const KerpleHead& head, int64_t distance, const NumberFormat& format,
                      std::byte* out) {
   if (distance == 0) return RoundDouble(0, format.type, out);
-  const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const bool exact = SetKernel(head, distance, value);

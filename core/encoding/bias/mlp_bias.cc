@@ -99,7 +99,6 @@ int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
 
 EvaluatorPtr PrepareMlpBias(const v1::MlpBias& spec, absl::Span<const NetworkLayer> layers,
                             const NumberFormat& format, const KernelSet& kernels) {
-  const RealCacheScope cache_scope;
   const v1::Coordinates kind = spec.coordinates();
   // Coordinates of each axis of a window's block.
   std::vector<std::vector<double>> of_axes(spec.window_size());
@@ -130,7 +129,6 @@ EvaluatorPtr PrepareMlpBias(const v1::MlpBias& spec, absl::Span<const NetworkLay
       const double estimate = 16 / (1 + std::exp(-x));
       if (rounding.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) return;
     }
-    const RealCacheScope scope;
     WriteReferenceSigmoid(x, format.scale, format.type, out);
   };
   return PrepareNetwork(layers, format.type, kernels, std::move(set_inputs), write);

@@ -190,7 +190,6 @@ int64_t SummedBytes(const FrequencyMatrix& matrix) {
 
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
                            const RealPositionsPtr& positions, const NumberFormat& format) {
-  const RealCacheScope cache_scope;
   std::vector<ListedAxis> axes;
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
     axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
@@ -220,7 +219,6 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColum
 
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies, RealToAnyPrecision scale,
                                   DataType type) {
-  const RealCacheScope cache_scope;
   const SinusoidColumns columns(2 * std::ssize(inverse_frequencies), v1::COLUMNS_SINES_COSINES);
   const FloatingRevolutions radian =
       FrequencyOf(Real(1, kSinusoidPrecision)).revolutions_per_position;

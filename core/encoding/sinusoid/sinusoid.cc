@@ -293,7 +293,6 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
     const int64_t count = position.count + whole;
     const bool rotates = count != 0 || rest != 0;
     if (!rotates && wave.kind == Kind::kSine) return RoundDouble(0, type, out);
-    const RealCacheScope cache_scope;
     if (!rotates) return RoundReal(scale(kSinusoidPrecision), type, out);
     const auto angle = [&](int precision) {
       Real value = (Real(rest, precision) + count) * frequencies(wave.frequency, precision);
@@ -306,7 +305,6 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
 }
 
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, double scale) {
-  const RealCacheScope cache_scope;
   SinusoidLadder ladder = axis.ladder;
   int64_t first = axis.first_frequency;
   if (ladder.given != nullptr) {
@@ -336,7 +334,6 @@ SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, do
 void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precision_bits)> angle_to,
                    absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
                    std::byte* out) {
-  const RealCacheScope cache_scope;
   // Sines and cosines of algebraic angles are transcendental (Lindemann), so with an algebraic
   // scale they are never ties.
   RoundByRefining(
