@@ -159,14 +159,11 @@ absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& e
     return Invalid(place, ": got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
                    "], want F64, F32, F16 or BF16 with one to three axes, none of length 0");
   }
-  absl::StatusOr<std::string> read = file.Read(entry);
-  if (!read.ok()) return Located(place, read.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(std::string read, Located(place, file.Read(entry)));
   const auto numbers = std::make_shared<const std::pair<std::string, std::shared_ptr<const void>>>(
-      *std::move(read), std::move(held));
-  absl::StatusOr<Table> table =
-      Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->first, numbers);
-  if (!table.ok()) return Located(place, table.status());
-  return table;
+      std::move(read), std::move(held));
+  return Located(place,
+                 Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->first, numbers));
 }
 
 absl::Status CheckShape(absl::string_view field, const Table& table, TableAxes axes) {
