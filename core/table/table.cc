@@ -69,8 +69,6 @@ std::string ToText(TableAxes axes) {
 
 absl::StatusOr<Table> Table::Create(DataType data_type, absl::Span<const int64_t> shape,
                                     std::string_view data, TableLayout layout) {
-  // Checked before the copy.
-  ATTNBIAS_RETURN_IF_ERROR(CheckSize(data_type, shape, data.size()));
   auto copy = std::make_shared<const std::string>(data);
   absl::StatusOr<Table> table = View(data_type, shape, *copy, copy);
   return table.ok() ? table->In(layout) : table;
