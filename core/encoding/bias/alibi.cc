@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/encoding/bias/references.h"
 #include "core/encoding/encoding.h"
@@ -125,9 +124,6 @@ EvaluatorPtr PrepareAlibi(const v1::Alibi& spec, const NumberFormat& format) {
 absl::StatusOr<Encoding> DescribeAlibi(const v1::Alibi& spec, const Tables& /*tables*/) {
   const int64_t count = spec.slopes_size();
   const int64_t heads = spec.num_heads();
-  if (count != 0 && count != heads) {
-    return Invalid("alibi.slopes: got ", count, " numbers, want ", heads, " (num_heads), or none");
-  }
   const bool from_end = spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_END;
   const bool by_key = from_end || spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_START;
   return Encoding{

@@ -173,12 +173,9 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
   ATTNBIAS_ASSIGN_OR_RETURN(std::vector<SinusoidAxis> described, AxesOf(encoding, plain));
   const std::string field = absl::StrCat(encoding, ".frequency_matrix");
   const Table table = *tables.Get(matrix);
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    for (int64_t axis = 0; axis < count; ++axis) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          CheckFrequency(table.At(axis, pair), field, "[", axis, ", ", pair, "]"));
-    }
+  if (table.rows() != count || table.columns() != pairs) {
+    return Invalid(field, ": got ", table.rows(), " axes of ", table.columns(), " pairs, want ",
+                   count, " of ", pairs);
   }
   return std::make_shared<const FrequencyMatrix>(
       FrequencyMatrix{.axes = std::move(described), .weights = table});
