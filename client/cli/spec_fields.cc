@@ -260,6 +260,9 @@ std::string NeedOf(const FieldDescriptor& field) {
   if (is_value && field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()) {
     return "default false";
   }
+  if (rule.of_bias() || !rule.only_with().empty() || field.real_containing_oneof() != nullptr) {
+    return "optional";
+  }
   return rule.required() || (is_value && !rule.has_default_()) ? "required" : "optional";
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -47,6 +48,12 @@ absl::Status Invalid(const Parts&... parts) {
 // Returns the status with the message "PLACE: MESSAGE"; OK stays OK.
 inline absl::Status Located(absl::string_view place, const absl::Status& status) {
   return {status.code(), absl::StrCat(place, ": ", status.message())};
+}
+
+template <typename T>
+absl::StatusOr<T> Located(absl::string_view place, absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return Located(place, result.status());
 }
 
 // Returns `text`, or its beginning and its length if it exceeds `most` bytes, so that neither

@@ -15,14 +15,6 @@ using google::protobuf::FieldDescriptor;
 // Smaller evaluators are not counted.
 constexpr int64_t kLeastCountedBytes = int64_t{64} << 10;
 
-absl::Status CheckScale(double scale, bool indices) {
-  if (scale == 0) {
-    return Invalid("output.scale: got 0, want a finite number other than 0");
-  }
-  if (!indices || scale == 1) return absl::OkStatus();
-  return Invalid("output.scale: got ", scale, ", want none: indices are not scaled");
-}
-
 absl::Status CheckValues(const Encoding& encoding, v1::Values values,
                          const FieldDescriptor& field) {
   if (values == v1::VALUES_BIAS && !encoding.has_biases) {
@@ -58,7 +50,9 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& s
     ATTNBIAS_RETURN_IF_ERROR(encoding.bias_status);
   }
   const double scale = spec.output().scale();
-  ATTNBIAS_RETURN_IF_ERROR(CheckScale(scale, encoding.has_indices));
+  if (encoding.has_indices && scale != 1) {
+    return Invalid("output.scale: got ", scale, ", want none: indices are not scaled");
+  }
   if (encoding.evaluator_bytes < kLeastCountedBytes) encoding.evaluator_bytes = 0;
   CanonicalWriter identity(encoding.name, encoding.numerics_version);
   const auto& canonical = encoding.canonical == nullptr ? message : *encoding.canonical;

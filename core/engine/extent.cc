@@ -209,10 +209,6 @@ absl::Status ResolveGridOfAxes(const Encoding& encoding, v1::TableExtent& extent
   if (given != num_axes) return refuse(num_axes, ", one for each axis");
   auto& offsets = *extent.mutable_grid_offset();
   if (offsets.empty()) offsets.Resize(given, 0);
-  if (offsets.size() != given) {
-    return Invalid("table.grid_offset: got ", offsets.size(), " positions, want ", given,
-                   ", one for each axis");
-  }
   int64_t tokens = 1;
   for (int axis = 0; axis < given; ++axis) {
     const Range positions = {offsets[axis], offsets[axis] + extent.grid(axis)};

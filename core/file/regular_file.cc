@@ -103,9 +103,7 @@ absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t mos
   if (file.size() > most) {
     return Invalid(path, ": got ", file.size(), " bytes, want at most ", most);
   }
-  absl::StatusOr<std::string> content = file.Read(0, file.size());
-  if (!content.ok()) return Invalid(path, ": ", content.status().message());
-  return content;
+  return Located(path, file.Read(0, file.size()));
 }
 
 }  // namespace attnbias

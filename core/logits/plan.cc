@@ -48,7 +48,6 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
                    " heads, want a product of at most ", kMaxWidth);
   }
   ATTNBIAS_ASSIGN_OR_RETURN(query_offset_, QueryOffsetOf("", spec_));
-  if (spec_.scale() == 0) return Invalid("scale: got 0, want a finite number other than 0");
   query_bias_ = tables.Get(spec_.query_bias());
   bool doubles = input_type() == DataType::kF64 || output_type() == DataType::kF64;
   for (const Tables::Entry& entry : tables) {
@@ -70,7 +69,9 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
         "fill: got a value, want none: sums over keys have no separate element for a masked key");
   }
   ATTNBIAS_RETURN_IF_ERROR(RoundFill("", spec_, output_type(), fill_.data()));
-  ATTNBIAS_RETURN_IF_ERROR(CheckBias());
+  if (term_.weighs_values && query_bias_.has_value()) {
+    return Invalid("query_bias: got a table, want none: shaw_values has no query");
+  }
   int64_t room = limits.max_vector_bytes;
   for (const TermComponent& component : term_.components) {
     const int64_t vector_bytes = component.heads * spec_.head_dim() * SizeOf(work_type_);
@@ -87,20 +88,6 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
   }
   CountRoundings();
   return absl::OkStatus();
-}
-
-absl::Status LogitsPlan::CheckBias() const {
-  if (!query_bias_.has_value()) {
-    if (!spec_.bias_alone()) return absl::OkStatus();
-    return Invalid("bias_alone: got true without a query_bias, want both");
-  }
-  if (term_.weighs_values) {
-    return Invalid("query_bias: got a table, want none: shaw_values has no query");
-  }
-  if (HasShape(*query_bias_, {spec_.num_heads(), spec_.head_dim()})) return absl::OkStatus();
-  return WrongShape(
-      "query_bias", *query_bias_,
-      absl::StrCat("[num_heads, head_dim] = [", spec_.num_heads(), ", ", spec_.head_dim(), "]"));
 }
 
 absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t bytes) const {

@@ -78,7 +78,6 @@ class LogitsPlan {
   explicit LogitsPlan(v1::LogitsSpec spec) : spec_(std::move(spec)) {}
 
   absl::Status Resolve(const Tables& tables, const LogitsLimits& limits);
-  absl::Status CheckBias() const;
   void CountRoundings();
 
   v1::LogitsSpec spec_;

@@ -3,28 +3,17 @@
 
 #include <cstdlib>
 
-#include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 
 namespace attnbias {
 
-bool HasShape(const Table& table, std::initializer_list<int64_t> shape) {
-  return table.shape() == absl::MakeConstSpan(shape.begin(), shape.size());
-}
-
-absl::Status WrongShape(absl::string_view field, const Table& table, absl::string_view wanted) {
-  return Invalid(field, ": got shape [", absl::StrJoin(table.shape(), ", "), "], want ", wanted);
-}
-
 absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
                      const v1::LogitsSpec& request, TermComponent* component) {
   if (!projection.has_value()) return absl::OkStatus();
-  const int64_t rows = int64_t{request.num_heads()} * request.head_dim();
   const int64_t width = component->encoding->width;
-  if (!HasShape(*projection, {rows, width})) {
-    return WrongShape(field, *projection,
-                      absl::StrCat("[num_heads * head_dim, dim] = [", rows, ", ", width, "]"));
+  if (projection->columns() != width) {
+    return Invalid(field, ": got ", projection->columns(), " columns, want ", width, " (dim)");
   }
   component->projection = projection;
   component->heads = request.num_heads();

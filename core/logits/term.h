@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -73,10 +72,7 @@ using TermRegistration = Registration<LogitsTerm, v1::LogitsSpec, int64_t>;
 
 // Shared by terms.
 
-bool HasShape(const Table& table, std::initializer_list<int64_t> shape);
-absl::Status WrongShape(absl::string_view field, const Table& table, absl::string_view wanted);
-
-// Projects the numbers of `component` if there is a projection, and checks its shape.
+// Projects the numbers of `component` if there is a projection, and checks its columns.
 absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
                      const v1::LogitsSpec& request, TermComponent* component);
 

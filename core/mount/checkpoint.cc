@@ -66,9 +66,7 @@ class Reader {
         builder_(*builder) {}
 
   absl::Status Read() {
-    absl::StatusOr<std::vector<Rule>> rules = RulesFor(config_);
-    if (!rules.ok()) return Invalid(folder_.string(), ": ", rules.status().message());
-    rules_ = *std::move(rules);
+    ATTNBIAS_ASSIGN_OR_RETURN(rules_, Located(folder_.string(), RulesFor(config_)));
     if (Exists(folder_ / kModelFile)) {
       ATTNBIAS_RETURN_IF_ERROR(AddWholeModel());
     } else if (Exists(folder_ / kIndexFile)) {
@@ -134,9 +132,8 @@ class Reader {
     for (const Rule& rule : rules_) {
       const std::optional<Match> match = MatchTensor(rule, entry.name);
       if (!match.has_value()) continue;
-      if (absl::Status status = CheckShape(rule, *match, entry); !status.ok()) {
-        return Located(absl::StrCat(file.path(), ":", entry.name), status);
-      }
+      ATTNBIAS_RETURN_IF_ERROR(
+          Located(absl::StrCat(file.path(), ":", entry.name), CheckShape(rule, *match, entry)));
       SafetensorsEntry table = entry;
       // A parameter [1, rows, columns] has a batch axis.
       if (table.shape.size() == 3 && table.shape.front() == 1) {
@@ -176,9 +173,8 @@ class Reader {
       status = MakeEncoding(tables, *spec).status();
       spec->clear_output();
     }
-    if (!status.ok()) {
-      return Invalid(folder_.string(), ": ", user.tables.front()->source, ": ", status.message());
-    }
+    ATTNBIAS_RETURN_IF_ERROR(
+        Located(absl::StrCat(folder_.string(), ": ", user.tables.front()->source), status));
     for (MountedTable* table : user.tables) table->spec = spec;
     return absl::OkStatus();
   }

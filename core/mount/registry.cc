@@ -116,10 +116,8 @@ absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table, TableLayout lay
   if (table.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
     return Invalid(path, ".data_type: not set, want F64, F32, F16 or BF16");
   }
-  absl::StatusOr<Table> result =
-      Table::Create(static_cast<DataType>(table.data_type()), table.shape(), table.data(), layout);
-  if (!result.ok()) return Located(path, result.status());
-  return result;
+  return Located(path, Table::Create(static_cast<DataType>(table.data_type()), table.shape(),
+                                     table.data(), layout));
 }
 
 absl::StatusOr<Table> FindNamed(const std::string& name, const std::string& path,
@@ -156,9 +154,7 @@ absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
   ATTNBIAS_ASSIGN_OR_RETURN(const Table table,
                             ref.has_name() ? FindNamed(ref.name(), path + ".name", tables)
                                            : FindDigest(ref.sha256(), path + ".sha256", tables));
-  absl::StatusOr<Table> face = table.In(layout);
-  if (!face.ok()) return Located(path, face.status());
-  return face;
+  return Located(path, table.In(layout));
 }
 
 // Replaces the references in `message`, whose path is `path`. Tables of logits terms have only one

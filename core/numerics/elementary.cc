@@ -28,7 +28,6 @@ struct ElementaryConstants {
 };
 
 ElementaryConstants MakeElementaryConstants() {
-  const RealCacheScope cache_scope;
   constexpr int kPrecision = 256;
   ElementaryConstants constants = {};
   const Real ln2 = Log(Real(2, kPrecision));
@@ -77,7 +76,6 @@ DoubleDouble SmallExpm1(DoubleDouble r) {
 // Returns the nearest double, computed by MPFR.
 template <typename Function>
 double RoundedBy(Function function, DoubleDouble x) {
-  const RealCacheScope cache_scope;
   // Holds any sum of two doubles.
   const Real exact = Real(x.hi, 2200) + x.lo;
   Real result(std::numeric_limits<double>::digits);
@@ -130,7 +128,6 @@ float RoundedLog(float x) {
                reinterpret_cast<std::byte*>(&result))) {
     return result;
   }
-  const RealCacheScope cache_scope;
   const Real log = Log(Real(x, std::numeric_limits<float>::digits));
   return mpfr_get_flt(log.get(), MPFR_RNDN);
 }

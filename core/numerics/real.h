@@ -24,7 +24,10 @@ concept Arithmetic = std::is_arithmetic_v<Number>;
 class Real {
  public:
   // NaN until it is set.
-  explicit Real(int precision_bits) { mpfr_init2(value_, precision_bits); }
+  explicit Real(int precision_bits) {
+    static thread_local const CacheOwner owner;
+    mpfr_init2(value_, precision_bits);
+  }
   template <Arithmetic Number>
   Real(Number value, int precision_bits) : Real(precision_bits) {
     if constexpr (std::is_integral_v<Number>) {
@@ -89,6 +92,11 @@ class Real {
   }
 
  private:
+  // Frees the constants, such as pi, that MPFR caches for a thread, when the thread ends.
+  struct CacheOwner {
+    ~CacheOwner() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
+  };
+
   template <typename Number>
   static constexpr auto OfType(auto integers, auto doubles) {
     if constexpr (std::is_integral_v<Number>) {
@@ -107,16 +115,6 @@ class Real {
 };
 
 Real TwoPi(int precision_bits);
-
-// Frees, when destroyed, the constants such as pi that MPFR caches per thread. Held by code that
-// computes on another component's thread.
-class RealCacheScope {
- public:
-  RealCacheScope() = default;
-  RealCacheScope(const RealCacheScope&) = delete;
-  RealCacheScope& operator=(const RealCacheScope&) = delete;
-  ~RealCacheScope() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
-};
 
 // Writes the exact `value` rounded to `type`, as RoundDouble does.
 void RoundReal(const Real& value, DataType type, std::byte* out);

@@ -28,7 +28,6 @@ struct SinCosConstants {
 };
 
 SinCosConstants MakeSinCosConstants() {
-  const RealCacheScope cache_scope;
   constexpr int kPrecision = 320;
   SinCosConstants constants;
   const Real two_pi = TwoPi(kPrecision);

@@ -14,7 +14,6 @@
 #include "absl/types/span.h"
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
-#include "core/tensor/positions.h"
 
 namespace attnbias {
 

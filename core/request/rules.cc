@@ -35,9 +35,6 @@ bool IsInteger(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_INT32 ||
          field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
 }
-bool IsNumber(const FieldDescriptor& field) {
-  return IsInteger(field) || field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
-}
 bool IsMessage(const FieldDescriptor& field) { return field.message_type() != nullptr; }
 // Returns whether the field means an empty message if it is unset.
 bool IsEmptyByDefault(const FieldDescriptor& field) {
@@ -124,18 +121,10 @@ std::string ToText(int64_t number) {
   return absl::StrCat(number < 0 ? "-" : "", "2^", std::countr_zero(magnitude));
 }
 
-Fields FieldsOf(const google::protobuf::OneofDescriptor& choice) {
-  Fields fields;
-  for (int i = 0; i < choice.field_count(); ++i) {
-    fields.push_back(choice.field(i));
-  }
-  return fields;
-}
-
-std::string NamesOf(const Fields& fields) {
-  return absl::StrJoin(fields, ", ", [](std::string* out, const auto* field) {
-    absl::StrAppend(out, field->name());
-  });
+std::string NamesOf(const google::protobuf::OneofDescriptor& choice) {
+  std::vector<std::string> names;
+  for (int i = 0; i < choice.field_count(); ++i) names.emplace_back(choice.field(i)->name());
+  return absl::StrJoin(names, ", ");
 }
 
 struct FieldRules {
@@ -144,6 +133,8 @@ struct FieldRules {
   std::optional<double> default_value;
   bool is_required = false;
   bool has_bounds = false;
+  // Axes of a table, or the length of a list.
+  std::vector<std::string> shape;
   Fields given_by;
   const FieldDescriptor* only_with = nullptr;
   const FieldDescriptor* not_with = nullptr;
@@ -172,7 +163,9 @@ FieldRules RulesOfField(const FieldDescriptor& field) {
       field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence();
   rules.is_required = rule.required() || (!field.is_repeated() && !IsMessage(field) &&
                                           !rule.has_default_() && !is_plain_bool);
-  rules.has_bounds = rule.has_min() || rule.has_max() || rule.has_above() || rule.finite();
+  rules.has_bounds =
+      !IsMessage(field) && (rule.has_min() || rule.has_max() || rule.has_above() || rule.finite());
+  rules.shape = absl::StrSplit(rule.shape(), ", ", absl::SkipEmpty());
   const std::vector<std::string> names = absl::StrSplit(rule.given_by(), '|', absl::SkipEmpty());
   for (const std::string& name : names) rules.given_by.push_back(type.FindFieldByName(name));
   rules.only_with = type.FindFieldByName(rule.only_with());
@@ -221,11 +214,16 @@ std::string WhyIdle(const Message& message, const FieldRules& field) {
   return "";
 }
 
+std::optional<Table> TableIn(const Message& message, const FieldDescriptor& field,
+                             const Tables& tables) {
+  return tables.Get(
+      static_cast<const v1::TableRef&>(message.GetReflection()->GetMessage(message, &field)));
+}
+
 // Returns the value of `given_by`.
 int64_t Derived(const Message& message, const FieldRules& field, const Tables& tables) {
   const auto length_in = [&](const Message& owner, const FieldDescriptor& of) {
-    const auto table =
-        tables.Get(static_cast<const v1::TableRef&>(owner.GetReflection()->GetMessage(owner, &of)));
+    const std::optional<Table> table = TableIn(owner, of, tables);
     if (!table.has_value() || table->shape().size() != 2) return int64_t{0};
     return table->shape()[absl::EndsWith(of.name(), "weight") ? 0 : 1];
   };
@@ -262,12 +260,12 @@ std::string Given(const Message& message, const FieldDescriptor& field) {
   return absl::StrCat(value);
 }
 
-// Returns the allowed values, formatted for errors.
-std::string Wanted(const FieldRules& rules) {
+// Returns the allowed values, or the allowed numbers of a table, formatted for errors.
+std::string Wanted(const FieldRules& rules, bool in_table = false) {
   const FieldDescriptor& field = *rules.field;
   const v1::FieldRule& rule = *rules.rule;
   std::string wanted = "a value";
-  if (IsTable(field)) {
+  if (IsTable(field) && !in_table) {
     wanted = absl::StrCat("a table of [", rule.shape(), "]");
   } else if (field.enum_type() != nullptr) {
     wanted = ShortNames(*field.enum_type());
@@ -283,9 +281,15 @@ std::string Wanted(const FieldRules& rules) {
     wanted = rule.max() >= 0x1p63 ? absl::StrCat(kind, " of at least ", least)
                                   : absl::StrCat(kind, " in [", ToText(least), ", ",
                                                  ToText(static_cast<int64_t>(rule.max())), "]");
-  } else if (IsNumber(field)) {
+  } else if (!IsMessage(field) || in_table) {
     wanted = absl::StrCat("a number in ", rule.has_above() ? "(" : "[",
                           rule.has_above() ? rule.above() : rule.min(), ", ", rule.max(), "]");
+  }
+  if (rule.least_magnitude() > 0 && (in_table || !IsTable(field))) {
+    absl::StrAppend(&wanted, rule.nonzero() ? "," : ", 0 or", " of magnitude at least ",
+                    rule.least_magnitude());
+  } else if (rule.nonzero()) {
+    wanted += " other than 0";
   }
   return absl::StrCat(field.is_repeated() && !IsMessage(field) ? "a list, each " : "", wanted,
                       rule.hint().empty() ? "" : ", ", rule.hint());
@@ -297,6 +301,7 @@ bool Allows(const v1::FieldRule& rule, double number) {
   if (rule.has_min() && !(number >= rule.min())) return false;
   if (rule.has_above() && !(number > rule.above())) return false;
   if (rule.has_max() && !(number <= rule.max())) return false;
+  if (number == 0 ? rule.nonzero() : std::fabs(number) < rule.least_magnitude()) return false;
   return !rule.even() || std::fmod(number, 2) == 0;
 }
 
@@ -324,14 +329,15 @@ absl::Status Check(absl::string_view parent, const FieldRules& rules, const Mess
   }
   if (!is_set) {
     const auto* choice = field.real_containing_oneof();
-    if (choice != nullptr && rules.rule->of_bias() &&
-        !message.GetReflection()->HasOneof(message, choice)) {
-      const Fields fields = FieldsOf(*choice);
-      return Invalid(PathOf(parent, *fields.back()), ": not set, want exactly one of ",
-                     NamesOf(fields), ", or values BUCKETS");
-    }
-    if (!rules.is_required) return absl::OkStatus();
-    return refuse("not set, want ", Wanted(rules));
+    // The last field of a oneof reports that none is set.
+    const bool is_reported =
+        choice == nullptr || (&field == choice->field(choice->field_count() - 1) &&
+                              !message.GetReflection()->HasOneof(message, choice));
+    if (!rules.is_required || !is_reported) return absl::OkStatus();
+    return refuse(
+        "not set, want ",
+        choice == nullptr ? Wanted(rules) : absl::StrCat("exactly one of ", NamesOf(*choice)),
+        rules.rule->of_bias() ? ", or values BUCKETS" : "");
   }
   const int64_t most = rules.rule->max_items();
   if (field.is_repeated() && most > 0 &&
@@ -367,8 +373,95 @@ absl::Status ForEachMessage(Message& message, const FieldDescriptor& field, cons
   return absl::OkStatus();
 }
 
-absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
-                      Message& message) {
+namespace {
+
+// Names in the shapes of a message: its fields, those of the messages around it, and lengths of its
+// tables.
+struct ShapeScope {
+  const Message& message;
+  const ShapeScope* outer;
+  absl::flat_hash_map<std::string, int64_t> lengths = {};
+
+  std::optional<int64_t> ValueOf(const std::string& name) const {
+    int64_t number = 0;
+    if (absl::SimpleAtoi(name, &number)) return number;
+    for (const ShapeScope* scope = this; scope != nullptr; scope = scope->outer) {
+      const Message& owner = scope->message;
+      const FieldDescriptor* const field = owner.GetDescriptor()->FindFieldByName(name);
+      if (field == nullptr || (IsMessage(*field) && !field->is_repeated())) continue;
+      return field->is_repeated() ? owner.GetReflection()->FieldSize(owner, field)
+                                  : static_cast<int64_t>(ScalarIn(owner, *field));
+    }
+    const auto found = lengths.find(name);
+    if (found == lengths.end()) return std::nullopt;
+    return found->second;
+  }
+
+  // Returns nothing if a name is unknown.
+  std::optional<int64_t> LengthOf(const std::string& sum) const {
+    int64_t length = 0;
+    for (const absl::string_view product : absl::StrSplit(sum, " + ")) {
+      int64_t value = 1;
+      for (const absl::string_view factor : absl::StrSplit(product, " * ")) {
+        const std::optional<int64_t> number = ValueOf(std::string(factor));
+        if (!number.has_value()) return std::nullopt;
+        value *= *number;
+      }
+      length += value;
+    }
+    return length;
+  }
+};
+
+// Checks the lengths of a table, or that of a list. The first table with an unknown name defines
+// its length.
+absl::Status CheckShape(const std::string& path, const FieldRules& rules,
+                        absl::Span<const int64_t> got, ShapeScope& scope) {
+  std::vector<std::string> axes = rules.shape;
+  if (std::string& first = axes.front(); first.ends_with('?')) {
+    first.pop_back();
+    if (got.size() < axes.size()) axes.erase(axes.begin());
+  }
+  const bool has_rank = got.size() == axes.size();
+  bool fits = has_rank;
+  std::vector<std::string> wanted;
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    bool matches = false;
+    std::vector<std::string> lengths = absl::StrSplit(axes[axis], " or ");
+    for (std::string& length : lengths) {
+      std::optional<int64_t> value = scope.LengthOf(length);
+      if (!value.has_value() && has_rank) value = scope.lengths[length] = got[axis];
+      matches |= has_rank && value == got[axis];
+      if (value.has_value()) length = absl::StrCat(*value);
+    }
+    fits &= matches;
+    wanted.push_back(absl::StrJoin(lengths, " or "));
+  }
+  if (fits) return absl::OkStatus();
+  if (rules.field->is_repeated()) {
+    return Invalid(path, ": got ", got[0], " numbers, want ", wanted[0], " (", axes[0], ")");
+  }
+  const bool has_layout = axes.size() == 2 && absl::StartsWith(axes[1], "num_heads");
+  return Invalid(path, ": got shape [", absl::StrJoin(got, ", "), "], want [",
+                 absl::StrJoin(axes, ", "), "] = [", absl::StrJoin(wanted, ", "), "]",
+                 has_layout ? "; see the table's layout" : "");
+}
+
+absl::Status CheckTable(const std::string& path, const FieldRules& rules, const Table& table,
+                        ShapeScope& scope) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape(path, rules, table.shape(), scope));
+  // Types whose numbers are all within the bounds need no search.
+  if (Allows(*rules.rule, LowestOf(table.data_type()))) return absl::OkStatus();
+  for (int64_t i = 0; i < table.size(); ++i) {
+    if (Allows(*rules.rule, table.At(i))) continue;
+    return Invalid(path, ": got ", table.At(i), " at index ", i, ", want ",
+                   Wanted(rules, /*in_table=*/true));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CompleteIn(absl::string_view path, bool buckets, const Tables& tables,
+                        Message& message, const ShapeScope* outer) {
   const auto& reflection = *message.GetReflection();
   const MessageRules& all = RulesOf(message);
   for (const FieldRules& rules : all) {
@@ -376,14 +469,8 @@ absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables
     SetScalar(message, *rules.field, static_cast<double>(Derived(message, rules, tables)));
   }
   for (const FieldRules& rules : all) {
-    const FieldDescriptor& field = *rules.field;
     if (buckets && rules.rule->of_bias()) continue;
     ATTNBIAS_RETURN_IF_ERROR(Check(path, rules, message));
-    if (!IsMessage(field) || IsTable(field)) continue;
-    ATTNBIAS_RETURN_IF_ERROR(ForEachMessage(message, field, PathOf(path, field),
-                                            [&](const std::string& inner, Message& element) {
-                                              return Complete(inner, buckets, tables, element);
-                                            }));
   }
   // Defaults do not change which fields have a meaning.
   for (const FieldRules& rules : all) {
@@ -395,11 +482,34 @@ absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables
     if (rules.default_value.has_value()) {
       SetScalar(message, field, *rules.default_value);
     } else if (IsEmptyByDefault(field)) {
-      ATTNBIAS_RETURN_IF_ERROR(Complete(PathOf(path, field), buckets, tables,
-                                        *reflection.MutableMessage(&message, &field)));
+      reflection.MutableMessage(&message, &field);
+    }
+  }
+  ShapeScope scope = {message, outer};
+  for (const FieldRules& rules : all) {
+    const FieldDescriptor& field = *rules.field;
+    if ((buckets && rules.rule->of_bias()) || !IsSet(message, field)) continue;
+    const auto place = [&] { return PathOf(path, field); };
+    if (IsTable(field)) {
+      ATTNBIAS_RETURN_IF_ERROR(CheckTable(place(), rules, *TableIn(message, field, tables), scope));
+    } else if (IsMessage(field)) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          ForEachMessage(message, field, place(), [&](const std::string& inner, Message& element) {
+            return CompleteIn(inner, buckets, tables, element, &scope);
+          }));
+    } else if (!rules.shape.empty()) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          CheckShape(place(), rules, {int64_t{reflection.FieldSize(message, &field)}}, scope));
     }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
+                      Message& message) {
+  return CompleteIn(path, buckets, tables, message, nullptr);
 }
 
 std::string IdentityOf(const Message& message, bool buckets, const Tables& tables) {
@@ -409,9 +519,7 @@ std::string IdentityOf(const Message& message, bool buckets, const Tables& table
     const int number = field.number();
     if ((buckets && rules.rule->of_bias()) || !IsSet(message, field)) continue;
     if (IsTable(field)) {
-      writer.Bytes(number, static_cast<const v1::TableRef&>(
-                               message.GetReflection()->GetMessage(message, &field))
-                               .sha256());
+      writer.Bytes(number, TableIn(message, field, tables)->sha256());
     } else if (IsMessage(field)) {
       std::string elements;
       static const auto& empty = *new std::string(CanonicalWriter("", 0).bytes());
@@ -451,7 +559,7 @@ absl::StatusOr<const FieldDescriptor*> FieldIn(absl::string_view oneof, const Me
   const FieldDescriptor* const field =
       message.GetReflection()->GetOneofFieldDescriptor(message, &choice);
   if (field != nullptr) return field;
-  return Invalid(oneof, ": not set, want one of ", NamesOf(FieldsOf(choice)));
+  return Invalid(oneof, ": not set, want one of ", NamesOf(choice));
 }
 
 std::string ShortName(const EnumDescriptor& type, int value) {

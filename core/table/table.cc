@@ -57,20 +57,10 @@ std::optional<DataType> DataTypeOf(std::string_view dtype) {
   return std::nullopt;
 }
 
-// Returns "[32 buckets, 8 heads]".
-std::string ToText(TableAxes axes) {
-  const auto format = [](std::string* out, const TableAxis& axis) {
-    absl::StrAppend(out, axis.length, " ", axis.name);
-  };
-  return absl::StrCat("[", absl::StrJoin(axes, ", ", format), "]");
-}
-
 }  // namespace
 
 absl::StatusOr<Table> Table::Create(DataType data_type, absl::Span<const int64_t> shape,
                                     std::string_view data, TableLayout layout) {
-  // Checked before the copy.
-  ATTNBIAS_RETURN_IF_ERROR(CheckSize(data_type, shape, data.size()));
   auto copy = std::make_shared<const std::string>(data);
   absl::StatusOr<Table> table = View(data_type, shape, *copy, copy);
   return table.ok() ? table->In(layout) : table;
@@ -159,32 +149,11 @@ absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& e
     return Invalid(place, ": got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
                    "], want F64, F32, F16 or BF16 with one to three axes, none of length 0");
   }
-  absl::StatusOr<std::string> read = file.Read(entry);
-  if (!read.ok()) return Located(place, read.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(std::string read, Located(place, file.Read(entry)));
   const auto numbers = std::make_shared<const std::pair<std::string, std::shared_ptr<const void>>>(
-      *std::move(read), std::move(held));
-  absl::StatusOr<Table> table =
-      Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->first, numbers);
-  if (!table.ok()) return Located(place, table.status());
-  return table;
-}
-
-absl::Status CheckShape(absl::string_view field, const Table& table, TableAxes axes) {
-  const absl::Span<const int64_t> got = table.shape();
-  std::vector<int64_t> want;
-  for (const TableAxis& axis : axes) want.push_back(axis.length);
-  if (got == absl::MakeConstSpan(want)) return absl::OkStatus();
-  // A derived second length is correct in either order of the axes.
-  const bool swapped =
-      want.size() == 2 && got.size() == 2 && got[0] != want[0] && got[1] == want[0];
-  return Invalid(field, ": got shape [", absl::StrJoin(got, ", "), "], want ", ToText(axes),
-                 swapped ? "; see the table's layout" : "");
-}
-
-absl::Status CheckTable(absl::string_view field, const std::optional<Table>& table,
-                        TableAxes axes) {
-  if (table.has_value()) return CheckShape(field, *table, axes);
-  return Invalid(field, ": not set, want a table of ", ToText(axes), ", or values BUCKETS");
+      std::move(read), std::move(held));
+  return Located(place,
+                 Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->first, numbers));
 }
 
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table) {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learned table: an immutable tensor of numbers and its digest; checks of its shape.
+// A learned table: an immutable tensor of numbers and its digest.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -101,20 +99,6 @@ bool IsTable(const SafetensorsEntry& entry);
 // the path and name, unless the entry is a table.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
-
-// One axis of a table: its required length, and the name of its entries.
-struct TableAxis {
-  int64_t length;
-  absl::string_view name;
-};
-
-using TableAxes = std::initializer_list<TableAxis>;
-
-// Checks that `table` has exactly these axes: {{32, "buckets"}, {8, "heads"}}.
-absl::Status CheckShape(absl::string_view field, const Table& table, TableAxes axes);
-
-// The same for a table that biases need but values BUCKETS do not.
-absl::Status CheckTable(absl::string_view field, const std::optional<Table>& table, TableAxes axes);
 
 // Checks that `table` does not exceed the maximum count of numbers for computation in doubles.
 inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;

@@ -274,6 +274,7 @@ class _Drawing:
             return _pick(self._random, *others).removeprefix(first.removesuffix("UNSPECIFIED"))
         if field.message_type is not None:
             axes = option(field, "rule").shape.split(", ")
+            axes = [axis for axis in axes if not axis.endswith("?")]
             return _table(self._random, *map(self._axis, axes))
         if field.is_repeated:
             return [self._number(field) for _ in range(self._count(field))]

@@ -292,13 +292,20 @@ def is_nested(field: Any) -> bool:
     return message and message.name not in leaves and not option("extent", message)
 
 
-def is_required(field: Any) -> bool:
-    """Defined as in options.proto."""
+def is_needed(field: Any) -> bool:
+    """Returns whether the field, if no other excludes it, is required: see options.proto."""
     rule = rule_of(field)
     if rule.required or field.message_type is not None or field.is_repeated:
         return bool(rule.required)
-    may_be_unset = rule.HasField("default") or rule.given_by or rule.not_with
+    may_be_unset = rule.HasField("default") or rule.given_by
     return not may_be_unset and (field.has_presence or field.cpp_type != field.CPPTYPE_BOOL)
+
+
+def is_required(field: Any) -> bool:
+    """Returns whether the field is required in every request."""
+    rule = rule_of(field)
+    is_conditional = rule.only_with or rule.not_with or rule.of_bias or rivals_of(field)
+    return is_needed(field) and not is_conditional
 
 
 def has_layout(field: Any) -> bool:
@@ -334,13 +341,25 @@ def number(value: float) -> str:
 def bounds_of(field: Any) -> str:
     """Returns the numbers that a field may hold: "even, in [2, 65536]"."""
     rule = rule_of(field)
-    words = ["even"] * rule.even + ["finite"] * rule.finite
+    words = ["even"] * rule.even + ["finite"] * rule.finite + ["not 0"] * rule.nonzero
     if rule.HasField("max"):
         first = f"({number(rule.above)}" if rule.HasField("above") else f"[{number(rule.min)}"
         words.append(f"in {first}, {number(rule.max)}]")
+    if rule.least_magnitude:
+        words.append(
+            f"{'' if rule.nonzero else '0 or '}of magnitude at least {number(rule.least_magnitude)}"
+        )
     most = [f"at most {rule.max_items}"] if rule.max_items else []
-    each = "each " if field.is_repeated and words else ""
+    each = "each " if (field.is_repeated or is_table(field)) and words else ""
     return ", ".join([*most, *filter(None, [each + ", ".join(words)])])
+
+
+def shape_of(field: Any) -> list[str]:
+    """Returns a sentence about the axes of a table or the length of a list, if it is bound."""
+    shape = rule_of(field).shape
+    if not shape:
+        return []
+    return [f"Shape `[{shape}]`." if is_table(field) else f"As many as `{shape}`."]
 
 
 def rivals_of(field: Any) -> list[Any]:
@@ -352,7 +371,8 @@ def rivals_of(field: Any) -> list[Any]:
 def conditions_of(field: Any) -> list[str]:
     """Returns sentences about the fields that combine with this one."""
     rule = rule_of(field)
-    sentences = [f"Only with `{rule.only_with}`."] if rule.only_with else []
+    then = ", and then required" if is_needed(field) else ""
+    sentences = [f"Only with `{rule.only_with}`{then}."] if rule.only_with else []
     sentences += [f"Not with `{rule.not_with}`."] if rule.not_with else []
     needs_one = "; values `BIAS` require one of them" if rule.of_bias else ""
     if rivals := [f"`{other.name}`" for other in rivals_of(field)]:
@@ -432,9 +452,9 @@ def described(
     """Describes a field in the docstring of its class, or in that of a preset, under its name there
     and followed by the conditions on arguments.
     """
-    rule, sentences = rule_of(field), [doc or comment_of(field.containing_type, field)]
+    sentences = [doc or comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"
-    sentences += [f"Shape `[{rule.shape}]`."] if rule.shape else []
+    sentences += shape_of(field)
     bounds = bounds_of(field)
     sentences += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
     default = giver_of(field) or ("" if field.enum_type else default_of(field))

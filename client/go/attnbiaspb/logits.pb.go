@@ -131,7 +131,7 @@ type LogitsSpec struct {
 	//	*LogitsSpec_FillValue
 	//	*LogitsSpec_FillLowest
 	Fill isLogitsSpec_Fill `protobuf_oneof:"fill"`
-	// Factor applied before the single rounding to the output type; not 0.
+	// Factor applied before the single rounding to the output type.
 	Scale *float64 `protobuf:"fixed64,16,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	// Added to every query: Transformer-XL's v (r_r_bias), Conformer's pos_bias_v.
 	// With it the result is (b) + (d), without it (b).
@@ -1014,7 +1014,7 @@ var File_attnbias_v1_logits_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\n" +
-	"\x18attnbias/v1/logits.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xcb\t\n" +
+	"\x18attnbias/v1/logits.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xe0\t\n" +
 	"\n" +
 	"LogitsSpec\x129\n" +
 	"\tshaw_keys\x18\x01 \x01(\v2\x1a.attnbias.v1.RelativeTableH\x00R\bshawKeys\x12=\n" +
@@ -1043,19 +1043,20 @@ const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\x00H\x02R\tfillValue\x12)\n" +
 	"\vfill_lowest\x18\x0f \x01(\bB\x06\xa2\xbb\x18\x02\n" +
 	"\x00H\x02R\n" +
-	"fillLowest\x12$\n" +
-	"\x05scale\x18\x10 \x01(\x01B\t\xa2\xbb\x18\x05\n" +
-	"\x0118\x01H\x03R\x05scale\x88\x01\x01\x12O\n" +
+	"fillLowest\x12'\n" +
+	"\x05scale\x18\x10 \x01(\x01B\f\xa2\xbb\x18\b\n" +
+	"\x0118\x01\xa0\x01\x01H\x03R\x05scale\x88\x01\x01\x12O\n" +
 	"\n" +
-	"query_bias\x18\x11 \x01(\v2\x15.attnbias.v1.TableRefB\x19\xa2\xbb\x18\x15J\x13num_heads, head_dimR\tqueryBias\x12\x1d\n" +
+	"query_bias\x18\x11 \x01(\v2\x15.attnbias.v1.TableRefB\x19\xa2\xbb\x18\x15J\x13num_heads, head_dimR\tqueryBias\x12/\n" +
 	"\n" +
-	"bias_alone\x18\x12 \x01(\bR\tbiasAloneB\x06\n" +
+	"bias_alone\x18\x12 \x01(\bB\x10\xa2\xbb\x18\fb\n" +
+	"query_biasR\tbiasAloneB\x06\n" +
 	"\x04termB\b\n" +
 	"\x06originB\x06\n" +
 	"\x04fillB\b\n" +
-	"\x06_scale\"\xab\x02\n" +
-	"\rRelativeTable\x12O\n" +
-	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\"\xa2\xbb\x18\x1e\x10\x01J\x1aleft + right + 1, head_dimR\x05table\x12/\n" +
+	"\x06_scale\"\xb7\x02\n" +
+	"\rRelativeTable\x12[\n" +
+	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB.\xa2\xbb\x18*\x10\x01J&num_heads?, left + right + 1, head_dimR\x05table\x12/\n" +
 	"\x04left\x18\x02 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00pBH\x00R\x04left\x88\x01\x01\x121\n" +
 	"\x05right\x18\x03 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x00\x00\x00\x00pBH\x01R\x05right\x88\x01\x01\x12R\n" +
 	"\x04sign\x18\x04 \x01(\x0e2\x19.attnbias.v1.RelativeSignB#\xa2\xbb\x18\x1f\n" +
@@ -1073,15 +1074,15 @@ const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\x00\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00pBH\x00R\bclampLen\x88\x01\x01\x12\x1c\n" +
 	"\tsymmetric\x18\x04 \x01(\bR\tsymmetricB\f\n" +
 	"\n" +
-	"_clamp_len\"\xb3\x01\n" +
-	"\fAbsoluteKeys\x12K\n" +
-	"\tpositions\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x16\xa2\xbb\x18\x12\x10\x01J\x0epositions, dimR\tpositions\x12V\n" +
+	"_clamp_len\"\xbf\x01\n" +
+	"\fAbsoluteKeys\x12W\n" +
+	"\tpositions\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\"\xa2\xbb\x18\x1e\x10\x01J\x1anum_heads?, positions, dimR\tpositions\x12V\n" +
 	"\n" +
 	"projection\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x1f\xa2\xbb\x18\x1bJ\x19num_heads * head_dim, dimR\n" +
-	"projection\"\x93\x03\n" +
-	"\x1bDecomposedRelativePositions\x12I\n" +
-	"\trel_pos_h\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x16\xa2\xbb\x18\x12\x10\x01J\x0erows, head_dimR\arelPosH\x12I\n" +
-	"\trel_pos_w\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x16\xa2\xbb\x18\x12\x10\x01J\x0erows, head_dimR\arelPosW\x129\n" +
+	"projection\"\x97\x03\n" +
+	"\x1bDecomposedRelativePositions\x12K\n" +
+	"\trel_pos_h\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB\x18\xa2\xbb\x18\x14\x10\x01J\x10rows_h, head_dimR\arelPosH\x12K\n" +
+	"\trel_pos_w\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x18\xa2\xbb\x18\x14\x10\x01J\x10rows_w, head_dimR\arelPosW\x129\n" +
 	"\fquery_height\x18\x03 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vqueryHeight\x127\n" +
 	"\vquery_width\x18\x04 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\n" +
 	"queryWidth\x125\n" +

@@ -88,8 +88,9 @@ func (Structure) EnumDescriptor() ([]byte, []int) {
 
 // Rules of one field. A field is required if `required` is set. A scalar or an
 // enum without `default` is also required, except a bool without presence, which
-// is then false, and a field that `given_by` supplies. A field that another field
-// makes ineffective must be unset, and is then not required.
+// is then false, and a field that `given_by` supplies. A oneof of required fields
+// requires one of them. A field that another field makes ineffective must be
+// unset, and is then not required.
 type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// JSON value taken by an unset field with presence, or by an unset enum. Empty if the field is
@@ -97,18 +98,23 @@ type FieldRule struct {
 	// fields. A message has the default `{}` if unset and empty mean the same.
 	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
-	// Bounds of a number, and of each number of a list: `min` and `max` are inclusive; `above` is
-	// exclusive and replaces `min`.
+	// Bounds of a number, and of each number of a list or table: `min` and `max` are inclusive;
+	// `above` is exclusive and replaces `min`.
 	Min    *float64 `protobuf:"fixed64,3,opt,name=min,proto3,oneof" json:"min,omitempty"`
 	Max    *float64 `protobuf:"fixed64,4,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	Above  *float64 `protobuf:"fixed64,5,opt,name=above,proto3,oneof" json:"above,omitempty"`
 	Even   bool     `protobuf:"varint,6,opt,name=even,proto3" json:"even,omitempty"`
 	Finite bool     `protobuf:"varint,7,opt,name=finite,proto3" json:"finite,omitempty"`
+	// Minimum magnitude of a number other than 0, and whether 0 is forbidden.
+	LeastMagnitude float64 `protobuf:"fixed64,19,opt,name=least_magnitude,json=leastMagnitude,proto3" json:"least_magnitude,omitempty"`
+	Nonzero        bool    `protobuf:"varint,20,opt,name=nonzero,proto3" json:"nonzero,omitempty"`
 	// Maximum number of elements.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
-	// Axes of a table, as error messages and documentation show them: sums and products of sibling
-	// fields, where an unset field counts as 0 and a true bool as 1. Any other name is the same
-	// number in every table of the message. Numbers joined by "or" are alternatives.
+	// Axes of a table, or the length of a list, as error messages and documentation show them: sums
+	// and products of sibling fields, or of fields of enclosing messages, where an unset field counts
+	// as 0, a true bool as 1, and a list as its length. Any other name is the same number in every
+	// table of the message. Numbers joined by "or" are alternatives. A first axis that ends with "?"
+	// may be missing.
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
 	// End of the error message for an invalid number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
@@ -121,8 +127,7 @@ type FieldRule struct {
 	// if unset, is not 0.
 	OnlyWith string `protobuf:"bytes,12,opt,name=only_with,json=onlyWith,proto3" json:"only_with,omitempty"`
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
-	// Applies only to values BIAS; ignored with BUCKETS. BIAS requires one field of
-	// a oneof of such fields.
+	// Applies only to values BIAS; ignored with BUCKETS.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
 	// The field, if set, determines the columns (the last axis) of the result: it is their number, or
 	// a table with that many columns.
@@ -212,6 +217,20 @@ func (x *FieldRule) GetEven() bool {
 func (x *FieldRule) GetFinite() bool {
 	if x != nil {
 		return x.Finite
+	}
+	return false
+}
+
+func (x *FieldRule) GetLeastMagnitude() float64 {
+	if x != nil {
+		return x.LeastMagnitude
+	}
+	return 0
+}
+
+func (x *FieldRule) GetNonzero() bool {
+	if x != nil {
+		return x.Nonzero
 	}
 	return false
 }
@@ -383,7 +402,7 @@ var File_attnbias_v1_options_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto\"\xb1\x04\n" +
+	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto\"\xf4\x04\n" +
 	"\tFieldRule\x12\x1d\n" +
 	"\adefault\x18\x01 \x01(\tH\x00R\adefault\x88\x01\x01\x12\x1a\n" +
 	"\brequired\x18\x02 \x01(\bR\brequired\x12\x15\n" +
@@ -391,7 +410,9 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\x03max\x18\x04 \x01(\x01H\x02R\x03max\x88\x01\x01\x12\x19\n" +
 	"\x05above\x18\x05 \x01(\x01H\x03R\x05above\x88\x01\x01\x12\x12\n" +
 	"\x04even\x18\x06 \x01(\bR\x04even\x12\x16\n" +
-	"\x06finite\x18\a \x01(\bR\x06finite\x12\x1b\n" +
+	"\x06finite\x18\a \x01(\bR\x06finite\x12'\n" +
+	"\x0fleast_magnitude\x18\x13 \x01(\x01R\x0eleastMagnitude\x12\x18\n" +
+	"\anonzero\x18\x14 \x01(\bR\anonzero\x12\x1b\n" +
 	"\tmax_items\x18\b \x01(\x05R\bmaxItems\x12\x14\n" +
 	"\x05shape\x18\t \x01(\tR\x05shape\x12\x12\n" +
 	"\x04hint\x18\n" +

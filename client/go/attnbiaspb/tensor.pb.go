@@ -1070,7 +1070,7 @@ type Output struct {
 	// vector. For KEY_ROW encodings and those with a border, a mask that hides
 	// any pair requires form DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
-	// Factor applied before the single rounding; not 0. Does not change the mask's
+	// Factor applied before the single rounding. Does not change the mask's
 	// fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon
 	// ALiBi's by 1/sqrt(d_head).)
 	Scale         *float64 `protobuf:"fixed64,5,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
@@ -1256,10 +1256,10 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x010R\x03end\"W\n" +
 	"\fPositionList\x12\x1c\n" +
 	"\tpositions\x18\x01 \x03(\x03R\tpositions\x12)\n" +
-	"\adoubles\x18\x02 \x03(\x01B\x0f\xa2\xbb\x18\vj\tpositionsR\adoubles\"$\n" +
+	"\adoubles\x18\x02 \x03(\x01B\x0f\xa2\xbb\x18\vj\tpositionsR\adoubles\"F\n" +
 	"\n" +
-	"DoubleList\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\x01R\x06values\"\xb5\x01\n" +
+	"DoubleList\x128\n" +
+	"\x06values\x18\x01 \x03(\x01B \xa2\xbb\x18\x1c\x19\x00\x00\x00\x00\x80\x84.\xc1!\x00\x00\x00\x00\x80\x84.A\x99\x01\xa0\xc2\xeb\xfeKH\xb49R\x06values\"\xb5\x01\n" +
 	"\bTableRef\x12\x14\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12=\n" +
 	"\finline_table\x18\x02 \x01(\v2\x18.attnbias.v1.InlineTableH\x00R\vinlineTable\x12\x18\n" +
@@ -1269,12 +1269,12 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\vInlineTable\x122\n" +
 	"\tdata_type\x18\x01 \x01(\x0e2\x15.attnbias.v1.DataTypeR\bdataType\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\xf4\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xfa\x01\n" +
 	"\vTableExtent\x120\n" +
 	"\tpositions\x18\x01 \x01(\v2\x12.attnbias.v1.RangeR\tpositions\x12D\n" +
 	"\fposition_ids\x18\x02 \x03(\v2\x19.attnbias.v1.PositionListB\x06\xa2\xbb\x18\x02@\x04R\vpositionIds\x12,\n" +
-	"\x04grid\x18\x03 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\x10A@\x04R\x04grid\x12?\n" +
-	"\vgrid_offset\x18\x04 \x03(\x03B\x1e\xa2\xbb\x18\x1a\x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pB@\x04b\x04gridR\n" +
+	"\x04grid\x18\x03 \x03(\x03B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\x10A@\x04R\x04grid\x12E\n" +
+	"\vgrid_offset\x18\x04 \x03(\x03B$\xa2\xbb\x18 \x19\x00\x00\x00\x00\x00\x00p\xc2!\x00\x00\x00\x00\x00\x00pB@\x04J\x04gridb\x04gridR\n" +
 	"gridOffset\"\xf9\x04\n" +
 	"\n" +
 	"PairExtent\x12J\n" +
@@ -1312,7 +1312,7 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"fillLowestB\x06\n" +
 	"\x04fillB\x0e\n" +
 	"\f_window_leftB\x0f\n" +
-	"\r_window_right\"\xff\x01\n" +
+	"\r_window_right\"\x82\x02\n" +
 	"\x06Output\x12:\n" +
 	"\tdata_type\x18\x01 \x01(\x0e2\x15.attnbias.v1.DataTypeB\x06\xa2\xbb\x18\x02\n" +
 	"\x00R\bdataType\x12-\n" +
@@ -1320,9 +1320,9 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x00R\x04form\x123\n" +
 	"\x06values\x18\x03 \x01(\x0e2\x13.attnbias.v1.ValuesB\x06\xa2\xbb\x18\x02\n" +
 	"\x00R\x06values\x12%\n" +
-	"\x04mask\x18\x04 \x01(\v2\x11.attnbias.v1.MaskR\x04mask\x12$\n" +
-	"\x05scale\x18\x05 \x01(\x01B\t\xa2\xbb\x18\x05\n" +
-	"\x0118\x01H\x00R\x05scale\x88\x01\x01B\b\n" +
+	"\x04mask\x18\x04 \x01(\v2\x11.attnbias.v1.MaskR\x04mask\x12'\n" +
+	"\x05scale\x18\x05 \x01(\x01B\f\xa2\xbb\x18\b\n" +
+	"\x0118\x01\xa0\x01\x01H\x00R\x05scale\x88\x01\x01B\b\n" +
 	"\x06_scale\"\x80\x02\n" +
 	"\n" +
 	"TensorPart\x12\x12\n" +

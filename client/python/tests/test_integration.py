@@ -148,7 +148,7 @@ def test_num_heads_is_derived_from_table(real_client: attnbias.Client, kind: Any
     derived = real_client.describe(encoding, **asked)
     assert derived.parts[0].shape[0] == 4
     assert derived == real_client.describe(kind(num_heads=4, **fields), **asked)
-    with pytest.raises(attnbias.InvalidArgumentError, match=r"got .*4.*, want .*3.* \(num_heads\)"):
+    with pytest.raises(attnbias.InvalidArgumentError, match=r"got .*4.*, want .*3"):
         real_client.describe(kind(num_heads=3, **fields), **asked)
 
 

@@ -179,7 +179,7 @@ def test_server_errors_use_preset_field_names(real_client: attnbias.Client) -> N
     ):
         real_client.get(attnbias.MaeSinusoidal(8, temperature=0), positions=3)
     with pytest.raises(
-        attnbias.InvalidArgumentError, match=r": Shaw\.table: got shape \[4, 2\], want \[3 "
+        attnbias.InvalidArgumentError, match=r": Shaw\.table: got shape \[4, 2\], want \[left "
     ):
         real_client.get(attnbias.Shaw(left=1, right=1, table=np.ones((4, 2))), **extent)
     with pytest.raises(

@@ -13,10 +13,7 @@
 namespace attnbias {
 namespace {
 
-absl::Status CheckTableAndPadding(const v1::LearnedAbsolute& spec, const Table& table) {
-  const absl::Span<const int64_t> shape = table.shape();
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape("learned_absolute.table", table,
-                                      {{shape.front(), "positions"}, {shape.back(), "columns"}}));
+absl::Status CheckRows(const v1::LearnedAbsolute& spec, const Table& table) {
   const int64_t prefix = spec.resample().prefix_rows();  // 0 if unset
   if (prefix >= table.rows()) {
     return Invalid("learned_absolute.resample.prefix_rows: got ", prefix, ", want fewer than the ",
@@ -31,7 +28,7 @@ absl::Status CheckTableAndPadding(const v1::LearnedAbsolute& spec, const Table& 
 absl::StatusOr<Encoding> DescribeLearnedAbsolute(const v1::LearnedAbsolute& spec,
                                                  const Tables& tables) {
   const Table table = *tables.Get(spec.table());
-  ATTNBIAS_RETURN_IF_ERROR(CheckTableAndPadding(spec, table));
+  ATTNBIAS_RETURN_IF_ERROR(CheckRows(spec, table));
   const int64_t prefix = spec.resample().prefix_rows();
   std::optional<Resampling> resampling;
   int64_t count = table.rows();

@@ -57,10 +57,7 @@ absl::Status CheckYarn(const v1::Rotary& spec) {
     return Invalid("rotary.yarn.beta_fast: got ", own.beta_fast(), ", want at least ",
                    own.beta_slow(), " (beta_slow)");
   }
-  if (own.has_mscale() == own.has_mscale_all_dim()) return absl::OkStatus();
-  return Invalid("rotary.yarn.", own.has_mscale() ? "mscale_all_dim" : "mscale",
-                 ": not set, want both of mscale and mscale_all_dim, or "
-                 "neither");
+  return absl::OkStatus();
 }
 
 template <typename Numbers>
@@ -72,11 +69,6 @@ absl::Status CheckNumbers(absl::string_view field, const Numbers& numbers, int64
 
 absl::Status CheckLongrope(const v1::Rotary& spec) {
   const v1::Longrope& own = spec.longrope();
-  if (own.attention_case() == v1::Longrope::ATTENTION_NOT_SET) {
-    return Invalid(
-        "rotary.longrope.factor: not set, want exactly one of factor, "
-        "max_position_embeddings and attention_factor");
-  }
   const int64_t pairs = RotaryPairs(spec);
   ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("longrope.short_factor", own.short_factor(), pairs));
   return CheckNumbers("longrope.long_factor", own.long_factor(), pairs);
@@ -118,16 +110,7 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
     return Invalid("rotary.inverse_frequencies: got ", frequencies.size(),
                    " numbers, want none with ", (*extension)->name());
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec)));
-  for (int i = 0; i < frequencies.size(); ++i) {
-    if (frequencies[i] == 0) continue;
-    if (!(frequencies[i] >= kLeastFrequency && frequencies[i] <= kMostFrequency)) {
-      return Invalid("rotary.inverse_frequencies[", i, "]: got ", frequencies[i],
-                     ", want 0 or a number in [", kLeastFrequency, ", ", kMostFrequency,
-                     "], or axes with ladder.frequencies of either sign");
-    }
-  }
-  return absl::OkStatus();
+  return CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec));
 }
 
 // Returns the axes according to Sinusoidal's rules, two columns for each pair.
@@ -301,7 +284,6 @@ Range DomainOf(const v1::Decay& decay) {
 // Writes a decay from its definition.
 void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
                 const NumberFormat& format, std::byte* out) {
-  const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const Real power = DecayOf(decay, pairs, pair, steps, value.precision());
@@ -365,7 +347,6 @@ std::vector<AxisColumns> ColumnsOf(const v1::Rotary& spec) {
 
 std::vector<DerivedValue> Derive(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
-  const RealCacheScope cache_scope;
   constexpr int kPrecision = 128;
   std::vector<double> frequencies;
   for (const Real& each : InverseFrequencies(rotation, kPrecision).All()) {
@@ -413,7 +394,6 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const NumberFormat& format, const KernelSet* kernels,
                            const RealPositionsPtr& positions) {
   const v1::Rotary& spec = rotation->spec;
-  const RealCacheScope cache_scope;
   const std::vector<Real> all = InverseFrequencies(*rotation, kSinusoidPrecision).All();
   // Returns the attention factor times the request's scale.
   const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {
@@ -490,7 +470,6 @@ absl::StatusOr<Encoding> DescribeSumsOfAxes(const v1::Rotary& spec, const Tables
   if (spec.rope_theta() != kRopeTheta) {
     return refuse("rope_theta", spec.rope_theta());
   }
-  if (!spec.pair_axis().empty()) return refuse("pair_axis", "a list");
   if (spec.has_decay()) return refuse("decay", "a value");
   if (spec.angle() != v1::ANGLE_PRECISION_EXACT) {
     return refuse("angle", ShortName(spec.angle()));

@@ -32,8 +32,6 @@ absl::StatusOr<Encoding> DescribeSums(const v1::Sinusoidal& spec, const Tables& 
   if (IdentityOf(spec.ladder(), false, Tables()) != IdentityOf(v1::Ladder(), false, Tables())) {
     return refuse("ladder");
   }
-  if (!spec.axis_dims().empty()) return refuse("axis_dims");
-  if (spec.across_axes()) return refuse("across_axes");
   if (spec.odd() != v1::ODD_COLUMN_SINE) return refuse("odd");
   if (spec.dim() % 2 != 0) {
     return Invalid("sinusoidal.dim: got ", spec.dim(),

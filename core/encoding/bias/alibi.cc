@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/errors.h"
 #include "core/base/executor.h"
 #include "core/encoding/bias/references.h"
 #include "core/encoding/encoding.h"
@@ -63,7 +62,6 @@ void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
   const int64_t distance = AlibiDistance(spec.variant(), coordinate);
   const bool is_flat = !spec.slopes().empty() && spec.slopes(static_cast<int>(head)) == 0;
   if (distance == 0 || is_flat) return RoundDouble(0, format.type, out);
-  const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const AlibiSlope slope = AlibiSlopeOf(spec, head, value.precision());
@@ -92,7 +90,6 @@ Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format)
 }
 
 EvaluatorPtr PrepareAlibi(const v1::Alibi& spec, const NumberFormat& format) {
-  const RealCacheScope cache_scope;
   std::vector<Factor> factors;
   factors.reserve(spec.num_heads());
   for (int64_t head = 0; head < spec.num_heads() && ComputeScope::Continues(); ++head) {
@@ -127,9 +124,6 @@ EvaluatorPtr PrepareAlibi(const v1::Alibi& spec, const NumberFormat& format) {
 absl::StatusOr<Encoding> DescribeAlibi(const v1::Alibi& spec, const Tables& /*tables*/) {
   const int64_t count = spec.slopes_size();
   const int64_t heads = spec.num_heads();
-  if (count != 0 && count != heads) {
-    return Invalid("alibi.slopes: got ", count, " numbers, want ", heads, " (num_heads), or none");
-  }
   const bool from_end = spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_END;
   const bool by_key = from_end || spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_START;
   return Encoding{

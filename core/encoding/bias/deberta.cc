@@ -76,7 +76,6 @@ class DebertaBuckets {
     if (s <= kMostEqualExponent && k <= kMostEqualExponent) {
       return ComparePowers(a, s, farthest_, k, middle_) > 0;
     }
-    const RealCacheScope cache_scope;
     for (int precision = 128;; precision *= 2) {
       const Real left = LogRatio(a, middle_, precision) * s;
       Real right = LogRatio(farthest_, middle_, precision) * k;

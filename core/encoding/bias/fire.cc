@@ -49,35 +49,17 @@ EvaluatorPtr PrepareFire(const v1::Fire& spec, absl::Span<const NetworkLayer> la
   return PrepareNetwork(layers, format.type, kernels, set_inputs, write);
 }
 
-absl::Status CheckTables(const NetworkLayer& hidden, const NetworkLayer& output,
-                         int64_t num_heads) {
-  const TableAxis units = {hidden.weight.rows(), "hidden"};
-  const TableAxis heads = {num_heads, "heads (num_heads)"};
-  if (units.length > kMaxHidden) {
-    return Invalid("fire.hidden_weight: got ", units.length, " hidden units, want at most ",
-                   kMaxHidden);
-  }
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_weight", hidden.weight, {units, {1, "input"}}));
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.output_weight", output.weight, {heads, units}));
-  ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize("fire.output_weight", output.weight));
-  if (hidden.bias.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_bias", *hidden.bias, {units}));
-  }
-  if (!output.bias.has_value()) return absl::OkStatus();
-  return CheckShape("fire.output_bias", *output.bias, {heads});
-}
-
 absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec, const Tables& tables) {
   const std::vector<NetworkLayer> layers = {
       {.weight = *tables.Get(spec.hidden_weight()),
        .bias = tables.Get(spec.hidden_bias()),
        .activation = v1::ACTIVATION_RELU},
       {.weight = *tables.Get(spec.output_weight()), .bias = tables.Get(spec.output_bias())}};
-  ATTNBIAS_RETURN_IF_ERROR(CheckTables(layers[0], layers[1], spec.num_heads()));
+  ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize("fire.output_weight", layers[1].weight));
   const auto farthest = static_cast<double>(2 * kMaxPosition);
   double reach = LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());
-  ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.hidden_weight", layers[0], reach));
-  ATTNBIAS_RETURN_IF_ERROR(CheckReach("fire.output_weight", layers[1], reach));
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayer("fire.hidden_weight", layers[0], reach));
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayer("fire.output_weight", layers[1], reach));
   return Encoding{
       .structure = Structure::kDense,
       .lanes = spec.num_heads(),

@@ -40,7 +40,6 @@ bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
 void ReferenceKerple(const KerpleHead& head, int64_t distance, const NumberFormat& format,
                      std::byte* out) {
   if (distance == 0) return RoundDouble(0, format.type, out);
-  const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const bool exact = SetKernel(head, distance, value);
@@ -95,12 +94,6 @@ EvaluatorPtr PrepareKerple(const v1::Kerple& spec, const NumberFormat& format) {
   });
 }
 
-absl::Status CheckCount(absl::string_view field, int count, int num_heads) {
-  if (count == 1 || count == num_heads) return absl::OkStatus();
-  return Invalid(field, ": got ", count, " numbers, want ", num_heads,
-                 " (num_heads), or one for all heads");
-}
-
 absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec, const Tables& /*tables*/) {
   if (spec.kernel() == v1::KERPLE_KERNEL_POWER) {
     for (int i = 0; i < spec.p_size(); ++i) {
@@ -108,8 +101,6 @@ absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec, const Tables& /*
       return Invalid("kerple.p[", i, "]: got ", spec.p(i), ", want at most 2 with kernel POWER");
     }
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.p", spec.p_size(), spec.num_heads()));
-  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.a", spec.a_size(), spec.num_heads()));
   constexpr int64_t kHeadBytes =
       int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} + Real::BytesOf(kKernelPrecision);
   return Encoding{.structure = Structure::kToeplitz,

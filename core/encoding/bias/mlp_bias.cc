@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -99,7 +98,6 @@ int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
 
 EvaluatorPtr PrepareMlpBias(const v1::MlpBias& spec, absl::Span<const NetworkLayer> layers,
                             const NumberFormat& format, const KernelSet& kernels) {
-  const RealCacheScope cache_scope;
   const v1::Coordinates kind = spec.coordinates();
   // Coordinates of each axis of a window's block.
   std::vector<std::vector<double>> of_axes(spec.window_size());
@@ -130,7 +128,6 @@ EvaluatorPtr PrepareMlpBias(const v1::MlpBias& spec, absl::Span<const NetworkLay
       const double estimate = 16 / (1 + std::exp(-x));
       if (rounding.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) return;
     }
-    const RealCacheScope scope;
     WriteReferenceSigmoid(x, format.scale, format.type, out);
   };
   return PrepareNetwork(layers, format.type, kernels, std::move(set_inputs), write);
@@ -148,41 +145,10 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
         "mlp_bias.window: not set, want one to three sides, which coordinates "
         "LOG2_NORMALIZED needs");
   }
-  if (!spec.pretrained_window().empty() && spec.pretrained_window_size() != spec.window_size()) {
-    return Invalid("mlp_bias.pretrained_window: got ", spec.pretrained_window_size(),
-                   " sides, want ", spec.window_size(), ", one for each side of window");
-  }
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;
     return Invalid("mlp_bias.pretrained_window[", axis, "]: got 1, want at least 2 for a side of ",
                    spec.window(axis));
-  }
-  return absl::OkStatus();
-}
-
-// Checks one layer. `outputs` is 0, meaning any number, in all layers except the last.
-absl::Status CheckShapes(const std::string& path, const NetworkLayer& layer, int64_t inputs,
-                         int64_t outputs) {
-  const bool is_last = outputs != 0;
-  if (outputs == 0) outputs = layer.weight.rows();
-  if (outputs > kMaxHidden) {
-    return Invalid(path, "weight: got ", outputs, " outputs, want at most ", kMaxHidden);
-  }
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckShape(path + "weight", layer.weight,
-                 {{outputs, is_last ? "heads (num_heads)" : "outputs"}, {inputs, "inputs"}}));
-  if (layer.norm_weight.has_value() != layer.norm_bias.has_value()) {
-    return Invalid(path, "norm_bias: got ", layer.norm_bias.has_value() ? "a" : "no",
-                   " table, want both or neither of norm_weight and norm_bias");
-  }
-  if (is_last && layer.norm_weight.has_value()) {
-    return Invalid(path, "norm_weight: got a table, want none: nothing follows the last layer");
-  }
-  for (const auto& [name, table] :
-       {std::pair("bias", &layer.bias), std::pair("norm_weight", &layer.norm_weight),
-        std::pair("norm_bias", &layer.norm_bias)}) {
-    if (!table->has_value()) continue;
-    ATTNBIAS_RETURN_IF_ERROR(CheckShape(path + name, **table, {{outputs, "outputs"}}));
   }
   return absl::OkStatus();
 }
@@ -197,14 +163,22 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
                      kMaxNetworkNumbers);
     }
   }
+  if (layers.back().norm_weight.has_value()) {
+    return Invalid("mlp_bias.layers[", layers.size() - 1,
+                   "].norm_weight: got a table, want none: nothing follows the last layer");
+  }
   int64_t inputs = std::max(spec.window_size(), 1);
   auto reach = static_cast<double>(kRelativePositions.end);
   for (size_t i = 0; i < layers.size(); ++i) {
-    const auto path = absl::StrCat("mlp_bias.layers[", i, "].");
-    const int64_t outputs = i + 1 == layers.size() ? spec.num_heads() : 0;
-    ATTNBIAS_RETURN_IF_ERROR(CheckShapes(path, layers[i], inputs, outputs));
-    ATTNBIAS_RETURN_IF_ERROR(CheckReach(path + "weight", layers[i], reach));
-    inputs = layers[i].weight.rows();
+    const auto field = absl::StrCat("mlp_bias.layers[", i, "].weight");
+    const Table& weight = layers[i].weight;
+    const int64_t outputs = i + 1 == layers.size() ? spec.num_heads() : weight.rows();
+    if (weight.rows() != outputs || weight.columns() != inputs) {
+      return Invalid(field, ": got ", weight.rows(), " outputs of ", weight.columns(),
+                     " inputs, want ", outputs, " of ", inputs);
+    }
+    ATTNBIAS_RETURN_IF_ERROR(CheckLayer(field, layers[i], reach));
+    inputs = outputs;
   }
   return absl::OkStatus();
 }

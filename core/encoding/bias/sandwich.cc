@@ -44,7 +44,6 @@ bool MultiplyBySandwichFactor(const v1::Sandwich& spec, int64_t head, double sca
 
 void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
                        const NumberFormat& format, std::byte* out) {
-  const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         if (distance == 0) {

@@ -21,9 +21,6 @@ absl::StatusOr<Encoding> DescribeT5(const v1::T5& t5, const Tables& tables) {
                   .has_heads = true,
                   .domain = kRelativePositions,
                   .has_buckets = true,
-                  .bias_status = CheckTable(
-                      "t5.table", table,
-                      {{t5.num_buckets(), "buckets"}, {t5.num_heads(), "heads (num_heads)"}}),
                   .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
                     const auto span_from = [buckets = T5Buckets(rule)](int64_t relative_position) {
                       return buckets.SpanFrom(relative_position);

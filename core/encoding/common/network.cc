@@ -112,7 +112,11 @@ void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels, do
   }
 }
 
-absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& layer, double& reach) {
+absl::Status CheckLayer(absl::string_view weight_field, const NetworkLayer& layer, double& reach) {
+  if (layer.weight.rows() > kMaxHidden) {
+    return Invalid(weight_field, ": got ", layer.weight.rows(), " outputs, want at most ",
+                   kMaxHidden);
+  }
   double most = 0;
   for (int64_t out = 0; out < layer.weight.rows(); ++out) {
     double sum = layer.bias.has_value() ? std::fabs(layer.bias->At(out)) : 0;

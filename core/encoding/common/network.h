@@ -59,9 +59,9 @@ struct NetworkLayer {
   std::optional<Table> norm_bias = {};
 };
 
-// Rejects numbers that could make a layer overflow. `reach` bounds the magnitude of the layer's
-// inputs on entry and of its outputs on return.
-absl::Status CheckReach(absl::string_view weight_field, const NetworkLayer& layer, double& reach);
+// Rejects more than kMaxHidden outputs, and numbers that could make a layer overflow. `reach`
+// bounds the magnitude of the layer's inputs on entry and of its outputs on return.
+absl::Status CheckLayer(absl::string_view weight_field, const NetworkLayer& layer, double& reach);
 
 // Returns an Encoding's evaluator_bytes for these layers.
 int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);

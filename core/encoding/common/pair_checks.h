@@ -14,7 +14,6 @@
 #include "attnbias/v1/tensor.pb.h"
 #include "core/base/errors.h"
 #include "core/numerics/rounding.h"
-#include "core/request/rules.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {

@@ -173,12 +173,9 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
   ATTNBIAS_ASSIGN_OR_RETURN(std::vector<SinusoidAxis> described, AxesOf(encoding, plain));
   const std::string field = absl::StrCat(encoding, ".frequency_matrix");
   const Table table = *tables.Get(matrix);
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape(field, table, {{count, "axes"}, {pairs, "pairs"}}));
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    for (int64_t axis = 0; axis < count; ++axis) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          CheckFrequency(table.At(axis, pair), field, "[", axis, ", ", pair, "]"));
-    }
+  if (table.rows() != count || table.columns() != pairs) {
+    return Invalid(field, ": got ", table.rows(), " axes of ", table.columns(), " pairs, want ",
+                   count, " of ", pairs);
   }
   return std::make_shared<const FrequencyMatrix>(
       FrequencyMatrix{.axes = std::move(described), .weights = table});
@@ -190,7 +187,6 @@ int64_t SummedBytes(const FrequencyMatrix& matrix) {
 
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
                            const RealPositionsPtr& positions, const NumberFormat& format) {
-  const RealCacheScope cache_scope;
   std::vector<ListedAxis> axes;
   for (size_t axis = 0; axis < matrix->axes.size(); ++axis) {
     axes.push_back({positions, axis, matrix->axes[axis].stretch.offset});
@@ -220,7 +216,6 @@ EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColum
 
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies, RealToAnyPrecision scale,
                                   DataType type) {
-  const RealCacheScope cache_scope;
   const SinusoidColumns columns(2 * std::ssize(inverse_frequencies), v1::COLUMNS_SINES_COSINES);
   const FloatingRevolutions radian =
       FrequencyOf(Real(1, kSinusoidPrecision)).revolutions_per_position;

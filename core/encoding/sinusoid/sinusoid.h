@@ -3,7 +3,6 @@
 // element.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
-#include "core/base/errors.h"
 #include "core/encoding/encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/revolutions.h"
@@ -80,21 +78,6 @@ struct AxisStretch {
 
 // Returns scale / (length + eps), with two roundings.
 Real StretchFactor(const AxisStretch& stretch, int precision);
-
-// Minimum and maximum magnitude of a given frequency that is not 0.
-inline constexpr double kLeastFrequency = 1e-30;
-inline constexpr double kMostFrequency = 1e6;
-
-// Rejects a given frequency that is neither 0 nor in this range. Concatenates the parts of `path`.
-template <typename... Path>
-absl::Status CheckFrequency(double got, const Path&... path) {
-  const double magnitude = std::fabs(got);
-  if (got == 0 || (magnitude >= kLeastFrequency && magnitude <= kMostFrequency)) {
-    return absl::OkStatus();
-  }
-  return Invalid(path..., ": got ", got, ", want 0 or a number of magnitude in [", kLeastFrequency,
-                 ", ", kMostFrequency, "]");
-}
 
 // Sinusoids along one position axis.
 struct SinusoidAxis {

@@ -3,7 +3,6 @@
 // positions.
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -32,39 +31,6 @@ T5BucketRule BucketsOf(const v1::Tupe& spec) {
 
 constexpr int64_t kMaxTupeDim = 4096;
 
-// A table of a group that must be set completely or not at all.
-struct PositionField {
-  absl::string_view name;
-  std::optional<Table> table;
-  std::initializer_list<TableAxis> axes;
-};
-
-// Rejects numbers that could make a layer overflow.
-absl::Status CheckWithinF32(absl::string_view field, const Table& table) {
-  if (table.data_type() != DataType::kF64) return absl::OkStatus();
-  for (int64_t i = 0; i < table.size(); ++i) {
-    const double number = table.At(i);
-    if (std::fabs(number) <= std::numeric_limits<float>::max()) continue;
-    return Invalid(field, ": got ", number, " at ", i, ", want numbers within F32's range");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckFields(std::initializer_list<PositionField> fields) {
-  const PositionField& first = *fields.begin();
-  for (const PositionField& field : fields) {
-    if (field.table.has_value() == first.table.has_value()) continue;
-    return field.table.has_value() ? Invalid(first.name, ": not set, want it with ", field.name)
-                                   : Invalid(field.name, ": not set, want it with ", first.name);
-  }
-  for (const PositionField& field : fields) {
-    if (!field.table.has_value()) continue;
-    ATTNBIAS_RETURN_IF_ERROR(CheckShape(field.name, *field.table, field.axes));
-    ATTNBIAS_RETURN_IF_ERROR(CheckWithinF32(field.name, *field.table));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   const int64_t dim = table.columns();
   const int64_t least = spec.reset_class_token() ? 2 : 1;
@@ -78,44 +44,6 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
                    ", want a divisor of position_table's columns, ", dim);
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckAbsolute(const v1::Tupe& spec, const Tables& tables) {
-  const std::optional<Table> positions = tables.Get(spec.position_table());
-  if (!positions.has_value()) {
-    return Invalid(
-        "tupe.position_table: not set, want it with the other tables of the absolute "
-        "term");
-  }
-  const TableAxis rows = {positions->rows(), "rows"};
-  const TableAxis model = {positions->columns(), "d_model"};
-  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.position_table", positions, {rows, model}},
-      {"tupe.query_weight", tables.Get(spec.query_weight()), {model, model}},
-      {"tupe.query_bias", tables.Get(spec.query_bias()), {model}},
-      {"tupe.key_weight", tables.Get(spec.key_weight()), {model, model}},
-      {"tupe.key_bias", tables.Get(spec.key_bias()), {model}},
-  }));
-  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.norm_weight", tables.Get(spec.norm_weight()), {model}},
-      {"tupe.norm_bias", tables.Get(spec.norm_bias()), {model}},
-  }));
-  return CheckPositionTable(spec, *positions);
-}
-
-absl::Status CheckPositionScale(const v1::Tupe& spec) {
-  const double scale = std::fabs(spec.position_scale());
-  if (!spec.has_position_scale() || (scale > 0 && scale <= std::numeric_limits<float>::max())) {
-    return absl::OkStatus();
-  }
-  return Invalid("tupe.position_scale: got ", spec.position_scale(),
-                 ", want a number other than 0 within F32's range");
-}
-
-bool HasAbsolute(const v1::Tupe& spec) {
-  return spec.has_position_table() || spec.has_query_weight() || spec.has_query_bias() ||
-         spec.has_key_weight() || spec.has_key_bias() || spec.has_norm_weight() ||
-         spec.has_norm_bias() || spec.has_position_scale();
 }
 
 // Returns 1 / sqrt(2 d_model / num_heads).
@@ -145,25 +73,6 @@ std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec, const Tables& ta
     canonical->clear_position_scale();
   }
   return canonical;
-}
-
-absl::Status Check(const v1::Tupe& spec, const Tables& tables) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckNoBuckets(spec));
-  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
-  if (!HasAbsolute(spec)) return absl::OkStatus();
-  ATTNBIAS_RETURN_IF_ERROR(CheckPositionScale(spec));
-  return CheckAbsolute(spec, tables);
-}
-
-// Checks the relative term's table, which biases need unless there is an absolute term.
-absl::Status CheckRelativeTable(const v1::Tupe& spec, const std::optional<Table>& table) {
-  if (!table.has_value()) {
-    if (spec.has_position_table()) return absl::OkStatus();
-    return Invalid("tupe.relative_table: not set, want it or position_table, or values BUCKETS");
-  }
-  const int64_t rows = spec.num_buckets() + (spec.reset_class_token() ? 1 : 0);
-  return CheckShape("tupe.relative_table", *table,
-                    {{rows, "buckets"}, {spec.num_heads(), "heads (num_heads)"}});
 }
 
 // Columns of a projection whose weights are converted to doubles together, 1 MiB of them. A large
@@ -399,10 +308,17 @@ Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
 }
 
 absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec, const Tables& tables) {
-  ATTNBIAS_RETURN_IF_ERROR(Check(spec, tables));
+  ATTNBIAS_RETURN_IF_ERROR(CheckNoBuckets(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
+  if (const std::optional<Table> positions = tables.Get(spec.position_table())) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckPositionTable(spec, *positions));
+  }
   Encoding encoding = Describe(std::make_shared<const Tupe>(spec, tables));
   encoding.canonical = Canonical(spec, tables);
-  encoding.bias_status = CheckRelativeTable(spec, tables.Get(spec.relative_table()));
+  if (!spec.has_relative_table() && !spec.has_position_table()) {
+    encoding.bias_status =
+        Invalid("tupe.relative_table: not set, want it or position_table, or values BUCKETS");
+  }
   return encoding;
 }
 

@@ -33,30 +33,10 @@ RowSpan SpanFrom(const v1::LearnedRelative& spec, int64_t relative_position) {
   return span;
 }
 
-absl::Status CheckScalars(const v1::LearnedRelative& spec, const TableAxis& positions,
-                          const Table& table) {
-  const bool shared = table.shape().size() == 2 && table.columns() == 1;
-  return CheckShape("learned_relative.scalars", table,
-                    {positions, {shared ? 1 : spec.num_heads(), "heads (num_heads)"}});
-}
-
-absl::Status CheckVectors(const TableAxis& positions, const Table& table) {
-  constexpr absl::string_view kField = "learned_relative.vectors";
-  const TableAxis columns = {table.shape().back(), "columns"};
-  if (table.shape().size() < 3) return CheckShape(kField, table, {positions, columns});
-  const TableAxis heads = {table.shape()[0], "heads"};
-  if (heads.length > kMaxNumHeads) {
-    return Invalid(kField, ": got ", heads.length, " heads, want at most ", kMaxNumHeads);
-  }
-  return CheckShape(kField, table, {heads, positions, columns});
-}
-
 absl::StatusOr<Encoding> DescribeLearnedRelative(const v1::LearnedRelative& spec,
                                                  const Tables& tables) {
   const std::optional<Table> scalars = tables.Get(spec.scalars());
   const std::optional<Table> vectors = tables.Get(spec.vectors());
-  const TableAxis positions = {spec.symmetric() ? spec.right() + 1 : ReachOf(spec).size(),
-                               "relative positions"};
   Encoding encoding = {
       .structure = Structure::kToeplitz,
       .lanes = spec.num_heads(),
@@ -68,11 +48,13 @@ absl::StatusOr<Encoding> DescribeLearnedRelative(const v1::LearnedRelative& spec
         if (!vectors.has_value()) return PrepareTable(scalars, span_from, format);
         return PrepareTable(vectors, span_from, format, vectors->shape().back());
       }};
-  if (scalars.has_value()) encoding.bias_status = CheckScalars(spec, positions, *scalars);
   if (vectors.has_value()) {
-    encoding.bias_status = CheckVectors(positions, *vectors);
     encoding.has_heads = vectors->shape().size() == 3;
     encoding.lanes = encoding.has_heads ? vectors->shape()[0] : 1;
+    if (encoding.lanes > kMaxNumHeads) {
+      encoding.bias_status = Invalid("learned_relative.vectors: got ", encoding.lanes,
+                                     " heads, want at most ", kMaxNumHeads);
+    }
     encoding.width = vectors->shape().back();
     encoding.has_columns = true;
   }

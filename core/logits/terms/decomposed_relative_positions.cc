@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/encoding/make_encoding.h"
 #include "core/logits/term.h"
@@ -92,12 +91,7 @@ absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t
                  ", want BIDIRECTIONAL: tokens of a grid have no order");
 }
 
-absl::StatusOr<TermComponent> Describe(absl::string_view name, const Table& table, const Axis& axis,
-                                       const v1::LogitsSpec& request) {
-  if (table.shape().size() != 2 || table.columns() != request.head_dim()) {
-    return WrongShape(absl::StrCat("decomposed_relative_positions.", name), table,
-                      absl::StrCat("rows of head_dim (", request.head_dim(), ")"));
-  }
+absl::StatusOr<TermComponent> Describe(const Table& table, const Axis& axis) {
   Tables tables;
   v1::TensorSpec spec;
   v1::LearnedAbsolute& rows = *spec.mutable_learned_absolute();
@@ -117,10 +111,9 @@ absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(const Term& term,
   ATTNBIAS_RETURN_IF_ERROR(CheckGrids(term, request, query_offset));
   const Axis rows = {term.query_height(), term.key_height()};
   const Axis columns = {term.query_width(), term.key_width()};
-  ATTNBIAS_ASSIGN_OR_RETURN(TermComponent of_rows,
-                            Describe("rel_pos_h", *tables.Get(term.rel_pos_h()), rows, request));
+  ATTNBIAS_ASSIGN_OR_RETURN(TermComponent of_rows, Describe(*tables.Get(term.rel_pos_h()), rows));
   ATTNBIAS_ASSIGN_OR_RETURN(TermComponent of_columns,
-                            Describe("rel_pos_w", *tables.Get(term.rel_pos_w()), columns, request));
+                            Describe(*tables.Get(term.rel_pos_w()), columns));
   of_rows.segments = [=](int64_t query) { return RowKeySegments(rows, columns, query); };
   of_columns.segments = [=](int64_t query) { return ColumnKeySegments(rows, columns, query); };
   return LogitsTerm{{std::move(of_rows), std::move(of_columns)}};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned vectors: Shaw's keys and values, one for each relative position; absolute positions of
 // keys, one for each key.
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/logits/term.h"
 
@@ -15,13 +14,6 @@ absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term, const Tab
   constexpr absl::string_view kField = kOfValues ? "shaw_values.table" : "shaw_keys.table";
   const Table table = *tables.Get(term.table());
   const int64_t count = term.left() + term.right() + 1;
-  const bool shared = HasShape(table, {count, request.head_dim()});
-  if (!shared && !HasShape(table, {request.num_heads(), count, request.head_dim()})) {
-    return WrongShape(
-        kField, table,
-        absl::StrCat("[left + right + 1, head_dim] = [", count, ", ", request.head_dim(),
-                     "], or the same for each of ", request.num_heads(), " heads"));
-  }
   const RelativeVectors vectors = {.distinct = {-term.left(), term.right() + 1},
                                    .first = -term.left()};
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(table));
@@ -31,7 +23,7 @@ absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term, const Tab
                       .count = count,
                       .first = descends ? count - 1 : 0,
                       .descends = descends,
-                      .heads = shared ? 1 : request.num_heads(),
+                      .heads = table.shape().size() == 2 ? 1 : request.num_heads(),
                       .segments = vectors.For(request, query_offset),
                       .sized_by = kField}},
                     kOfValues};
@@ -48,20 +40,17 @@ absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(const v1::AbsoluteKeys& term, co
   const std::optional<Table> projection = tables.Get(term.projection());
   const absl::Span<const int64_t> shape = table.shape();
   const size_t rank = shape.size();
-  const bool fits =
-      (rank == 2 || (rank == 3 && !projection.has_value() && shape[0] == request.num_heads())) &&
-      shape[rank - 2] >= request.key_length();
-  if (!fits) {
-    return WrongShape(
-        "absolute_keys.positions", table,
-        absl::StrCat("at least key_length (", request.key_length(),
-                     ") rows; without a projection, optionally this many for each of ",
-                     request.num_heads(), " heads"));
+  const auto refuse = [](const auto&... parts) {
+    return Invalid("absolute_keys.positions: ", parts...);
+  };
+  if (rank == 3 && projection.has_value()) return refuse("got 3 axes, want 2 with a projection");
+  if (shape[rank - 2] < request.key_length()) {
+    return refuse("got ", shape[rank - 2], " rows, want at least key_length (",
+                  request.key_length(), ")");
   }
   if (!projection.has_value() && shape[rank - 1] != request.head_dim()) {
-    return WrongShape(
-        "absolute_keys.positions", table,
-        absl::StrCat("rows of head_dim (", request.head_dim(), ") without a projection"));
+    return refuse("got rows of ", shape[rank - 1], " numbers, want head_dim (", request.head_dim(),
+                  ") without a projection");
   }
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(table));
   TermComponent component = {.encoding = std::move(rows),

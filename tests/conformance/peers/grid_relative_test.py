@@ -217,7 +217,7 @@ def test_errors_name_the_argument(client: attnbias.Client) -> None:
             attnbias.Swin((2, 0), num_heads=2),
             r"Swin\.window\[1\]: got 0, want an integer in \[1, 256\]",
         ),
-        (attnbias.LeViT((2, 2), table=table), r"LeViT\.table: got shape \[9, 2\], want \[4 rows "),
+        (attnbias.LeViT((2, 2), table=table), r"LeViT\.table: got 9 rows, want 4 = 2 x 2 "),
         (
             attnbias.GridRelative((2, 2), table=table, symmetric=True, sign="key_minus_query"),
             r"grid_relative\.sign: got KEY_MINUS_QUERY, want none: symmetric is set",

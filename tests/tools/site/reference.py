@@ -96,8 +96,8 @@ def type_of(field: Any) -> str:
 
 def meaning_of(field: Any) -> str:
     """Returns the comment of a field and its rule, as sentences."""
-    rule, sentences = generate.rule_of(field), [generate.comment_of(field.containing_type, field)]
-    sentences += [f"Shape `[{rule.shape}]`."] if rule.shape else []
+    sentences = [generate.comment_of(field.containing_type, field)]
+    sentences += generate.shape_of(field)
     bounds = generate.bounds_of(field)
     sentences += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
     default = generate.giver_of(field) or generate.default_of(field)

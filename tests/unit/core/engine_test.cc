@@ -240,7 +240,7 @@ TEST_F(EngineTest, RejectsInvalidGrids) {
             "table.grid: got 1 lengths, want positions or position_ids: "
             "sinusoidal has one axis here");
   EXPECT_EQ(refusal(OverGrid(encoding, {2, 3, 4}, {1})),
-            "table.grid_offset: got 1 positions, want 3, one for each axis");
+            "table.grid_offset: got 1 numbers, want 3 (grid)");
   EXPECT_EQ(refusal(OverGrid(encoding, {2, 3, 0})),
             "table.grid[2]: got 0, want an integer in [1, 262144]");
   EXPECT_EQ(refusal(OverGrid(encoding, {}, {1})),

@@ -34,7 +34,9 @@ v1::TableRef Random(const std::vector<int64_t>& shape) {
 
 const std::pair<const char*, Change> kRefusals[] = {
     {"term: not set", [](auto& s) { s.clear_term(); }},
-    {"head_dim: got 65536 for 65536 heads", To("num_heads: 65536 head_dim: 65536")},
+    {"head_dim: got 65536 for 65536 heads",
+     To("num_heads: 65536 head_dim: 65536 sinusoidal_distances {"
+        "sinusoidal {dim: 65536 columns: COLUMNS_INTERLEAVED}}")},
     {"key_length: got 1099511627776, want at most", To("key_length: 1099511627776")},
     {"alignment: not set", [](auto& s) { s.clear_origin(); }},
     {"data_type: got I32", To("data_type: DATA_TYPE_I32")},
@@ -47,8 +49,7 @@ const std::pair<const char*, Change> kRefusals[] = {
      [](auto& s) {
        *s.mutable_query_bias() = Random({5, 3});
      }},
-    {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] "
-     "= [6, 5]",
+    {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] = [6, 5]",
      To("shaw_keys {right: 3}")},
     {"fill: got a value",
      [](auto& s) {
@@ -81,8 +82,8 @@ const std::pair<const char*, Change> kRefusals[] = {
        *s.mutable_sinusoidal_distances() = TransformerXl(6, 15);
        To("query_length: 1048576 key_length: 1048576")(s);
      }},
-    {"decomposed_relative_positions.rel_pos_h: got shape [9, 4], want rows of "
-     "head_dim (5)",
+    {"decomposed_relative_positions.rel_pos_h: got shape [9, 4], want [rows_h, "
+     "head_dim] = [9, 5]",
      [](auto& s) {
        s = Grids({1, 3}, {1, 5}, {1, 9});
        *s.mutable_decomposed_relative_positions()->mutable_rel_pos_h() = Random({9, 4});
@@ -96,11 +97,11 @@ const std::pair<const char*, Change> kRefusals[] = {
     {"query_offset: got 1, want 0", ToGrids("query_offset: 1")},
     {"direction: got LEFT_TO_RIGHT, want BIDIRECTIONAL",
      ToGrids("direction: DIRECTION_LEFT_TO_RIGHT")},
-    {"absolute_keys.positions: got shape [4, 5], want at least key_length",
+    {"absolute_keys.positions: got 4 rows, want at least key_length",
      [](auto& s) {
        *s.mutable_absolute_keys()->mutable_positions() = Random({4, 5});
      }},
-    {"absolute_keys.positions: got shape [5, 4], want rows of head_dim (5)",
+    {"absolute_keys.positions: got rows of 4 numbers, want head_dim (5)",
      [](auto& s) {
        *s.mutable_absolute_keys()->mutable_positions() = Random({5, 4});
      }},

@@ -134,17 +134,5 @@ TEST(Table, RejectsInvalidTables) {
   }
 }
 
-TEST(CheckShape, NamesTheAxes) {
-  const auto check = [](const Table& table) {
-    return CheckShape("t5.table", table, {{3, "buckets"}, {2, "heads"}});
-  };
-  EXPECT_THAT(check(Six({3, 2})), IsOk());
-  EXPECT_THAT(check(Six({2, 3})), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           "t5.table: got shape [2, 3], want [3 buckets, 2 heads]; "
-                                           "see the table's layout"));
-  EXPECT_THAT(check(Six({6})), StatusIs(absl::StatusCode::kInvalidArgument,
-                                        "t5.table: got shape [6], want [3 buckets, 2 heads]"));
-}
-
 }  // namespace
 }  // namespace attnbias::table_test

@@ -246,14 +246,14 @@ TEST_F(ToolTest, ListFollowsTheContract) {
                            "  alibi_bias_max default 8               double in (0, 1024], not "
                            "with "
                            "slopes\n",
-                           "  slopes         optional                double,...\n",
+                           "  slopes         optional                double,... [num_heads]\n",
                            "sandwich\n",
                            "  num_heads required      int32 in",
                            "kerple\n",
                            "  kernel    required               log | power\n",
                            "swin_v2\n",
                            "  pretrained_window           optional                int32,... in "
-                           "[1, 256]\n",
+                           "[1, 256] [window]\n",
                            "  reset_class_token     default false",
                            "  layers.N.weight             required                table [out, "
                            "in]\n"}) {

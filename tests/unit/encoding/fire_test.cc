@@ -142,16 +142,15 @@ TEST(Fire, RejectsMismatchedTables) {
   };
   using T = std::pair<std::string, std::vector<int64_t>>;
   EXPECT_THAT(refusal("", T("hidden_weight", {32, 2})),
-              IsInvalid("fire.hidden_weight: got shape [32, 2], want [32 "
-                        "hidden, 1 input]"));
-  EXPECT_THAT(refusal("num_heads: 4"),
-              IsInvalid("fire.output_weight: got shape [3, 32], want [4 heads "
-                        "(num_heads), 32"));
+              IsInvalid("fire.hidden_weight: got shape [32, 2], want [hidden, "
+                        "1] = [32, 1]"));
+  EXPECT_THAT(refusal("num_heads: 4"), IsInvalid("fire.output_weight: got shape [3, 32], want "
+                                                 "[num_heads, hidden] = [4, 32]"));
   EXPECT_THAT(refusal("", T("hidden_bias", {3})),
-              IsInvalid("fire.hidden_bias: got shape [3], want [32 hidden]"));
+              IsInvalid("fire.hidden_bias: got shape [3], want [hidden] = [32]"));
   EXPECT_THAT(refusal("", T("output_bias", {32})),
-              IsInvalid("fire.output_bias: got shape [32], want [3 heads "
-                        "(num_heads)]"));
+              IsInvalid("fire.output_bias: got shape [32], want [num_heads] "
+                        "= [3]"));
   v1::Fire large = Network();
   *large.mutable_output_bias() = Ref(TableOf({3}, {0, 0, 1e200}));
   EXPECT_THAT(RefusalOf(large), IsInvalid("fire.output_weight: got numbers that may reach "

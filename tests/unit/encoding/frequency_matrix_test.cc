@@ -212,8 +212,8 @@ TEST(FrequencyMatrix, WideRowYieldsPerPairAndStopsIfCancelled) {
 TEST(BadFrequencyMatrix, IsRejectedByName) {
   const Table matrix = RandomTable({2, 3}, 7);
   const std::pair<const char*, const char*> kCases[] = {
-      {"dim: 6", "sinusoidal.frequency_matrix: got shape [2, 3], want "},
-      {"dim: 8 axes {} axes {}", "sinusoidal.frequency_matrix: got shape"},
+      {"dim: 6", "sinusoidal.frequency_matrix: got 2 axes of 3 pairs, want 1 of 3"},
+      {"dim: 8 axes {} axes {}", "sinusoidal.frequency_matrix: got 2 axes of 3 pairs, want 2 of 4"},
       {"dim: 7 axes {} axes {}", "sinusoidal.dim: got 7, want an even number"},
       {"dim: 6 axes {} axes {ladder {}}",
        "sinusoidal.axes[1].ladder: got a ladder, want none with frequency_matrix"},
@@ -225,11 +225,12 @@ TEST(BadFrequencyMatrix, IsRejectedByName) {
     EXPECT_THAT(RefusalOf(WithMatrix(text, matrix)), IsInvalid(message)) << text;
   }
   EXPECT_THAT(RefusalOf(WithMatrix("dim: 2", TableOf({1, 1}, {2e6}))),
-              IsInvalid("sinusoidal.frequency_matrix[0, 0]: got 2e+06, want 0 "
-                        "or a number of magnitude in"));
+              IsInvalid("sinusoidal.frequency_matrix: got 2e+06 at index 0, want a "
+                        "number in [-1e+06, 1e+06], 0 or of magnitude at least 1e-30"));
   const std::pair<const char*, const char*> kRotary[] = {
       {"rope_theta: 5", "rotary.rope_theta: got 5, want none with"},
-      {"pair_axis: [0, 1, 0]", "rotary.pair_axis: got a list, want none with"},
+      {"pair_axis: [0, 1, 0]",
+       "rotary.pair_axis: got 3 numbers, want none: frequency_matrix is set"},
       {"linear {factor: 2}", "rotary.linear: got a value, want none with"},
       {"inverse_frequencies: [1, 1, 1]",
        "rotary.frequency_matrix: got a table, want none: inverse_frequencies"},

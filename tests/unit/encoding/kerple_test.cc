@@ -123,7 +123,7 @@ TEST(Kerple, OneParameterServesAllHeads) {
 TEST(Kerple, RejectsParameterCountOtherThanHeads) {
   EXPECT_THAT(
       RefusalOf(Parse<v1::Kerple>("kernel: KERPLE_KERNEL_LOG p: 1 a: [1, 2, 3] num_heads: 2")),
-      IsInvalid("kerple.a: got 3 numbers, want 2 (num_heads), or one"));
+      IsInvalid("kerple.a: got 3 numbers, want 2 or 1 (num_heads or 1)"));
 }
 
 TEST(Kerple, RejectsPowersAboveTwo) {

@@ -87,8 +87,7 @@ TEST(LearnedAbsolute, PaddingRowsAreZero) {
 
 TEST(LearnedAbsolute, RejectsTablesThatAreNotMatrices) {
   EXPECT_THAT(RefusalOf(Rows(TableOf({2}, {0, 1}))),
-              IsInvalid("learned_absolute.table: got shape [2], want [2 "
-                        "positions, "));
+              IsInvalid("learned_absolute.table: got shape [2], want [num_positions, dim] = "));
   EXPECT_THAT(RefusalOf(Rows(TableOf({2, 1, 1}, {0, 1}))),
               IsInvalid("learned_absolute.table: got shape [2, 1, 1], want ["));
 }

@@ -201,19 +201,21 @@ TEST(LearnedRelative, BeyondRefuseLimitsDistancesToTheTable) {
 TEST(LearnedRelative, RejectsTablesOfAnotherShape) {
   v1::LearnedRelative spec = Scalars(1, 1);
   *spec.mutable_scalars() = Counting(4, 2);
-  EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.scalars: got shape [4, 2], want [3 "
-                                         "relative positions, 2 heads (num_heads)]"));
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.scalars: got shape [4, 2], want [left "
+                                         "+ right + 1, num_heads or 1] = [3, 2 or 1]"));
   spec = Scalars(1, 1);
   spec.set_num_heads(3);
-  EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.scalars: got shape [3, 2], want [3"));
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("learned_relative.scalars: got shape [3, 2], want [left "
+                                         "+ right + 1, num_heads or 1] = [3, 3 or 1]"));
   EXPECT_THAT(RefusalOf(Vectors(2, 1, {5, 8})),
-              IsInvalid("learned_relative.vectors: got shape [5, 8], want [4 "
-                        "relative positions, 8 columns]"));
+              IsInvalid("learned_relative.vectors: got shape [5, 8], want "
+                        "[left + right + 1, dim] = [4, 8]"));
   EXPECT_THAT(RefusalOf(Vectors(2, 1, {4, 5, 8})),
               IsInvalid("learned_relative.vectors: got shape [4, 5, 8], want "
-                        "[4 heads, 4 relative positions, 8 columns]"));
+                        "[heads, left + right + 1, dim] = [4, 4, 8]"));
   EXPECT_THAT(RefusalOf(Vectors(2, 1, {4})),
-              IsInvalid("learned_relative.vectors: got shape [4], want [4 "));
+              IsInvalid("learned_relative.vectors: got shape [4], want "
+                        "[left + right + 1, dim] = [4, dim]"));
   EXPECT_THAT(RefusalOf(Vectors(0, 0, {65537, 1, 1})),
               IsInvalid("learned_relative.vectors: got 65537 heads, want at "
                         "most 65536"));

@@ -364,16 +364,14 @@ TEST(MlpBias, RejectsMismatchedLayers) {
   };
   const std::string path = "mlp_bias.layers";
   EXPECT_THAT(refusal(LayerOf(RandomRef({3, 1}, 1)), true),
-              IsInvalid(path + "[0].weight: got shape [3, 1], want [2 heads "
-                               "(num_heads), 1 inputs]"));
+              IsInvalid(path + "[0].weight: got 3 outputs of 1 inputs, want 2 of 1"));
   EXPECT_THAT(refusal(LayerOf(RandomRef({4, 1}, 1))),
-              IsInvalid(path + "[1].weight: got shape [2, 3], want [2 heads "
-                               "(num_heads), 4 inputs]"));
+              IsInvalid(path + "[1].weight: got 2 outputs of 3 inputs, want 2 of 4"));
   EXPECT_THAT(refusal(LayerOf(RandomRef({3, 1}, 1), RandomRef({4}, 1))),
-              IsInvalid(path + "[0].bias: got shape [4], want [3 outputs]"));
+              IsInvalid(path + "[0].bias: got shape [4], want [out] = [3]"));
   Layer layer = LayerOf(RandomRef({3, 1}, 1));
   *layer.mutable_norm_weight() = RandomRef({3}, 1);
-  EXPECT_THAT(refusal(layer), IsInvalid(path + "[0].norm_bias: got no table, "));
+  EXPECT_THAT(refusal(layer), IsInvalid(path + "[0].norm_bias: not set, want a table of [out]"));
   layer = LayerOf(RandomRef({2, 1}, 1));
   *layer.mutable_norm_weight() = *layer.mutable_norm_bias() = RandomRef({2}, 1);
   EXPECT_THAT(refusal(layer, true), IsInvalid(path + "[0].norm_weight: got a table, want none"));
@@ -387,7 +385,10 @@ TEST(MlpBias, RejectsInvalidWindows) {
     change(spec);
     return RefusalOf(spec);
   };
-  EXPECT_THAT(refusal([](Spec& spec) { spec.clear_window(); }),
+  EXPECT_THAT(refusal([](Spec& spec) {
+                spec.clear_window();
+                spec.clear_pretrained_window();
+              }),
               IsInvalid("mlp_bias.window: not set, want one to three sides, "
                         "which coordinates LOG2_NORMALIZED needs"));
   EXPECT_THAT(refusal([](Spec& spec) {
@@ -395,8 +396,7 @@ TEST(MlpBias, RejectsInvalidWindows) {
               }),
               IsInvalid("mlp_bias.window: got 4 numbers, want at most 3"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.add_pretrained_window(3); }),
-              IsInvalid("mlp_bias.pretrained_window: got 3 sides, want 2, one "
-                        "for each side of window"));
+              IsInvalid("mlp_bias.pretrained_window: got 3 numbers, want 2 (window)"));
   EXPECT_THAT(refusal([](Spec& spec) { spec.set_coordinates(v1::COORDINATES_LINEAR); }),
               IsInvalid("mlp_bias.pretrained_window: got 2 numbers, want none "
                         "with coordinates LINEAR"));
@@ -406,8 +406,7 @@ TEST(MlpBias, RejectsInvalidWindows) {
   EXPECT_THAT(refusal([](Spec& spec) {
                 *spec.mutable_layers(0)->mutable_weight() = RandomRef({33, 3}, 1);
               }),
-              IsInvalid("mlp_bias.layers[0].weight: got shape [33, 3], want "
-                        "[33 outputs, 2 inputs]"));
+              IsInvalid("mlp_bias.layers[0].weight: got 33 outputs of 3 inputs, want 33 of 2"));
 }
 
 TEST(MlpBias, EqualPretrainedWindowKeepsIdentity) {

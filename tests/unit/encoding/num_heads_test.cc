@@ -46,8 +46,8 @@ TEST(NumHeads, FollowsTableLayout) {
 
 TEST(NumHeads, MismatchHintsAtTableLayout) {
   EXPECT_THAT(RefusalOf(T5Of(RandomRef({3, 32}, 1))),
-              IsInvalid("t5.table: got shape [3, 32], want [32 buckets, 32 "
-                        "heads (num_heads)]; see the table's layout"));
+              IsInvalid("t5.table: got shape [3, 32], want [num_buckets, "
+                        "num_heads] = [32, 32]; see the table's layout"));
 }
 
 TEST(NumHeads, IsRequiredWithOneSharedParameter) {

@@ -678,9 +678,9 @@ TEST(BadRotary, IsRejectedByName) {
       {Changed(QuadrupleYarn(), "yarn {beta_slow: 64}"),
        "rotary.yarn.beta_fast: got 32, want at least 64 (beta_slow)"},
       {Changed(QuadrupleYarn(), "yarn {mscale: 1}"),
-       "rotary.yarn.mscale_all_dim: not set, want both"},
+       "rotary.yarn.mscale_all_dim: not set, want a number"},
       {Changed(QuadrupleYarn(), "yarn {mscale_all_dim: 1}"),
-       "rotary.yarn.mscale: not set, want both"},
+       "rotary.yarn.mscale_all_dim: got 1, want none without mscale"},
       {Changed(DeepseekV3(), "yarn {attention_factor: 1}"),
        "rotary.yarn.attention_factor: got 1, want none: mscale is set"},
       {Changed(QuadrupleYarn(), "rope_theta: 1"),
@@ -692,8 +692,8 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.longrope.original_max_position_embeddings: got 1, want an "
        "integer in [2, 2^40]"},
       {no_factor,
-       "rotary.longrope.factor: not set, want exactly one of factor, "
-       "max_position_embeddings and attention_factor"},
+       "rotary.longrope.attention_factor: not set, want exactly one of factor, "
+       "max_position_embeddings, attention_factor"},
       {Changed(Llama3(), "llama3 {high_freq_factor: 1}"),
        "rotary.llama3.high_freq_factor: got 1, want more than 1 "
        "(low_freq_factor)"},
@@ -722,7 +722,8 @@ TEST(BadRotary, IsRejectedByName) {
       {Rotary("head_dim: 4 axes {ladder {frequencies {values: [0, 0]}}}"),
        "rotary.axes: got only zeros, want at least one nonzero frequency"},
       {Rotary("head_dim: 4 axes {} axes {scale: 0}"),
-       "rotary.axes[1].scale: got 0, want a number of magnitude in"},
+       "rotary.axes[1].scale: got 0, want a number in [-1e+06, 1e+06], of magnitude at least "
+       "1e-12"},
       {Rotary("head_dim: 4 angle: ANGLE_PRECISION_FLOAT32 axes {scale: 2}"),
        "rotary.angle: got FLOAT32, want EXACT: axes[0] has a scale, an offset"},
       {Rotary("head_dim: 4 axes {} decay {}"), "rotary.decay: got a value, want none: axes is set"},
@@ -732,12 +733,12 @@ TEST(BadRotary, IsRejectedByName) {
       {Rotary("head_dim: 4 inverse_frequencies: 1"),
        "rotary.inverse_frequencies: got 1 numbers, want 2"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, -1]"),
-       "rotary.inverse_frequencies[1]: got -1, want 0 or a number in "},
+       "rotary.inverse_frequencies[1]: got -1, want a number in [0, 1e+06], 0 or of "},
       {Rotary("head_dim: 4 inverse_frequencies: [nan, 1]"),
        "rotary.inverse_frequencies[0]: got nan"},
       {Rotary("head_dim: 4 inverse_frequencies: [1e-31, 1]"),
-       "rotary.inverse_frequencies[0]: got 1e-31, want 0 or a number in "
-       "[1e-30, 1e+06], or axes with ladder.frequencies of either sign"},
+       "rotary.inverse_frequencies[0]: got 1e-31, want a number in [0, 1e+06], 0 or of "
+       "magnitude at least 1e-30, or axes with ladder.frequencies of either sign"},
       {Rotary("head_dim: 4 inverse_frequencies: [0, 0]"),
        "rotary.inverse_frequencies: got only zeros"},
   };

@@ -218,20 +218,19 @@ TEST(T5Bias, ScaleIsAppliedBeforeRounding) {
 }
 
 TEST(T5, RejectsInconsistentBuckets) {
-  const auto refusal = [](const std::string& fields) {
-    v1::T5 spec = BiasSpec(true);
-    spec.MergeFrom(Parse<v1::T5>(fields));
-    return RefusalOf(spec);
+  const auto refusal = [](const std::string& fields, int64_t rows = 32) {
+    return RefusalOf(Changed(BiasSpec(true), fields, {{"table", {rows, 4}}}));
   };
-  EXPECT_THAT(refusal("num_buckets: 33"), IsInvalid("t5.num_buckets: got 33, want an even number"));
-  EXPECT_THAT(refusal("num_buckets: 2"),
+  EXPECT_THAT(refusal("num_buckets: 33", 33),
+              IsInvalid("t5.num_buckets: got 33, want an even number"));
+  EXPECT_THAT(refusal("num_buckets: 2", 2),
               IsInvalid("t5.num_buckets: got 2, want an even number of at "
                         "least 4 when bidirectional"));
   EXPECT_THAT(refusal("max_distance: 8"),
               IsInvalid("t5.max_distance: got 8, want more than the 8 exact "
                         "buckets of a side"));
-  EXPECT_THAT(refusal("num_heads: 5"), IsInvalid("t5.table: got shape [32, 4], want [32 buckets, 5 "
-                                                 "heads (num_heads)]"));
+  EXPECT_THAT(refusal("num_heads: 5"), IsInvalid("t5.table: got shape [32, 4], want [num_buckets, "
+                                                 "num_heads] = [32, 5]"));
 }
 
 }  // namespace

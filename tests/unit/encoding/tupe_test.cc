@@ -248,35 +248,38 @@ TEST(Tupe, RejectsMismatchedTerms) {
     return RefusalOf(Changed(Both(true), fields, {tables...}));
   };
   using T = std::pair<std::string, std::vector<int64_t>>;
-  EXPECT_THAT(refusal("num_heads: 4"), IsInvalid("tupe.relative_table: got shape [33, 3], want [33 "
-                                                 "buckets, 4 heads (num_heads)]"));
+  EXPECT_THAT(refusal("num_heads: 4"), IsInvalid("tupe.relative_table: got shape [33, 3], want "
+                                                 "[num_buckets + reset_class_token, "
+                                                 "num_heads] = [33, 4]"));
   EXPECT_THAT(refusal("", T("relative_table", {32, 3})),
-              IsInvalid("tupe.relative_table: got shape [32, 3], want [33 "
-                        "buckets, 3 heads (num_heads)]"));
+              IsInvalid("tupe.relative_table: got shape [32, 3], want "
+                        "[num_buckets + reset_class_token, num_heads] = [33, 3]"));
   EXPECT_THAT(refusal("num_heads: 5", T("relative_table", {33, 5})),
               IsInvalid("tupe.num_heads: got 5, want a divisor of "
                         "position_table's columns, 12"));
-  EXPECT_THAT(refusal("num_buckets: 31"),
+  EXPECT_THAT(refusal("num_buckets: 31", T("relative_table", {32, 3})),
               IsInvalid("tupe.num_buckets: got 31, want an even number"));
   EXPECT_THAT(refusal("max_distance: 8"), IsInvalid("tupe.max_distance: got 8"));
   EXPECT_THAT(refusal("", T("query_weight", {})),
-              IsInvalid("tupe.query_weight: not set, want it with "
-                        "tupe.position_table"));
-  EXPECT_THAT(refusal("", T("position_table", {})), IsInvalid("tupe.position_table: not set"));
-  EXPECT_THAT(refusal("", T("norm_bias", {})), IsInvalid("tupe.norm_bias: not set, want it with "
-                                                         "tupe.norm_weight"));
+              IsInvalid("tupe.query_weight: not set, want a table"));
+  EXPECT_THAT(refusal("", T("position_table", {})), IsInvalid("tupe.query_weight: got a table, "
+                                                              "want none without position_table"));
+  EXPECT_THAT(refusal("", T("norm_bias", {})), IsInvalid("tupe.norm_bias: not set, want a table"));
   EXPECT_THAT(refusal("", T("key_weight", {12, 11})),
-              IsInvalid("tupe.key_weight: got shape [12, 11], want [12 "
-                        "d_model, 12 d_model]"));
+              IsInvalid("tupe.key_weight: got shape [12, 11], want "
+                        "[d_model, d_model] = [12, 12]"));
   EXPECT_THAT(refusal("", T("position_table", {1, 12})),
               IsInvalid("tupe.position_table: got 1 rows of 12 columns, want at least "
                         "2"));
+  v1::Tupe large = Both(true);
+  *large.mutable_key_bias() = Ref(TableOf({kDim}, std::vector<double>(kDim, 1e39)));
+  EXPECT_THAT(RefusalOf(large), IsInvalid("tupe.key_bias: got 1e+39 at index 0, want a number in"));
   EXPECT_THAT(refusal("position_scale: nan"), IsInvalid("tupe.position_scale: got nan"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3")),
               IsInvalid("tupe.relative_table: not set, want it or "
                         "position_table"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3 position_scale: 2")),
-              IsInvalid("tupe.position_table: not set"));
+              IsInvalid("tupe.position_scale: got 2, want none without position_table"));
   EXPECT_THAT(RefusalOf(Both(true), kBuckets), IsInvalid("output.values: got BUCKETS, want BIAS"));
 }
 

@@ -118,11 +118,12 @@ class Axis(Fields):
     Position p of the axis becomes ``x = (p + offset) scale / (length + eps)``, in real arithmetic.
 
     Attributes:
-        scale: Factor of every position, of magnitude at least 1e-12. In [-1e6, 1e6]. Default: 1.
-        offset: Added to every position: 0, or a number of magnitude at least 1e-30. In [-2^40,
-            2^40]. Default: 0.
+        scale: Factor of every position. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12.
+            Default: 1.
+        offset: Added to every position. In [-2^40, 2^40], 0 or of magnitude at least 1e-30.
+            Default: 0.
         length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
-        eps: Added to the length: 0, or at least 1e-30. In [0, 1]. Default: 0.
+        eps: Added to the length. In [0, 1], 0 or of magnitude at least 1e-30. Default: 0.
         ladder: Frequencies of this axis's pairs. Unset: those of the encoding's common progression,
             which spans all n pairs in Rotary and only the pairs without their own ladder in
             Sinusoidal.
@@ -154,7 +155,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
         ladder: Frequencies of the column pairs of all axes without their own ladder.
         axes: Position axes. Unset: one axis, with x equal to the position. At most 4.
         axis_dims: Columns of each axis, ``dim`` in total. Unset: an equal number for each; with
-            ``odd`` "zero", the largest even number. Each in [2, 65536]. Only with ``axes``.
+            ``odd`` "zero", the largest even number. As many as ``axes``. Each in [2, 65536]. Only
+            with ``axes``. Not with ``frequency_matrix``.
         columns: Order of sines and cosines in the columns of an axis.
             - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
               keras-hub, DETR).
@@ -162,14 +164,15 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
         across_axes: Puts the sines of all axes before or after all cosines, as ``columns``
-            specifies (timm). Not with ``columns`` "interleaved". Only with ``axes``.
+            specifies (timm). Not with ``columns`` "interleaved". Only with ``axes``. Not with
+            ``frequency_matrix``.
         odd: Last column of an axis with an odd number of columns.
             - "sine" (default): The sine of one more frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
         frequency_matrix: Frequency matrix W: the angle of pair m is the sum of ``x_a W[a, m]`` over
-            the axes a, and ``dim`` is twice the number of pairs. Each entry is 0 or of magnitude
-            1e-30 to 1e6. Not with ladders, ``axis_dims``, ``across_axes``, ``odd``, a ``grid``, or
-            more than 262144 positions. Shape ``[num_axes, pairs]``.
+            the axes a, and ``dim`` is twice the number of pairs. Not with ladders, ``odd``, a
+            ``grid``, or more than 262144 positions. Shape ``[num_axes, pairs]``. Each in [-1e6,
+            1e6], 0 or of magnitude at least 1e-30.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -245,8 +248,8 @@ class ALiBi(Encoding[Compact]):
         num_heads: Number of slopes. In [1, 65536]. Default: that of ``slopes``.
         alibi_bias_max: Negated exponent of the last slope. In (0, 1024]. Default: 8. Not with
             ``slopes``.
-        slopes: Slopes of another implementation, one per head, instead of the computed ones. Each
-            finite.
+        slopes: Slopes of another implementation, one per head, instead of the computed ones. As
+            many as ``num_heads``. Each finite.
         variant: Formula of the bias, where i and j are the absolute positions of query and key.
             - "symmetric" (default): ``-slope |i - j|`` (x-transformers, llm-foundry ``full``,
               flash-attention without a causal mask).
@@ -430,10 +433,9 @@ class Yarn(Fields):
             [1e-6, 1e6]. Default: 32.
         beta_slow: Maximum number of rotations of a pair that is stretched by the full factor. In
             [1e-6, 1e6]. Default: 1.
-        mscale: Coefficient in the numerator of the attention factor. Set with ``mscale_all_dim``.
-            In [1e-6, 1e6].
-        mscale_all_dim: Coefficient in the denominator of the attention factor. Set with ``mscale``.
-            In [1e-6, 1e6].
+        mscale: Coefficient in the numerator of the attention factor. In [1e-6, 1e6].
+        mscale_all_dim: Coefficient in the denominator of the attention factor. In [1e-6, 1e6]. Only
+            with ``mscale``, and then required.
         attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Not with
             ``mscale``.
         truncate: Rounds the correction range outwards to whole pairs. Default: True.
@@ -595,21 +597,22 @@ class Rotary(Encoding[Compact]):
             all others use the progression over n pairs. A ladder cannot be combined with
             ``inverse_frequencies`` or a length extension. At most 4.
         pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
-            number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``.
+            number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``. Not with
+            ``frequency_matrix``.
         angle: Precision of the angle ``p inv_m``.
             - "exact" (default): The product in real arithmetic.
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
               torch with transformers' own ``inverse_frequencies``.
         inverse_frequencies: Frequencies of another implementation, n of them, instead of the
-            computed ones: each 0 or in [1e-30, 1e6], without a length extension. Pass an attention
-            factor as the request's scale.
+            computed ones, without a length extension. Pass an attention factor as the request's
+            scale. Each in [0, 1e6], 0 or of magnitude at least 1e-30.
         decay: Adds xPos's decay: a third table, ``scale``, to which no attention factor is applied.
             Not with ``axes``.
         frequency_matrix: Frequency matrix W, with a column for each of the n pairs: the angle of
-            pair m is the sum of ``x_a W[a, m]`` over the axes a. Each entry is 0 or of magnitude
-            1e-30 to 1e6. Not with ladders, ``pair_axis``, other frequencies, a length extension,
-            ``decay``, ``angle`` "float32", a ``grid``, or more than 262144 positions. Shape
-            ``[num_axes, pairs]``. Not with ``inverse_frequencies``.
+            pair m is the sum of ``x_a W[a, m]`` over the axes a. Not with ladders, other
+            frequencies, a length extension, ``decay``, ``angle`` "float32", a ``grid``, or more
+            than 262144 positions. Shape ``[num_axes, pairs]``. Each in [-1e6, 1e6], 0 or of
+            magnitude at least 1e-30. Not with ``inverse_frequencies``.
     """
 
     field: ClassVar[str] = "rotary"
@@ -725,8 +728,8 @@ class LearnedRelative(Encoding[Toeplitz]):
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
         vectors: Learned vectors, for keys or for values, with a leading axis of at most 65536 heads
-            if heads differ. Shape ``[left + right + 1, dim]``. Not with ``scalars``; values "bias"
-            require one of them.
+            if heads differ. Shape ``[heads?, left + right + 1, dim]``. Not with ``scalars``; values
+            "bias" require one of them.
         num_heads: Heads of the result. In [1, 65536]. Default: that of ``scalars``. Not with
             ``vectors``.
         left: Farthest relative position to the left with its own row. Required unless symmetric. In
@@ -769,8 +772,9 @@ class Kerple(Encoding[Toeplitz]):
         kernel: Kernel.
             - "log": ``-p ln(1 + a |i - j|)``.
             - "power": ``-a |i - j|^p``.
-        p: One value per head, or one for all; at most 2 with "power". Each in [1e-30, 1e30].
-        a: One value per head, or one for all. Each in [1e-30, 1e30].
+        p: One value per head, or one for all; at most 2 with "power". As many as ``num_heads or
+            1``. Each in [1e-30, 1e30].
+        a: One value per head, or one for all. As many as ``num_heads or 1``. Each in [1e-30, 1e30].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``p`` or ``a``.
     """
 
@@ -851,7 +855,8 @@ class MlpLayer(Fields):
         weight: Weight, with at most 65536 outputs. Shape ``[out, in]``.
         bias: Bias. Unset: zeros. Shape ``[out]``.
         norm_weight: Weight of a LayerNorm after the layer, whose epsilon is 1e-5. Shape ``[out]``.
-        norm_bias: Bias of the LayerNorm. Set with ``norm_weight``. Shape ``[out]``.
+        norm_bias: Bias of the LayerNorm. Shape ``[out]``. Only with ``norm_weight``, and then
+            required.
     """
 
     weight: Any
@@ -894,8 +899,8 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).
         pretrained_window: Sides of the window used in training. A side is 1 only if the window's
-            is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. At most 3, each in
-            [1, 256].
+            is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. As many as
+            ``window``. At most 3, each in [1, 256].
         output: Function of the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
@@ -1089,19 +1094,25 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
             128.
         position_table: Learned positions of the absolute term, at most 2^22 numbers; one more row
             with ``reset_class_token``. d_model is at most 4096 and a multiple of ``num_heads``.
-            Shape ``[positions, d_model]``.
+            Shape ``[positions, d_model]``. Each in [-3.40282e38, 3.40282e38].
         query_weight: Projection of queries, as torch's Linear stores it. Shape ``[d_model,
-            d_model]``.
-        query_bias: Bias of the projection of queries. Shape ``[d_model]``.
+            d_model]``. Each in [-3.40282e38, 3.40282e38]. Only with ``position_table``, and then
+            required.
+        query_bias: Bias of the projection of queries. Shape ``[d_model]``. Each in [-3.40282e38,
+            3.40282e38]. Only with ``position_table``, and then required.
         key_weight: Projection of keys, as torch's Linear stores it. Shape ``[d_model, d_model]``.
-        key_bias: Bias of the projection of keys. Shape ``[d_model]``.
-        norm_weight: Weight of a LayerNorm of the positions. Shape ``[d_model]``.
-        norm_bias: Bias of the LayerNorm. Set with ``norm_weight``. Shape ``[d_model]``.
+            Each in [-3.40282e38, 3.40282e38]. Only with ``position_table``, and then required.
+        key_bias: Bias of the projection of keys. Shape ``[d_model]``. Each in [-3.40282e38,
+            3.40282e38]. Only with ``position_table``, and then required.
+        norm_weight: Weight of a LayerNorm of the positions. Shape ``[d_model]``. Each in
+            [-3.40282e38, 3.40282e38]. Only with ``position_table``.
+        norm_bias: Bias of the LayerNorm. Shape ``[d_model]``. Each in [-3.40282e38, 3.40282e38].
+            Only with ``norm_weight``, and then required.
         norm_eps: Epsilon of the LayerNorm. In (0, 1]. Default: 1e-5. Only with ``norm_weight``.
         reset_class_token: Unties the class token from positions: the class token has its own
             biases.
-        position_scale: Factor of the absolute term, in F32's range and not 0. Unset: ``1 / sqrt(2
-            d_model / num_heads)``.
+        position_scale: Factor of the absolute term. Unset: ``1 / sqrt(2 d_model / num_heads)``. Not
+            0, in [-3.40282e38, 3.40282e38]. Only with ``position_table``.
     """
 
     field: ClassVar[str] = "tupe"
@@ -1133,8 +1144,8 @@ class ShawKeys(LogitsTerm):
     The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[left + right
-            + 1, head_dim]``.
+        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[num_heads?,
+            left + right + 1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
         sign: Direction in which the table is indexed. With "query_minus_key" the vector is
@@ -1164,8 +1175,8 @@ class ShawValues(LogitsTerm):
     The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[left + right
-            + 1, head_dim]``.
+        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[num_heads?,
+            left + right + 1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
         sign: Direction in which the table is indexed. With "query_minus_key" the vector is
@@ -1219,7 +1230,7 @@ class AbsoluteKeys(LogitsTerm):
     The vector of key j is ``projection[h] positions[j]``.
 
     Attributes:
-        positions: Vectors of at least key_length positions. Shape ``[positions, dim]``.
+        positions: Vectors of at least key_length positions. Shape ``[num_heads?, positions, dim]``.
         projection: W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may have
             a leading axis of heads. Shape ``[num_heads * head_dim, dim]``.
     """
@@ -1249,8 +1260,8 @@ class DecomposedRelativePositions(LogitsTerm):
 
     Attributes:
         rel_pos_h: H, shared by all heads. A table with a different number of rows is resampled, as
-            in learned_absolute with ``filter`` "linear". Shape ``[rows, head_dim]``.
-        rel_pos_w: W, with the same rules. Shape ``[rows, head_dim]``.
+            in learned_absolute with ``filter`` "linear". Shape ``[rows_h, head_dim]``.
+        rel_pos_w: W, with the same rules. Shape ``[rows_w, head_dim]``.
         query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
         query_width: Columns of queries. In [1, 256].
         key_height: Rows of keys. key_length is key_height * key_width. In [1, 256].

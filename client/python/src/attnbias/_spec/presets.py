@@ -104,7 +104,8 @@ def DetrSinusoidal(  # noqa: N802
         width: Number of columns without padding. In [1e-6, 1e12].
         temperature: Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO. In [1,
             1e18]. Default: 10000.
-        offset: Added to every position: -1/2 in Deformable DETR. In [-2^40, 2^40]. Default: 0.
+        offset: Added to every position: -1/2 in Deformable DETR. In [-2^40, 2^40], 0 or of
+            magnitude at least 1e-30. Default: 0.
     """
     return Sinusoidal(
         dim=dim,
@@ -154,7 +155,7 @@ def MaeSinusoidal(  # noqa: N802
         dim: Columns of the table. In [1, 65536].
         temperature: Base of the progression of both axes. In [1, 1e18]. Default: 10000.
         scale: Factor of a position on both axes: DiT's base size divided by side and interpolation
-            scale. In [-1e6, 1e6]. Default: 1.
+            scale. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12. Default: 1.
     """
     return Sinusoidal(
         dim=dim,
@@ -308,7 +309,7 @@ def Shaw(  # noqa: N802
         right: Farthest relative position to the right with its own row. In [0, 2^30 - 1].
         left: Farthest relative position to the left with its own row. Required. In [0, 2^30 - 1].
         table: Learned vectors, with a leading axis of at most 65536 heads if heads differ. Required
-            with values "bias". Shape ``[left + right + 1, dim]``.
+            with values "bias". Shape ``[heads?, left + right + 1, dim]``.
         sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
             -right.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
@@ -521,7 +522,7 @@ def SwinV2(  # noqa: N802
         layers: Hidden layer with its bias, and output layer without bias. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
         pretrained_window: Sides of the window that the model was trained with. A side is 1 only if
-            the window's is. Empty: ``window``. At most 3, each in [1, 256].
+            the window's is. Empty: ``window``. As many as ``window``. At most 3, each in [1, 256].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
