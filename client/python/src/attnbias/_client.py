@@ -233,9 +233,10 @@ class BaseClient:
             out: an array to write into, with the result's shape and dtype.
             timeout: seconds for this call, instead of the client's.
             **options: alignment ("start", "end") or query_offset, one of which is required if the
-                numbers of queries and keys differ; output_data_type, by default f32; fill_value of
-                logits of hidden keys, by default -inf, or fill_lowest; scale; query_bias ``[heads,
-                head_dim]``, added to every query (Transformer-XL's v).
+                numbers of queries and keys differ; output_data_type, like data_type of ``Request``
+                and by default f32; fill_value of logits of hidden keys, by default -inf, or
+                fill_lowest; scale; query_bias ``[heads, head_dim]``, added to every query
+                (Transformer-XL's v).
 
         Returns:
             ``[heads, queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.

@@ -50,25 +50,23 @@ _DTYPES: Final[dict[tensor_pb2.DataType, np.dtype[Any]]] = {
     tensor_pb2.DATA_TYPE_BF16: BFLOAT16,
     tensor_pb2.DATA_TYPE_I32: np.dtype("<i4"),
 }
-_NUMBERS: Final = {dtype: number for number, dtype in _DTYPES.items()}
 _NAMES: Final = {
     tensor_pb2.DataType.Name(number).removeprefix("DATA_TYPE_").lower(): number
     for number in _DTYPES
-}
+} | {dtype.name: number for number, dtype in _DTYPES.items()}
 
 
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
-    """Returns the contract's number for ``"bf16"``, a torch dtype, or NumPy's equivalents."""
-    given = dtype
-    if str(dtype).startswith("torch."):  # torch.bfloat16, whose own type does not support numpy
-        dtype = str(dtype).removeprefix("torch.")
-    number = _NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
-    if number is None:
+    """Returns the contract's number for "bf16", "bfloat16", or a dtype of NumPy or torch."""
+    text = str(dtype).lower()
+    # NumPy has more names, but not all readers take "f8" and "float" for float64.
+    if not isinstance(dtype, str):
+        text = text.removeprefix("torch.")  # NumPy rejects torch's dtypes
         with contextlib.suppress(TypeError):
-            number = _NUMBERS.get(np.dtype(dtype).newbyteorder("<"))
-    if number is None:
-        raise ValueError(f"{name}: got {given!r}, want one of {', '.join(_NAMES)}")
-    return number
+            text = np.dtype(dtype).name
+    if text not in _NAMES or dtype is float:
+        raise ValueError(f"{name}: got {dtype!r}, want one of {', '.join(_NAMES)}")
+    return _NAMES[text]
 
 
 def from_data_type(data_type: tensor_pb2.DataType) -> np.dtype[Any] | None:
