@@ -234,9 +234,13 @@ def test_error_names_invalid_option(options: dict[str, Any], says: str) -> None:
             "heads: got a value, want none: sinusoidal takes positions, position_ids",
         ),
         ({"positions": 1.5}, "positions: got 1.5"),
-        ({"positions": (0, 1 << 64)}, "positions: got"),
-        ({"position_ids": ["1"]}, "position_ids: got <U1"),
-        ({"position_ids": [True]}, "position_ids: got bool"),
+        ({"positions": (0, 1 << 64)}, "positions: got .*, want a 64-bit integer or a tuple"),
+        (
+            {"positions": [*range(99)]},
+            r"positions: got \[0, .{,30}\], .*; position_ids takes a list$",
+        ),
+        ({"position_ids": ["1"]}, r"position_ids: got \['1'\], want a sequence of 64-bit numbers"),
+        ({"position_ids": [True]}, r"position_ids: got \[True\], want"),
         ({"grid": [2, 1.5]}, "grid: got"),
     ],
 )
@@ -270,6 +274,14 @@ def test_oversized_table_error_suggests_mounting() -> None:
     table = np.zeros((32, 70_000), "f4")
     with pytest.raises(ValueError, match=r"^t5.table: got 8960000 bytes, want .*\(--tables\)$"):
         attnbias.T5(bidirectional=True, table=table).to_spec()
+
+
+def test_error_suggests_list_only_if_extent_has_one() -> None:
+    ids: Any = [3, 5]
+    with pytest.raises(TypeError, match=r"^keys: got \[3, 5\], .* \(begin, end\) of two; key_pos"):
+        attnbias.Request(ALIBI, **SIZE, keys=ids).to_spec()
+    with pytest.raises(TypeError, match=r"^keys: got \[3, 5\], .* \(begin, end\) of two$"):
+        attnbias.Request(SWIN, keys=ids).to_spec()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
+import reprlib
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, SupportsIndex, TypeAlias
@@ -45,7 +46,7 @@ def require_integer(
         raise ValueError(f"{name}: got {value}, want {want}")
 
 
-def bounds(span: Span, name: str) -> tuple[int, int]:
+def bounds(span: Span, name: str, also: str = "") -> tuple[int, int]:
     """Returns the half-open bounds of a span; raises TypeError naming ``name``."""
     try:
         if isinstance(span, tuple):
@@ -53,5 +54,5 @@ def bounds(span: Span, name: str) -> tuple[int, int]:
             return operator.index(begin), operator.index(end)
         return 0, operator.index(span)
     except (TypeError, ValueError) as error:
-        message = f"{name}: got {span!r}, want an integer or a tuple (begin, end) of two"
-        raise TypeError(message) from error
+        want = f"an integer or a tuple (begin, end) of two{also}"
+        raise TypeError(f"{name}: got {reprlib.repr(span)}, want {want}") from error

@@ -30,11 +30,11 @@ def _prefix(enum: EnumDescriptor) -> str:
 def set_enum(message: Message, field: str, name: str, path: str) -> None:
     """Sets a field by a short name in any case; raises ValueError naming ``path``."""
     enum: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
-    value = enum.values_by_name.get(f"{_prefix(enum)}{name}".upper())
-    if value is None or value.number == 0:
-        known = ", ".join(repr(enum_name(enum, v.number)) for v in enum.values if v.number != 0)
-        raise ValueError(f"{path}: got {name!r}, want one of {known}")
-    setattr(message, field, value.number)
+    known = {enum_name(enum, value.number): value.number for value in enum.values if value.number}
+    number = known.get(str(name).lower())
+    if number is None:
+        raise ValueError(f"{path}: got {name!r}, want one of {', '.join(map(repr, known))}")
+    setattr(message, field, number)
 
 
 def enum_name(enum: EnumDescriptor, number: int) -> str:

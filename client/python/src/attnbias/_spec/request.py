@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import Message
 
-from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
 from attnbias._checks import require_instance
 from attnbias._spec.encodings import ShawValues
 from attnbias._spec.enums import DType, to_data_type
-from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields
+from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields, to_floats
 from attnbias._spec.options import (
     CompactOptions,
     GridOptions,
@@ -215,9 +214,7 @@ class LogitsRequest:
             return np.empty(
                 (_length(self.query_bias, 0, "query_bias"), self.query_length, 0), "<f4"
             )
-        rows = to_numpy(self.rows.cpu()) if is_torch_tensor(self.rows) else np.asarray(self.rows)
-        if rows.dtype != BFLOAT16 and rows.dtype.kind != "f":
-            raise TypeError(f"rows: got an array of {rows.dtype}, want f64, f32, f16 or bf16")
+        rows = to_floats(self.rows, "rows")
         if rows.ndim != _AXES:
             raise ValueError(f"rows: got shape {rows.shape}, want [heads, queries, width]")
         if self.query_length is not None:
