@@ -234,7 +234,9 @@ def test_program_is_found_in_documented_order(
         attnbias.LocalServer().start()
     monkeypatch.delenv("ATTNBIAS_SERVER_BINARY")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"install attnbias\[server\], or set ATTNBIAS"):
+    with pytest.raises(
+        FileNotFoundError, match=r"install attnbias\[server\] as .*, or set ATTNBIAS"
+    ):
         attnbias.LocalServer().start()
     (tmp_path / "attnbias-server").symlink_to(real)
     with attnbias.LocalServer() as client:

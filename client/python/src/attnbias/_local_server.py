@@ -189,7 +189,8 @@ def _program() -> str:
     if found := shutil.which(_PROGRAM):
         return found
     raise FileNotFoundError(
-        f"{_PROGRAM} is not installed: install attnbias[server], or set {_VARIABLE} to its path"
+        f"{_PROGRAM} is not installed: install attnbias[server] as README.md describes, or set "
+        f"{_VARIABLE} to its path"
     )
 
 
