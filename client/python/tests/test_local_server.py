@@ -279,7 +279,12 @@ def test_environment_does_not_enable_tls(monkeypatch: pytest.MonkeyPatch) -> Non
         ((), {"credentials": object()}, "credentials: got a value, want none"),
         ((), {"tls": True}, "tls: got a value, want none: the socket is in plaintext"),
         ((), {"token": "abc"}, "token: got a value, want none"),
-        ((), {"time_out": 1}, "unexpected keyword argument 'time_out'"),
+        ((), {"target": "x"}, "LocalServer.* unexpected keyword argument 'target'"),
+        (
+            (),
+            {"threads": 2},
+            "LocalServer.* unexpected keyword argument 'threads', .* '--threads=2'",
+        ),
     ],
 )
 def test_unsupported_arguments_are_rejected(flags: Any, options: Any, says: str) -> None:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -44,6 +45,16 @@ def require_integer(
         raise TypeError(f"{name}: got {value}; want {kind}")
     if not least <= value <= most:
         raise ValueError(f"{name}: got {value}, want {want}")
+
+
+def require_known(call: Any, given: Iterable[str], known: Iterable[str], want: str = "") -> None:
+    """Raises Python's TypeError for an unknown ``**option``; adds ``want``, or the nearest name."""
+    names = [*known, *(call.__kwdefaults__ or ())]
+    for name in given:
+        if name not in names:
+            near = [f". Did you mean {it!r}?" for it in difflib.get_close_matches(name, names, 1)]
+            got = f"{call.__qualname__}() got an unexpected keyword argument {name!r}"
+            raise TypeError(got + (want or "".join(near)))
 
 
 def bounds(span: Span, name: str, also: str = "") -> tuple[int, int]:
