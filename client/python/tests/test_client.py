@@ -115,8 +115,24 @@ def test_unknown_data_type_is_unimplemented(server: FakeServer, client: attnbias
 def test_unknown_keyword_is_rejected(client: attnbias.Client, tmp_path: Path) -> None:
     given: Any = {"query_length": 4, "key_length": 4, "casual": True}
     for name, leading in [("get", ()), ("describe", ()), ("save", (tmp_path / "t.npy",))]:
-        with pytest.raises(TypeError, match="got an unexpected keyword argument 'casual'"):
+        says = rf"^Client\.{name}\(\) got an unexpected keyword argument 'casual'\. .* 'causal'\?$"
+        with pytest.raises(TypeError, match=says):
             getattr(client, name)(*leading, ALIBI, **given)
+    with pytest.raises(TypeError, match=r"^Client\.get\(\) .* 'seq_len'$"):
+        client.get(ALIBI, seq_len=4)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"^Client\.get\(\) .* Did you mean 'timeout'\?$"):
+        client.get(ALIBI, time_out=4)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("kind", [attnbias.Client, attnbias.aio.Client, attnbias.LocalServer])
+def test_type_error_names_the_method_called(kind: type[Any]) -> None:
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.__init__\(\) got an unexpected"):
+        kind(nonsense=1)
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if name.startswith("_") or name in ("leave", "rest"):
+            continue
+        with pytest.raises(TypeError, match=rf"^{kind.__name__}\.{name}\(\) "):
+            method(*[None] * 9)
 
 
 OF_CLIENT = inspect.signature(attnbias.Client).parameters

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attnbias
 from attnbias._spec.enums import enum_name
 from attnbias._spec.fields import Fields, LogitsTerm, from_spec, set_fields
-from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2
+from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2, tensor_pb2
 
 DIGEST = "sha256:" + "0a" * 32
 ENCODINGS = attnbias.Encoding.__subclasses__()
@@ -77,6 +80,33 @@ def test_logits_term_sends_all_fields(kind: Any, member: int) -> None:
     message = getattr(spec, kind.field)
     set_fields(message, kind(**values_of(message.DESCRIPTOR, kind, member)), f"{kind.field}.")
     assert len(message.ListFields()) == len(fields_of(message.DESCRIPTOR, member))
+
+
+MESSAGES = [
+    *(tensor_pb2.TableExtent, tensor_pb2.PairExtent, tensor_pb2.GridExtent),
+    *(tensor_pb2.Output, tensor_pb2.Mask, logits_pb2.LogitsSpec),
+    *(type(getattr(logits_pb2.LogitsSpec(), kind.field)) for kind in LogitsTerm.__subclasses__()),
+    *(each for each in vars(encodings_pb2).values() if isinstance(each, type)),
+]
+WRONG: list[Any] = [object(), "a", "\ud800", 1.5, 1 << 70, 1 << 5000, {1: 2}]
+WRONG += [[object()], ["a"], [1 << 70], [[1], 2], [[1.0], [2.0, 3.0]], [[[1], [2, 3]]]]
+WRONG += [np.ones((2, 2, 2)), np.array([1 << 63], "u8")]
+OF_LIBRARIES = "interpreted|out of range|Field |attnbias.v1|has type|must |inhomogeneous"
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: str(message.DESCRIPTOR.name))
+def test_error_names_every_field_and_what_it_wants(message: Any) -> None:
+    for name in message.DESCRIPTOR.fields_by_name:
+        errors = {}
+        for index, value in enumerate(WRONG):
+            try:
+                set_fields(message(), SimpleNamespace(**{name: value}), "path.")
+            except (TypeError, ValueError) as error:
+                errors[index] = str(error)
+        assert 0 in errors
+        for text in errors.values():
+            assert re.fullmatch(rf"path\.{name}(\[0\])?: got .+[,;] want .+", text, re.DOTALL)
+            assert not re.search(OF_LIBRARIES, text)
 
 
 def test_all_encoding_classes_are_exported() -> None:

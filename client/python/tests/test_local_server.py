@@ -234,7 +234,9 @@ def test_program_is_found_in_documented_order(
         attnbias.LocalServer().start()
     monkeypatch.delenv("ATTNBIAS_SERVER_BINARY")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"install attnbias\[server\], or set ATTNBIAS"):
+    with pytest.raises(
+        FileNotFoundError, match=r"install attnbias\[server\] as .*, or set ATTNBIAS"
+    ):
         attnbias.LocalServer().start()
     (tmp_path / "attnbias-server").symlink_to(real)
     with attnbias.LocalServer() as client:
@@ -277,7 +279,12 @@ def test_environment_does_not_enable_tls(monkeypatch: pytest.MonkeyPatch) -> Non
         ((), {"credentials": object()}, "credentials: got a value, want none"),
         ((), {"tls": True}, "tls: got a value, want none: the socket is in plaintext"),
         ((), {"token": "abc"}, "token: got a value, want none"),
-        ((), {"time_out": 1}, "unexpected keyword argument 'time_out'"),
+        ((), {"target": "x"}, "LocalServer.* unexpected keyword argument 'target'"),
+        (
+            (),
+            {"threads": 2},
+            "LocalServer.* unexpected keyword argument 'threads', .* '--threads=2'",
+        ),
     ],
 )
 def test_unsupported_arguments_are_rejected(flags: Any, options: Any, says: str) -> None:

@@ -190,7 +190,11 @@ def test_cache_commands_list_verify_and_clear(
             "config: got 'MISSING', want config.json",
         ),
         (["export", "--config", "BROKEN", "--max-length", "4"], 1, "BROKEN: not JSON"),
-        (["export", "--config", "ODD", "--max-length", "4"], 1, "model_type: got 'odd', want one"),
+        (
+            ["export", "--config", "ODD", "--max-length", "4"],
+            1,
+            "model_type: got 'odd', want a model",
+        ),
         (["cache"], 2, "the following arguments are required: ACTION"),
         (["cache", "verify"], 1, "cache: got 'cache', want an existing folder"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attnbias
-from attnbias._spec import presets
+from attnbias._spec import encodings, presets
 from attnbias._spec.fields import from_spec
 
 
@@ -123,8 +123,24 @@ def test_mrope_accepts_length_extension_fields() -> None:
     )
     with pytest.raises(ValueError, match=r"^Mrope\.rope_type: got 'su', want one of default, lin"):
         attnbias.Mrope(16, rope_type="su")
-    with pytest.raises(TypeError, match="low_freq_factor"):
+    with pytest.raises(ValueError, match=r"^Mrope\.rope_type: got 3, want one of default, lin"):
+        attnbias.Mrope(16, rope_type=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^Mrope\(\) got .* argument 'low_freq_factor'$"):
         attnbias.Mrope(16, rope_type="yarn", low_freq_factor=1.0, **words)
+    with pytest.raises(TypeError, match=r"^Mrope\(\) got .* 'type'. Did you mean 'rope_type'\?$"):
+        attnbias.Mrope(16, type="yarn")
+
+
+@pytest.mark.parametrize("name", ["Mrope", "Request", *encodings.__all__, *presets.__all__])
+def test_unknown_argument_error_names_the_class_or_preset_called(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}(\.__init__)?\(\) got an unexpected keyword"):
+        getattr(attnbias, name)(8, nonsense=1)
+
+
+@pytest.mark.parametrize("word", ["axes", "pair_axis"])
+def test_mrope_rejects_fields_that_it_sets(word: str) -> None:
+    with pytest.raises(TypeError, match=rf"^Mrope\(\) got an unexpected keyword argument '{word}'"):
+        attnbias.Mrope(8, [2, 2], **{word: []})  # type: ignore[arg-type]
 
 
 def test_axial_mrope_has_ladders() -> None:

@@ -16,6 +16,7 @@ import pytest
 from google.protobuf import json_format
 
 import attnbias
+from attnbias._spec.enums import to_data_type
 from attnbias.v1 import encodings_pb2, tensor_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
@@ -233,9 +234,13 @@ def test_error_names_invalid_option(options: dict[str, Any], says: str) -> None:
             "heads: got a value, want none: sinusoidal takes positions, position_ids",
         ),
         ({"positions": 1.5}, "positions: got 1.5"),
-        ({"positions": (0, 1 << 64)}, "positions: got"),
-        ({"position_ids": ["1"]}, "position_ids: got <U1"),
-        ({"position_ids": [True]}, "position_ids: got bool"),
+        ({"positions": (0, 1 << 64)}, "positions: got .*, want a 64-bit integer or a tuple"),
+        (
+            {"positions": [*range(99)]},
+            r"positions: got \[0, .{,30}\], .*; position_ids takes a list$",
+        ),
+        ({"position_ids": ["1"]}, r"position_ids: got \['1'\], want a sequence of 64-bit numbers"),
+        ({"position_ids": [True]}, r"position_ids: got \[True\], want"),
         ({"grid": [2, 1.5]}, "grid: got"),
     ],
 )
@@ -244,10 +249,39 @@ def test_error_names_invalid_positions(options: dict[str, Any], says: str) -> No
         attnbias.Request(SINUSOIDAL, **options).to_spec()
 
 
+WORDS = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32"}
+
+
+@pytest.mark.parametrize(("short", "full"), WORDS.items())
+def test_data_type_may_be_a_dtype_or_one_of_two_names(short: str, full: str) -> None:
+    dtype = np.dtype(full)
+    for given in (full, full.upper(), dtype, dtype.type, dtype.newbyteorder(">")):
+        assert to_data_type(given) == to_data_type(short)
+
+
+ALIASES = {*map(str, np.sctypeDict), *np.typecodes["All"], "f8", "<f4", "torch.float32", "f4,f4"}
+
+
+@pytest.mark.parametrize("alias", [*sorted(ALIASES - {*WORDS, *WORDS.values()}), float, ""])
+def test_other_names_of_data_types_are_rejected(alias: Any) -> None:
+    names = ", ".join([*WORDS, *WORDS.values()])
+    says = f"^data_type: got {re.escape(repr(alias))}, want one of {names}$"
+    with pytest.raises(ValueError, match=says):
+        to_data_type(alias)
+
+
 def test_oversized_table_error_suggests_mounting() -> None:
     table = np.zeros((32, 70_000), "f4")
     with pytest.raises(ValueError, match=r"^t5.table: got 8960000 bytes, want .*\(--tables\)$"):
         attnbias.T5(bidirectional=True, table=table).to_spec()
+
+
+def test_error_suggests_list_only_if_extent_has_one() -> None:
+    ids: Any = [3, 5]
+    with pytest.raises(TypeError, match=r"^keys: got \[3, 5\], .* \(begin, end\) of two; key_pos"):
+        attnbias.Request(ALIBI, **SIZE, keys=ids).to_spec()
+    with pytest.raises(TypeError, match=r"^keys: got \[3, 5\], .* \(begin, end\) of two$"):
+        attnbias.Request(SWIN, keys=ids).to_spec()
 
 
 @pytest.mark.parametrize(
@@ -349,10 +383,10 @@ def test_torch_type_names_are_accepted() -> None:
 
 def test_torch_types_are_accepted() -> None:
     torch = pytest.importorskip("torch")
-    for name in ("float64", "float32", "half", "bfloat16"):
-        numpys = {"half": "f16", "bfloat16": "bf16"}.get(name, name)
-        got = spec_of(ALIBI, **SIZE, data_type=getattr(torch, name))
-        assert got == spec_of(ALIBI, **SIZE, data_type=numpys)
+    for name in WORDS.values():
+        assert to_data_type(getattr(torch, name)) == to_data_type(name)
+    with pytest.raises(ValueError, match=r"^data_type: got torch.float8_e4m3fn, want one of f64"):
+        to_data_type(torch.float8_e4m3fn)
 
 
 def test_mounted_table_is_sent_by_digest() -> None:

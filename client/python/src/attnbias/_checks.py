@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -45,7 +47,17 @@ def require_integer(
         raise ValueError(f"{name}: got {value}, want {want}")
 
 
-def bounds(span: Span, name: str) -> tuple[int, int]:
+def require_known(call: Any, given: Iterable[str], known: Iterable[str], want: str = "") -> None:
+    """Raises Python's TypeError for an unknown ``**option``; adds ``want``, or the nearest name."""
+    names = [*known, *(call.__kwdefaults__ or ())]
+    for name in given:
+        if name not in names:
+            near = [f". Did you mean {it!r}?" for it in difflib.get_close_matches(name, names, 1)]
+            got = f"{call.__qualname__}() got an unexpected keyword argument {name!r}"
+            raise TypeError(got + (want or "".join(near)))
+
+
+def bounds(span: Span, name: str, also: str = "") -> tuple[int, int]:
     """Returns the half-open bounds of a span; raises TypeError naming ``name``."""
     try:
         if isinstance(span, tuple):
@@ -53,5 +65,5 @@ def bounds(span: Span, name: str) -> tuple[int, int]:
             return operator.index(begin), operator.index(end)
         return 0, operator.index(span)
     except (TypeError, ValueError) as error:
-        message = f"{name}: got {span!r}, want an integer or a tuple (begin, end) of two"
-        raise TypeError(message) from error
+        want = f"an integer or a tuple (begin, end) of two{also}"
+        raise TypeError(f"{name}: got {reprlib.repr(span)}, want {want}") from error

@@ -29,7 +29,7 @@ from attnbias._arrays.sharding import Sharding, to_sharding
 from attnbias._arrays.tables import RotaryTables, XposTables
 from attnbias._cache.cache import Cache, require_bytes, require_folder
 from attnbias._cache.fetch import CachedFetch
-from attnbias._checks import require_instance, require_integer
+from attnbias._checks import require_instance, require_integer, require_known
 from attnbias._errors import DataLossError, UnavailableError, escaped
 from attnbias._files import metadata_of, to_path, write
 from attnbias._public.grpc.health.v1 import health_pb2
@@ -180,6 +180,7 @@ class BaseClient:
         *,
         sharding: Sharding | None,
     ) -> Any:
+        require_known(Client.get, extent, RequestOptions.__annotations__)
         request = Request(encoding, **extent)
         options = self._options(out, progress, timeout)
         if sharding is None:
@@ -233,9 +234,10 @@ class BaseClient:
             out: an array to write into, with the result's shape and dtype.
             timeout: seconds for this call, instead of the client's.
             **options: alignment ("start", "end") or query_offset, one of which is required if the
-                numbers of queries and keys differ; output_data_type, by default f32; fill_value of
-                logits of hidden keys, by default -inf, or fill_lowest; scale; query_bias ``[heads,
-                head_dim]``, added to every query (Transformer-XL's v).
+                numbers of queries and keys differ; output_data_type, like data_type of ``Request``
+                and by default f32; fill_value of logits of hidden keys, by default -inf, or
+                fill_lowest; scale; query_bias ``[heads, head_dim]``, added to every query
+                (Transformer-XL's v).
 
         Returns:
             ``[heads, queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.
@@ -245,6 +247,7 @@ class BaseClient:
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
+        require_known(BaseClient._logits, options, LogitsOptions.__annotations__)
         request = LogitsRequest(term, rows, key_length, direction, query_length, **options)
         return await LogitsStream(request, self._options(out, False, timeout)).run()
 
@@ -271,6 +274,7 @@ class BaseClient:
                 parts.
         """
         path = to_path(path)
+        require_known(BaseClient._save, options, RequestOptions.__annotations__)
         request = Request(encoding, **options)
         call = self._options(None, progress, timeout)
         info, memory, _ = await self._payload(request, call, Deadline(call.timeout))
@@ -287,6 +291,7 @@ class BaseClient:
         **options: Unpack[RequestOptions],
     ) -> TensorInfo:
         """Describes the payload that ``get`` would return, without computing it."""
+        require_known(BaseClient._describe, options, RequestOptions.__annotations__)
         request = Request(encoding, **options)
         call = self._options(None, False, timeout)
         return await self._describe_request(request, call, Deadline(call.timeout))
@@ -579,6 +584,7 @@ class Client(BaseClient):
     info = _blocking(BaseClient._info)
     list_tables = _blocking(BaseClient._list_tables)
     health = _blocking(BaseClient._health)
+    BaseClient.__init__.__qualname__ = "Client.__init__"  # for errors
 
     def _open(self) -> None:
         self._connection = Connection(self._endpoint)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from attnbias._checks import require_instance
+from attnbias._checks import require_instance, require_known
 from attnbias._client import Client
 from attnbias._errors import DeadlineExceededError, UnavailableError
 from attnbias._transport import forks
@@ -73,6 +73,8 @@ class LocalServer(forks.Forkable):
     def __init__(self, *flags: str, **options: Any) -> None:
         for flag in flags:
             require_instance(flag, str, "flags", "str, such as '--threads=2'")
+        want = ", want keyword arguments of Client, and flags as str, such as '--threads=2'"
+        require_known(LocalServer.__init__, options, Client.__init__.__kwdefaults__ or (), want)
         for name in ("credentials", "tls", "token"):
             if options.get(name):
                 raise TypeError(f"{name}: got a value, want none: the socket is in plaintext")
@@ -189,7 +191,8 @@ def _program() -> str:
     if found := shutil.which(_PROGRAM):
         return found
     raise FileNotFoundError(
-        f"{_PROGRAM} is not installed: install attnbias[server], or set {_VARIABLE} to its path"
+        f"{_PROGRAM} is not installed: install attnbias[server] as README.md describes, or set "
+        f"{_VARIABLE} to its path"
     )
 
 

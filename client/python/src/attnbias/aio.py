@@ -63,6 +63,7 @@ class Client(AsyncGet):
     info = BaseClient._info
     list_tables = BaseClient._list_tables
     health = BaseClient._health
+    AsyncGet.get.__qualname__ = "Client.get"  # for errors
 
     def _open(self) -> None:
         self._connection = AsyncConnection(self._endpoint)

@@ -122,6 +122,6 @@ def model_of(config: ConfigFields) -> Model:
         return MODELS[name]
     if isinstance(name, str) and name in UNSERVED:
         config.refuse("model_type", f"one whose encodings the server provides: {UNSERVED[name]}")
-    near = difflib.get_close_matches(str(name), MODELS)
-    meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-    return config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")
+    near = difflib.get_close_matches(name, MODELS) if isinstance(name, str) else []
+    want = f"{', '.join(map(repr, near))} or another" if near else "a"
+    return config.refuse("model_type", f"{want} model type in docs/models.md")

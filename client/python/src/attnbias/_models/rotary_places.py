@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Final
 
+from attnbias._checks import require_known
 from attnbias._models.config_fields import ConfigFields
 from attnbias._spec import encodings
 from attnbias._spec.choices import RotaryLayout
@@ -57,7 +58,7 @@ def Mrope(  # noqa: N802
         ValueError: pairs cannot be assigned in turn to these sections, or the rope_type is unknown.
     """
     axis, count, renamed = Axis(), 0, {}
-    if rope_type is not None and rope_type.lower() == "axial":
+    if str(rope_type).lower() == "axial":
         axis, rope_type, count = Axis(ladder=Ladder(base=rope_theta)), None, 2
         rope_theta, renamed = None, {"axes[0].ladder.base": "rope_theta"}
     dealt: dict[str, Any] = {}
@@ -68,6 +69,7 @@ def Mrope(  # noqa: N802
     words = extended(rope_type, words)
     for name in EXTENSIONS.keys() & words.keys():
         renamed |= {f"{name}.{own.name}": own.name for own in fields(EXTENSIONS[name])}
+    require_known(Mrope, words, {each.name for each in fields(Rotary)} - {"axes", *dealt})
     axes = (axis,) * count or None
     return Rotary(head_dim, rope_theta=rope_theta, axes=axes, **dealt, **words)._with_names(
         "Mrope", renamed
@@ -79,7 +81,7 @@ def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
 
     Raises ValueError for an unknown rope_type.
     """
-    name = "default" if rope_type is None else rope_type.lower()
+    name = "default" if rope_type is None else str(rope_type).lower()
     if name == "default":
         return words
     if name not in EXTENSIONS:

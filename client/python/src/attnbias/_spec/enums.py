@@ -30,11 +30,11 @@ def _prefix(enum: EnumDescriptor) -> str:
 def set_enum(message: Message, field: str, name: str, path: str) -> None:
     """Sets a field by a short name in any case; raises ValueError naming ``path``."""
     enum: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
-    value = enum.values_by_name.get(f"{_prefix(enum)}{name}".upper())
-    if value is None or value.number == 0:
-        known = ", ".join(repr(enum_name(enum, v.number)) for v in enum.values if v.number != 0)
-        raise ValueError(f"{path}: got {name!r}, want one of {known}")
-    setattr(message, field, value.number)
+    known = {enum_name(enum, value.number): value.number for value in enum.values if value.number}
+    number = known.get(str(name).lower())
+    if number is None:
+        raise ValueError(f"{path}: got {name!r}, want one of {', '.join(map(repr, known))}")
+    setattr(message, field, number)
 
 
 def enum_name(enum: EnumDescriptor, number: int) -> str:
@@ -50,25 +50,23 @@ _DTYPES: Final[dict[tensor_pb2.DataType, np.dtype[Any]]] = {
     tensor_pb2.DATA_TYPE_BF16: BFLOAT16,
     tensor_pb2.DATA_TYPE_I32: np.dtype("<i4"),
 }
-_NUMBERS: Final = {dtype: number for number, dtype in _DTYPES.items()}
 _NAMES: Final = {
     tensor_pb2.DataType.Name(number).removeprefix("DATA_TYPE_").lower(): number
     for number in _DTYPES
-}
+} | {dtype.name: number for number, dtype in _DTYPES.items()}
 
 
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
-    """Returns the contract's number for ``"bf16"``, a torch dtype, or NumPy's equivalents."""
-    given = dtype
-    if str(dtype).startswith("torch."):  # torch.bfloat16, whose own type does not support numpy
-        dtype = str(dtype).removeprefix("torch.")
-    number = _NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
-    if number is None:
+    """Returns the contract's number for "bf16", "bfloat16", or a dtype of NumPy or torch."""
+    text = str(dtype).lower()
+    # NumPy has more names, but not all readers take "f8" and "float" for float64.
+    if not isinstance(dtype, str):
+        text = text.removeprefix("torch.")  # NumPy rejects torch's dtypes
         with contextlib.suppress(TypeError):
-            number = _NUMBERS.get(np.dtype(dtype).newbyteorder("<"))
-    if number is None:
-        raise ValueError(f"{name}: got {given!r}, want one of {', '.join(_NAMES)}")
-    return number
+            text = np.dtype(dtype).name
+    if text not in _NAMES or dtype is float:
+        raise ValueError(f"{name}: got {dtype!r}, want one of {', '.join(_NAMES)}")
+    return _NAMES[text]
 
 
 def from_data_type(data_type: tensor_pb2.DataType) -> np.dtype[Any] | None:

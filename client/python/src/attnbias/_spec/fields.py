@@ -24,7 +24,7 @@ from google.protobuf.message import Message
 from typing_extensions import TypeVar
 
 from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
-from attnbias._checks import Span, bounds, require_instance
+from attnbias._checks import bounds, require_instance
 from attnbias._errors import Error
 from attnbias._generated import is_repeated
 from attnbias._spec.enums import enum_name, set_enum, to_data_type
@@ -116,9 +116,7 @@ def digest_of(table: npt.NDArray[Any]) -> str:
 
 
 def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
-    array = to_numpy(table.cpu()) if is_torch_tensor(table) else np.asarray(table)
-    if array.dtype != BFLOAT16 and array.dtype.kind != "f":
-        raise TypeError(f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16")
+    array = to_floats(table, name)
     if array.nbytes > _MOST_BYTES:
         raise ValueError(
             f"{name}: got {array.nbytes} bytes, want at most {_MOST_BYTES} in a request; "
@@ -126,6 +124,17 @@ def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
         )
     data = _little_endian(array).tobytes()
     return tensor_pb2.InlineTable(data_type=to_data_type(array.dtype), shape=array.shape, data=data)
+
+
+def to_floats(numbers: Any, name: str) -> npt.NDArray[Any]:
+    """Returns an array or torch tensor as a NumPy array; raises an error if it has no floats."""
+    try:
+        array = to_numpy(numbers.cpu()) if is_torch_tensor(numbers) else np.asarray(numbers)
+    except ValueError as error:
+        raise ValueError(f"{name}: got {_BRIEF.repr(numbers)}, want rows of one length") from error
+    if array.dtype != BFLOAT16 and array.dtype.kind != "f":
+        raise TypeError(f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16")
+    return array
 
 
 def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -156,29 +165,31 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
             other = message.WhichOneof(oneof.name)
             if other is not None:
                 raise ValueError(f"{path}{name}: given together with {other}, want one of the two")
-        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            layout = given.get(f"{name}_layout")
-            getattr(message, name).CopyFrom(to_table_ref(value, layout, f"{path}{name}"))
-        else:
-            _set_field(message, field, value, f"{path}{name}")
+        with _naming(f"{path}{name}", value, field):
+            if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
+                layout = given.get(f"{name}_layout")
+                getattr(message, name).CopyFrom(to_table_ref(value, layout, f"{path}{name}"))
+            else:
+                _set_field(message, field, value, f"{path}{name}")
 
 
 def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> None:
     kind = field.message_type
     into = getattr(message, field.name)
     if kind is tensor_pb2.Range.DESCRIPTOR:
-        into.CopyFrom(_to_range(value, name))
+        listed = LISTS.get(field.name)
+        also = f"; {listed} takes a list" if listed in message.DESCRIPTOR.fields_by_name else ""
+        begin, end = bounds(value, name, also)
+        into.CopyFrom(tensor_pb2.Range(begin=begin, end=end))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR and is_repeated(field):
         is_nested = False
         with suppress(LookupError, TypeError):  # not a sequence; _to_list rejects it
             is_nested = np.ndim(value[0]) > 0
-        into.extend(_to_list(ids, name) for ids in (value if is_nested else [value]))
+        into.extend(map(_to_list, value if is_nested else [value]))
     elif kind is tensor_pb2.PositionList.DESCRIPTOR:
-        into.CopyFrom(_to_list(value, name))
+        into.CopyFrom(_to_list(value))
     elif kind is tensor_pb2.DoubleList.DESCRIPTOR:
-        into.SetInParent()
-        with _naming(name, value):
-            into.values.extend(value)
+        into.CopyFrom(tensor_pb2.DoubleList(values=value))
     elif kind is not None and is_repeated(field):
         for index, part in enumerate(value):
             _set_message(into.add(), part, f"{name}[{index}]")
@@ -189,21 +200,38 @@ def _set_field(message: Any, field: FieldDescriptor, value: Any, name: str) -> N
         setattr(message, field.name, to_data_type(value, name))
     elif field.enum_type is not None:
         set_enum(message, field.name, value, name)
+    elif is_repeated(field):
+        into.extend(value)
     else:
-        with _naming(name, value):
-            if is_repeated(field):
-                into.extend(value)
-            else:
-                setattr(message, field.name, value)
+        setattr(message, field.name, value)
+
+
+_NOUNS: Final[Mapping[Any, str]] = {
+    FieldDescriptor.CPPTYPE_BOOL: "bool",
+    FieldDescriptor.CPPTYPE_DOUBLE: "float",
+    FieldDescriptor.CPPTYPE_INT32: "32-bit integer",
+    FieldDescriptor.CPPTYPE_INT64: "64-bit integer",
+    "DoubleList": "float",
+    "PositionList": "64-bit number",
+    "Range": "64-bit integer or a tuple (begin, end) of two",
+    "TableRef": "table of floats, or the name of a mounted table",
+}
 
 
 @contextmanager
-def _naming(name: str, value: Any) -> Iterator[None]:
-    """Makes protobuf's errors name the field and the value received."""
+def _naming(name: str, value: Any, field: FieldDescriptor) -> Iterator[None]:
+    """Makes errors of Python, NumPy and protobuf name the field, and what it got and wants."""
     try:
         yield
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: got {value!r}: {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        if str(error).startswith(name):
+            raise
+        kind = field.cpp_type if field.message_type is None else field.message_type.name
+        noun = _NOUNS.get(kind, f"attnbias.{kind} object")
+        is_list = is_repeated(field) or kind in ("DoubleList", "PositionList")
+        want = f"a sequence of {noun}s" if is_list else f"a {noun}"
+        wrong = TypeError if isinstance(error, TypeError) else ValueError
+        raise wrong(f"{name}: got {_BRIEF.repr(value)}, want {want}") from error
 
 
 def _set_message(message: Any, value: Any, name: str) -> None:
@@ -215,17 +243,14 @@ def _set_message(message: Any, value: Any, name: str) -> None:
     set_fields(message, value, f"{name}.")
 
 
-def _to_range(span: Span, name: str) -> tensor_pb2.Range:
-    begin, end = bounds(span, name)
-    with _naming(name, span):
-        return tensor_pb2.Range(begin=begin, end=end)
+LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "keys": "key_positions"}
+"""The contract's lists of positions that may replace each range."""
 
 
-def _to_list(ids: Any, name: str) -> tensor_pb2.PositionList:
+def _to_list(ids: Any) -> tensor_pb2.PositionList:
     array = np.asarray(ids)
     if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size > 0):
-        message = f"{name}: got {array.dtype} of shape {array.shape}, want a sequence of numbers"
-        raise TypeError(message)
+        raise TypeError(f"got {array.dtype} of shape {array.shape}")
     numbers = array.tolist()
     if numbers and array.dtype.kind == "f":
         return tensor_pb2.PositionList(doubles=numbers)

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import Message
 
-from attnbias._arrays.convert import BFLOAT16, is_torch_tensor, to_numpy
 from attnbias._checks import require_instance
 from attnbias._spec.encodings import ShawValues
 from attnbias._spec.enums import DType, to_data_type
-from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields
+from attnbias._spec.fields import Encoding, LogitsTerm, TableInfo, set_fields, to_floats
 from attnbias._spec.options import (
     CompactOptions,
     GridOptions,
@@ -108,8 +107,8 @@ class Request(RequestFields):
             query_offset, or explicit positions too.
         query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
             query; None means 1.
-        data_type: "f64", "f32", "f16", "bf16", or a dtype of numpy or torch. None means f32 (i32
-            for buckets).
+        data_type: "f64", "f32", "f16", "bf16", as full names ("float64", "bfloat16"), or a dtype
+            of numpy, ml_dtypes or torch. None means f32 (i32 for buckets).
         form: "dense"; None means the encoding's compact form.
         values: "bias" (also None), or "buckets", the indices into its learned table.
         scale: factor applied before the single rounding.
@@ -215,9 +214,7 @@ class LogitsRequest:
             return np.empty(
                 (_length(self.query_bias, 0, "query_bias"), self.query_length, 0), "<f4"
             )
-        rows = to_numpy(self.rows.cpu()) if is_torch_tensor(self.rows) else np.asarray(self.rows)
-        if rows.dtype != BFLOAT16 and rows.dtype.kind != "f":
-            raise TypeError(f"rows: got an array of {rows.dtype}, want f64, f32, f16 or bf16")
+        rows = to_floats(self.rows, "rows")
         if rows.ndim != _AXES:
             raise ValueError(f"rows: got shape {rows.shape}, want [heads, queries, width]")
         if self.query_length is not None:

@@ -7,7 +7,7 @@ For a sharded tensor, a process requests only the pieces that it holds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from attnbias._arrays.tables import to_grid_tables, to_tables
 from attnbias._arrays.toeplitz import KeyRow, Toeplitz
 from attnbias._errors import DataLossError
 from attnbias._generated import is_repeated
+from attnbias._spec.fields import LISTS
 from attnbias._spec.info import TensorInfo, TensorPart, axes_of, part_of, query_stride_of
 from attnbias._spec.request import Request
 from attnbias.v1 import encodings_pb2
@@ -88,10 +89,6 @@ def _to_part(
 def _class_token(positions: Sequence[int]) -> int | None:
     """Returns the index of the class token, whose position is 0."""
     return positions.index(0) if 0 in positions else None
-
-
-_LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "keys": "key_positions"}
-"""The contract's lists of positions that may replace each range."""
 
 
 class Piece(Request):
@@ -197,7 +194,7 @@ class ShardedRequest:
 def _lists(extent: Any, axis: str) -> Iterator[Any]:
     """Yields the lists of positions along an axis; none if a range describes them."""
     for field, value in extent.ListFields():
-        if field.name == _LISTS.get(axis):
+        if field.name == LISTS.get(axis):
             yield from value if is_repeated(field) else [value]
 
 
