@@ -488,7 +488,7 @@ TEST_F(ToolTest, InvalidCommandLineIsExitCode2) {
                            "get alibi --positions 4",
                            "get alibi --query-length 4 --query-length 4",
                            "get alibi --out x.pt",
-                           "get alibi --data-type bf16 --out x.npy",
+                           "get alibi --query-length 4 --key-length 4 --data-type bf16 --out x.npy",
                            "get t5 table=@no-such-file.npy",
                            "get alibi --window-left many",
                            "show alibi --head -1",
@@ -513,7 +513,7 @@ TEST_F(ToolTest, UsageErrorsPointToHelp) {
   EXPECT_EQ(err_.str(),
             "attnbias: --out: got a.pt, want a name ending in .npy or .safetensors, or -; "
             "see --help\n");
-  EXPECT_EQ(Run("get alibi --out a.npy --data-type bf16"), 2);
+  EXPECT_EQ(Get("--out a.npy --data-type bf16"), 2);
   EXPECT_EQ(err_.str(), "attnbias: --out: .npy has no bf16; write a .safetensors file\n");
   EXPECT_EQ(Run("show alibi --png a.jpg"), 2);
   EXPECT_EQ(err_.str(), "attnbias: --png: got a.jpg, want a name ending in .png; see --help\n");
