@@ -66,7 +66,7 @@ class Commands {
       : app_(app), settings_(settings), terminal_(terminal) {}
 
   int Completion() const {
-    terminal_.out << CompletionScript(app_, settings_.shell);
+    terminal_.out << CompletionScript(settings_.shell);
     return kExitOk;
   }
 
@@ -420,7 +420,8 @@ void AddCommands(CLI::App* app, Settings* settings) {
         return fits ? ""
                     : absl::StrCat("got ", name,
                                    ", want a name ending in .npy or .safetensors, or -");
-      });
+      })
+      ->type_name("FILE");
   get->add_option("--part", settings->part, "Part to write to FILE.npy or -");
   CLI::App* describe = add("describe", "Describes what get would fetch", &Commands::Describe);
   AddTensorArguments(describe, &settings->tensor, /*is_whole=*/true);
@@ -435,7 +436,8 @@ void AddCommands(CLI::App* app, Settings* settings) {
         return absl::EndsWith(name, ".png")
                    ? ""
                    : absl::StrCat("got ", name, ", want a name ending in .png");
-      });
+      })
+      ->type_name("FILE");
   CLI::App* info =
       add("info", "Prints the server's version, encodings and limits", &Commands::Info);
   CLI::App* list =
@@ -452,15 +454,28 @@ void AddCommands(CLI::App* app, Settings* settings) {
           &Commands::Completion);
   completion->add_option("shell", settings->shell, "Shell that runs the script")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  // Commands of the Python package, for help and completion. Their own arguments
-  // are not read.
+      ->type_name("bash|zsh|fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
+  // Commands of the Python package, for help and completion.
   for (const auto& [name, description] :
        {std::pair("export", "fetches what a model needs into a cache"),
         std::pair("cache", "shows, verifies or clears a cache")}) {
-    add(name, absl::StrCat("python -m attnbias ", name, ": ", description), &Commands::OfPython)
-        ->prefix_command()
-        ->fallthrough(false);
+    CLI::App* command = add(name, absl::StrCat("python -m attnbias ", name, ": ", description),
+                            &Commands::OfPython);
+    command->prefix_command()->fallthrough(false);
+    command->add_option("--cache")->type_name("DIR");
+  }
+  app->get_subcommand("cache")->add_option("action")->type_name("ls|verify|clear");
+  CLI::App* of_export = app->get_subcommand("export");
+  of_export->add_option("--config")->type_name("FILE");
+  of_export->add_option("--max-length")->type_name("N");
+  of_export->add_option("--data-type")->type_name("f64|f32|f16|bf16");
+  // Not stored in `settings`: there, CLI11 would let environment variables override given flags.
+  for (const CLI::Option* option : app->get_options()) {
+    if (option->get_name() != "--server" && option->get_group() != "Security") continue;
+    of_export->add_option(option->get_name())
+        ->type_name(option->get_type_name())
+        ->expected(option->get_items_expected_max());
   }
 }
 
@@ -470,6 +485,11 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   Settings settings;
   CLI::App app("Fetches position tensors of Transformer models from a server.", "attnbias");
   AddCommands(&app, &settings);
+  if (arguments.size() > 1 && arguments[0] == "__complete") {
+    const auto words = Completions(app, {arguments.begin() + 1, arguments.end()});
+    if (words.has_value()) terminal.out << absl::StrJoin(*words, "\n") << "\n";
+    return words.has_value() ? kExitOk : kExitFailed;
+  }
   try {
     // CLI11 consumes its arguments from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

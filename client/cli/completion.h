@@ -3,14 +3,20 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
 namespace attnbias {
 
-// Returns a script that completes the commands and flags of `app` and names of
-// encodings and their fields. `shell` is "bash", "zsh" or "fish".
-std::string CompletionScript(const CLI::App& app, absl::string_view shell);
+// Returns the script that completes command lines in "bash", "zsh" or "fish".
+absl::string_view CompletionScript(absl::string_view shell);
+
+// Returns the completions of the last of `words`, the arguments up to the cursor, at least one. No
+// value means that the shell completes names of files.
+std::optional<std::vector<std::string>> Completions(const CLI::App& app,
+                                                    std::vector<std::string> words);
 
 }  // namespace attnbias

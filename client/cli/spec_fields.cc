@@ -487,6 +487,13 @@ std::string ExtentOf(const v1::TensorSpec& spec) {
   return is_second ? *extents.rbegin() : *extents.begin();
 }
 
+// Returns the flags that set an extent.
+absl::string_view FlagsOf(absl::string_view extent) {
+  if (extent == "table") return "--positions, --position-ids or --grid";
+  return extent == "pair" ? "--query-length and --key-length"
+                          : "--queries, --keys, --heads or --query-stride";
+}
+
 absl::Status SetFlag(const std::string& name, const std::string& value, const std::string& encoding,
                      v1::TensorSpec* spec) {
   const FieldDescriptor& extent = *spec->GetDescriptor()->FindFieldByName(ExtentOf(*spec));
@@ -499,7 +506,7 @@ absl::Status SetFlag(const std::string& name, const std::string& value, const st
     owner = spec->GetReflection()->MutableMessage(spec, &extent);
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
-        FlagOf(name), ": got a value, want none: the extent of ", encoding, " is ", extent.name()));
+        FlagOf(name), ": got a value, want none: ", encoding, " takes ", FlagsOf(extent.name())));
   }
   const absl::Status status = SetField(name, value, owner);
   return Named(
@@ -590,6 +597,11 @@ absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options) {
     return absl::InvalidArgumentError(
         "--fill-value and --fill-lowest need a mask: --causal, --window-left "
         "or --window-right");
+  }
+  const std::string extent = ExtentOf(spec);
+  if (extent != "grid" && spec.extent_case() == spec.EXTENT_NOT_SET) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.encoding, ": extent not set, want ", FlagsOf(extent)));
   }
   return spec;
 }

@@ -271,8 +271,9 @@ def test_bash_completion_lists_words(installed: Machine, typed: str, completed: 
     script = """
         source /usr/share/bash-completion/completions/attnbias
         compopt() { :; }  # works only in an interactive shell
-        COMP_WORDS=(attnbias "$@") COMP_CWORD=$#
-        _attnbias
+        COMP_LINE="attnbias $*"
+        COMP_POINT=${#COMP_LINE}
+        _attnbias attnbias "${!#}"
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     assert set(installed.shell(script, *typed.split()).split()) == completed

@@ -32,12 +32,15 @@ TensorOptions OptionsOf(const std::string& line) {
   return options;
 }
 
-// Compares the spec of a line with one in text format.
+constexpr char kPair[] = " --query-length 1 --key-length 1";
+
+// Compares the spec of a line with one in text format, if that has an extent also the extent.
 void ExpectSpec(const std::string& line, const std::string& text) {
-  const auto spec = BuildSpec(OptionsOf(line));
+  auto spec = BuildSpec(OptionsOf(line));
   ASSERT_TRUE(spec.ok()) << spec.status();
   v1::TensorSpec wanted;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &wanted));
+  if (wanted.extent_case() == wanted.EXTENT_NOT_SET) spec->clear_extent();
   std::string difference;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&difference);
@@ -48,28 +51,30 @@ TEST(BuildSpec, SetsFieldsOfEveryType) {
   ExpectSpec(
       "sinusoidal dim=512 ladder.base=1e6 columns=sines_cosines "
       "axes.0.scale=-2 axes.0.ladder.frequencies=1,-2 axes.1={} "
-      "axes.2.ladder.timescales={}",
+      "axes.2.ladder.timescales={} --positions 1",
       "sinusoidal { dim: 512 ladder { base: 1e6 } "
       "columns: COLUMNS_SINES_COSINES axes { scale: -2 "
       "ladder { frequencies { values: [1, -2] } } } axes {} "
       "axes { ladder { timescales {} } } }");
-  ExpectSpec("alibi num_heads=3 slopes=1,-0.5,2e-3 variant=KEY_FROM_end",
+  ExpectSpec(absl::StrCat("alibi num_heads=3 slopes=1,-0.5,2e-3 variant=KEY_FROM_end", kPair),
              "alibi { num_heads: 3 slopes: 1 slopes: -0.5 slopes: 2e-3 "
              "variant: ALIBI_VARIANT_KEY_FROM_END }");
   ExpectSpec(
       "learned_absolute table=name:m/w resample.source=2,3 "
-      "resample.target=4,5 resample.filter=cubic",
+      "resample.target=4,5 resample.filter=cubic --positions 1",
       "learned_absolute { table { name: 'm/w' } resample { source: [2, 3] "
       "target: [4, 5] filter: FILTER_CUBIC } }");
-  ExpectSpec("t5 table=sha256:ab12 table_layout=heads_buckets",
+  ExpectSpec(absl::StrCat("t5 table=sha256:ab12 table_layout=heads_buckets", kPair),
              "t5 { table { sha256: 'ab12' layout: "
              "TABLE_LAYOUT_HEADS_BUCKETS } }");
-  ExpectSpec("t5 bucket_rule=BUCKET_RULE_EXACT", "t5 { bucket_rule: BUCKET_RULE_EXACT }");
+  ExpectSpec(absl::StrCat("t5 bucket_rule=BUCKET_RULE_EXACT", kPair),
+             "t5 { bucket_rule: BUCKET_RULE_EXACT }");
 }
 
 // A message with an explicit default differs from one without it.
 TEST(BuildSpec, KeepsFieldsSetToZero) {
-  const auto spec = BuildSpec(OptionsOf("t5 num_buckets=0 bidirectional=false"));
+  const auto spec =
+      BuildSpec(OptionsOf(absl::StrCat("t5 num_buckets=0 bidirectional=false", kPair)));
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_TRUE(spec->t5().has_num_buckets());
   EXPECT_TRUE(spec->t5().has_bidirectional());
@@ -78,18 +83,18 @@ TEST(BuildSpec, KeepsFieldsSetToZero) {
 }
 
 TEST(BuildSpec, ReadsFieldsOfNestedMessages) {
-  ExpectSpec(
-      "dynamic_position_bias num_heads=2 layers.0.weight=name:a "
-      "layers.1.weight=name:b layers.0.bias=name:c "
-      "layers.1.weight_layout=heads_buckets",
-      "mlp_bias { activation: ACTIVATION_SILU num_heads: 2 "
-      "layers { weight { name: 'a' } bias { name: 'c' } } layers { weight { "
-      "name: 'b' layout: TABLE_LAYOUT_HEADS_BUCKETS } } }");
+  ExpectSpec(absl::StrCat("dynamic_position_bias num_heads=2 layers.0.weight=name:a "
+                          "layers.1.weight=name:b layers.0.bias=name:c "
+                          "layers.1.weight_layout=heads_buckets",
+                          kPair),
+             "mlp_bias { activation: ACTIVATION_SILU num_heads: 2 "
+             "layers { weight { name: 'a' } bias { name: 'c' } } layers { weight { "
+             "name: 'b' layout: TABLE_LAYOUT_HEADS_BUCKETS } } }");
 }
 
 TEST(EncodingText, NamesLayoutOfNestedTable) {
   const std::string line = "mlp_bias layers.0.weight=name:a layers.0.weight_layout=heads_buckets";
-  EXPECT_EQ(EncodingText(BuildSpec(OptionsOf(line)).value()), line);
+  EXPECT_EQ(EncodingText(BuildSpec(OptionsOf(line + kPair)).value()), line);
 }
 
 TEST(BuildSpec, ReadsPositions) {
@@ -136,19 +141,19 @@ TEST(BuildSpec, GridNeedsNoLengths) {
 }
 
 TEST(BuildSpec, ReadsTheOutput) {
-  ExpectSpec("t5 --form dense --data-type bf16 --values BUCKETS --scale 0.125",
+  ExpectSpec(absl::StrCat("t5 --form dense --data-type bf16 --values BUCKETS --scale 0.125", kPair),
              "t5 {} output { form: FORM_DENSE data_type: DATA_TYPE_BF16 "
              "values: VALUES_BUCKETS scale: 0.125 }");
-  ExpectSpec("t5 --causal true --fill-value -inf",
+  ExpectSpec(absl::StrCat("t5 --causal true --fill-value -inf", kPair),
              "t5 {} output { mask { causal: true fill_value: -inf } }");
-  ExpectSpec("t5 --window-left 0 --window-right 7 --fill-lowest true",
+  ExpectSpec(absl::StrCat("t5 --window-left 0 --window-right 7 --fill-lowest true", kPair),
              "t5 {} output { mask { window_left: 0 window_right: 7 "
              "fill_lowest: true } }");
 }
 
 TEST(BuildSpec, ExpandsPresets) {
-  const auto built = [](const std::string& line) {
-    return EncodingText(BuildSpec(OptionsOf(line)).value());
+  const auto built = [](const std::string& line, const std::string& extent = kPair) {
+    return EncodingText(BuildSpec(OptionsOf(line + extent)).value());
   };
   EXPECT_EQ(built("xlnet dim=8 clamp_len=4"),
             "relative_sinusoidal dim=8 columns=sines_cosines left=4 right=4");
@@ -156,12 +161,12 @@ TEST(BuildSpec, ExpandsPresets) {
             "relative_sinusoidal columns=sines_cosines left=4 causal=true");
   EXPECT_EQ(built("symmetric_sinusoidal base=500"),
             "relative_sinusoidal ladder.base=500 symmetric=true");
-  EXPECT_EQ(built("detr_sinusoidal height=3 width=2 temperature=20"),
+  EXPECT_EQ(built("detr_sinusoidal height=3 width=2 temperature=20", " --positions 1"),
             "sinusoidal axes.0.scale=6.283185307179586 axes.0.length=3 "
             "axes.0.eps=1e-06 axes.0.ladder.base=20 "
             "axes.1.scale=6.283185307179586 axes.1.length=2 axes.1.eps=1e-06 "
             "axes.1.ladder.base=20");
-  EXPECT_EQ(built("tensor2tensor dim=8"),
+  EXPECT_EQ(built("tensor2tensor dim=8", " --positions 1"),
             "sinusoidal dim=8 ladder.timescales={} columns=sines_cosines "
             "odd=zero");
   EXPECT_EQ(built("shaw left=1 table=name:w"), "learned_relative vectors=name:w left=1");
@@ -234,8 +239,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "learned_relative.vectors_layout: given together with scalars, want "
                 "one of the two"},
         Mistake{"ExtentOfAPreset", "xlnet --positions 4",
-                "--positions: got a value, want none: the extent of xlnet is "
-                "pair"},
+                "--positions: got a value, want none: xlnet takes --query-length and "
+                "--key-length"},
         Mistake{"NoEquals", "alibi num_heads", "alibi: got \"num_heads\", want FIELD=VALUE"},
         Mistake{"Twice", "alibi num_heads=1 num_heads=2",
                 "alibi.num_heads: given twice, want it once"},
@@ -285,15 +290,19 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"FillValue", "alibi --fill-value low", "--fill-value: got \"low\", want a number"},
         Mistake{"TwoFills", "alibi --fill-value 0 --fill-lowest true",
                 "--fill-value: given together with fill_lowest, want one of the two"},
-        Mistake{"ExtentOfAnother", "alibi --positions 4",
-                "--positions: got a value, want none: the extent of alibi is "
-                "pair"},
+        Mistake{"ExtentOfAnother", "rotary --query-length 4",
+                "--query-length: got a value, want none: rotary takes --positions, "
+                "--position-ids or --grid"},
         Mistake{"QueryLengthInAWindow", "mlp_bias window=2,2 --query-length 4",
-                "--query-length: got a value, want none: the extent of "
-                "mlp_bias is grid"},
+                "--query-length: got a value, want none: mlp_bias takes --queries, --keys, "
+                "--heads or --query-stride"},
         Mistake{"OffsetInAGrid", "swin --query-offset 0",
-                "--query-offset: got a value, want none: the extent of swin is "
-                "grid"}),
+                "--query-offset: got a value, want none: swin takes --queries, --keys, --heads or "
+                "--query-stride"},
+        Mistake{"NoPositions", "detr_sinusoidal height=3 width=2",
+                "detr_sinusoidal: extent not set, want --positions, --position-ids or --grid"},
+        Mistake{"NoLengths", "alibi num_heads=8 --causal true",
+                "alibi: extent not set, want --query-length and --key-length"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/commands.h"
 #include "client/cli/heat_map.h"
@@ -26,6 +27,7 @@
 namespace attnbias::tool_test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -488,7 +490,7 @@ TEST_F(ToolTest, InvalidCommandLineIsExitCode2) {
                            "get alibi --positions 4",
                            "get alibi --query-length 4 --query-length 4",
                            "get alibi --out x.pt",
-                           "get alibi --data-type bf16 --out x.npy",
+                           "get alibi --query-length 4 --key-length 4 --data-type bf16 --out x.npy",
                            "get t5 table=@no-such-file.npy",
                            "get alibi --window-left many",
                            "show alibi --head -1",
@@ -513,7 +515,7 @@ TEST_F(ToolTest, UsageErrorsPointToHelp) {
   EXPECT_EQ(err_.str(),
             "attnbias: --out: got a.pt, want a name ending in .npy or .safetensors, or -; "
             "see --help\n");
-  EXPECT_EQ(Run("get alibi --out a.npy --data-type bf16"), 2);
+  EXPECT_EQ(Get("--out a.npy --data-type bf16"), 2);
   EXPECT_EQ(err_.str(), "attnbias: --out: .npy has no bf16; write a .safetensors file\n");
   EXPECT_EQ(Run("show alibi --png a.jpg"), 2);
   EXPECT_EQ(err_.str(), "attnbias: --png: got a.jpg, want a name ending in .png; see --help\n");
@@ -530,41 +532,86 @@ TEST_F(ToolTest, NamesThePythonPackageForItsCommands) {
   EXPECT_THAT(err_.str(), HasSubstr("use python -m attnbias export"));
 }
 
-// Runs a bash script with the completions loaded, and returns its output.
-std::string RunBash(const std::string& script) {
-  const std::string path = ::testing::TempDir() + "completion.bash";
-  std::ofstream(path) << script;
-  FILE* const pipe = popen(absl::StrCat("bash ", path).c_str(), "r");
-  std::string output;
-  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) {
-    output.push_back(static_cast<char>(c));
+// Returns the completions of a line's last word, each followed by a space.
+std::string Completed(const std::string& line) {
+  std::vector<std::string> words = absl::StrSplit(line, ' ');
+  words.insert(words.begin(), "__complete");
+  std::ostringstream out;
+  EXPECT_EQ(RunTool(words, {.out = out, .err = out}), 0) << line;
+  return absl::StrReplaceAll(out.str(), {{"\n", " "}});
+}
+
+TEST(Completion, OffersCommandsAndTheirArguments) {
+  EXPECT_THAT(Completed(""), StartsWith("health get describe show info "));
+  EXPECT_EQ(Completed("comp"), "completion ");
+  EXPECT_EQ(Completed("completion "), "bash zsh fish ");
+  EXPECT_EQ(Completed("--server localhost exp"), "export ");
+  EXPECT_EQ(Completed("cache v"), "verify ");
+  EXPECT_EQ(Completed("get sandw"), "sandwich ");
+  EXPECT_EQ(Completed("list t5 sandw"), "sandwich ");
+  EXPECT_EQ(Completed("health "), " ");
+}
+
+TEST(Completion, OffersFlagsOnce) {
+  EXPECT_EQ(Completed("get alibi --query-l"), "--query-length ");
+  EXPECT_EQ(Completed("info --he"), "--help ");
+  EXPECT_EQ(Completed("info --serv"), "--server ");
+  EXPECT_EQ(Completed("--vers"), "--version ");
+  EXPECT_EQ(Completed("cache ls --"), "--help --cache ");
+}
+
+TEST(Completion, OffersFieldsOfTheEncoding) {
+  EXPECT_EQ(Completed("get alibi "), "num_heads= alibi_bias_max= slopes= variant= ");
+  EXPECT_EQ(Completed("get --form dense --causal alibi num_h"), "num_heads= ");
+  EXPECT_EQ(Completed("get xlnet b"), "base= ");
+  EXPECT_EQ(Completed("get sinusoidal axes.1.sc"), "axes.1.scale= ");
+  EXPECT_EQ(Completed("get sinusoidal axes"),
+            "axes.0.scale= axes.0.offset= axes.0.length= axes.0.eps= axes.0.ladder.base= "
+            "axes.0.ladder.timescales.min= axes.0.ladder.timescales.max= "
+            "axes.0.ladder.frequencies= ");
+  EXPECT_EQ(Completed("get alibbi "), " ");
+}
+
+TEST(Completion, OffersValues) {
+  EXPECT_EQ(Completed("get alibi variant=k"), "variant=key_from_start variant=key_from_end ");
+  EXPECT_EQ(Completed("get t5 bidirectional="), "bidirectional=true bidirectional=false ");
+  EXPECT_EQ(Completed("get t5 table="), "table=@ table=name: table=sha256: ");
+  EXPECT_EQ(Completed("get t5 table_layout=h"), "table_layout=heads_buckets ");
+  EXPECT_EQ(Completed("get alibi num_heads="), " ");
+  EXPECT_EQ(Completed("get alibi --alignment "), "start end ");
+  EXPECT_EQ(Completed("get alibi --alignment=e"), "--alignment=end ");
+  EXPECT_EQ(Completed("get alibi --key-length "), " ");
+  EXPECT_EQ(Completed("get alibi --causal="), " ");
+}
+
+TEST(Completion, OffersFilesOfTables) {
+  const std::filesystem::path folder = ::testing::TempDir() + "attnbias-completion";
+  std::filesystem::create_directories(folder / "tables");
+  for (const char* name : {"a.npy", "b.safetensors", "c.txt"}) std::ofstream(folder / name);
+  const std::string start = absl::StrCat("table=@", folder.string(), "/");
+  EXPECT_THAT(absl::StrSplit(Completed("get t5 " + start), ' '),
+              ElementsAre(start + "a.npy", start + "b.safetensors", start + "c.txt",
+                          start + "tables/", ""));
+  EXPECT_EQ(Completed(absl::StrCat("get t5 ", start, "a")), start + "a.npy ");
+  EXPECT_EQ(Completed("get t5 table=@/no/such/folder/"), " ");
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(ToolTest, LeavesOtherFilesToTheShell) {
+  for (const char* line : {"get alibi --out ro", "show alibi --png=", "cache ls --cache d",
+                           "--tls-ca ca health --token-file t"}) {
+    EXPECT_EQ(RunAlone(absl::StrCat("__complete ", line)), 1) << line;
+    EXPECT_EQ(out_.str(), "");
   }
-  EXPECT_EQ(pclose(pipe), 0);
-  return output;
 }
 
-TEST_F(ToolTest, CompletesCommandsFlagsAndEncodingsInBash) {
-  EXPECT_EQ(RunAlone("completion bash"), 0) << err_.str();
-  const auto complete = [&](const std::string& words, int last) {
-    return RunBash(absl::StrCat(out_.str(), "COMP_WORDS=(attnbias ", words, ") COMP_CWORD=", last,
-                                "\n_attnbias\nprintf '%s ' \"${COMPREPLY[@]}\"\n"));
-  };
-  EXPECT_EQ(complete("comp", 1), "completion ");
-  EXPECT_EQ(complete("--server localhost exp", 3), "export ");
-  EXPECT_EQ(complete("get sandw", 2), "sandwich ");
-  EXPECT_EQ(complete("get alibi --query-l", 3), "--query-length ");
-  EXPECT_EQ(complete("get alibi num_h", 3), "num_heads= ");
-  EXPECT_EQ(complete("info --js", 2), "--json ");
-  EXPECT_EQ(complete("info --serv", 2), "--server ");
-}
-
-TEST_F(ToolTest, CompletesInZshAndFish) {
+TEST_F(ToolTest, PrintsAScriptForEachShell) {
+  EXPECT_EQ(RunAlone("completion bash"), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("complete -F _attnbias attnbias\n"));
   EXPECT_EQ(RunAlone("completion zsh"), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("bashcompinit"));
+  EXPECT_THAT(out_.str(), HasSubstr("compdef _attnbias attnbias\n"));
   EXPECT_EQ(RunAlone("completion fish"), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("complete -c attnbias -n __fish_use_subcommand -a ' --help "));
-  EXPECT_THAT(out_.str(), HasSubstr("-n '__fish_seen_subcommand_from get' -a ' sinusoidal "));
-  EXPECT_THAT(out_.str(), HasSubstr("-n '__fish_seen_subcommand_from alibi' -a 'num_heads= "));
+  EXPECT_THAT(out_.str(), HasSubstr("complete -c attnbias -f -a '(__attnbias)'\n"));
   EXPECT_EQ(RunAlone("completion tcsh"), 2);
   EXPECT_EQ(out_.str(), "");
 }
