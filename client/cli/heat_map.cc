@@ -54,7 +54,7 @@ constexpr char kUpperHalf[] = "\u2580";
 constexpr char kReset[] = "\033[0m";
 // Lines from one row label to the next.
 constexpr size_t kLinesPerLabel = 8;
-// Characters from one column label to the next; more than a position needs.
+// Column spacing in characters; wider than any position.
 constexpr size_t kCharactersPerLabel = 16;
 // Lines of the title, column labels, legend and the prompt that follows.
 constexpr int kLinesAround = 4;

@@ -56,8 +56,8 @@ class Engine {
   // The cache, through which other memory is also charged to the budget or becomes evictable.
   BandCache& cache() { return cache_; }
 
-  // Reserves memory that is never evicted, such as that of mounted tables: the budget shrinks by it
-  // until the memory is released.
+  // Reserves memory that is never evicted, such as that of mounted tables: the budget shrinks by
+  // that amount until the memory is released.
   absl::StatusOr<ByteBudget::Reservation> SetAside(int64_t bytes);
 
   const KernelSet& kernels() const { return kernels_; }

@@ -2,9 +2,9 @@
 // Produces a payload's bytes in chunks, as they are sent.
 //
 // If whole rows lie in a band, a chunk is a list of slices of it and nothing is copied: a dense
-// matrix is streamed from its diagonals without ever being materialized. Other chunks are produced
-// in their own memory: rows that are short, selected by position lists, partly masked, or of a band
-// too large to cache. An accelerator produces them if that is faster.
+// matrix is streamed from its diagonals without ever being materialized. Other chunks get memory of
+// their own: short rows, rows selected by position lists, partly masked rows, and rows of a band
+// that is too large to cache. An accelerator produces them if that is faster.
 #pragma once
 
 #include <cstddef>

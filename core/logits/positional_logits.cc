@@ -336,7 +336,8 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Copies the products of a row to its keys, and the fill to keys outside the segments.
+  // Copies a row's products to the columns of their keys, and the fill to keys outside the
+  // segments.
   void Spread(const KeySegments& segments, const std::byte* products, int64_t first_vector,
               std::byte* out) const {
     const DataType type = plan_.output_type();

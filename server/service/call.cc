@@ -35,7 +35,7 @@ constexpr int64_t kCopies = 4;
 constexpr std::chrono::seconds kLongestBacklog(1);
 
 // Uses the monotonic clock. The system clock, in nanoseconds, overflows in 2262, before Go's
-// longest timeout.
+// longest timeout would expire.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));

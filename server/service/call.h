@@ -56,8 +56,8 @@ class Call {
   // The tables that were mounted when the call began and that the call may use.
   const TableSetPtr& tables() const { return tables_; }
 
-  // Returns UNAVAILABLE while draining, and DEADLINE_EXCEEDED or CANCELLED if the client no longer
-  // waits for the response.
+  // Returns UNAVAILABLE while draining, and DEADLINE_EXCEEDED or CANCELLED if the client is no
+  // longer waiting for the response.
   absl::Status CheckCancelled() const;
 
   // Plans `spec`, which is at `path` in the request; the path is empty if its fields are the

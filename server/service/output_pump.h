@@ -239,7 +239,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
   // Being read or pending.
   Incoming incoming_;
 
-  // True once a request was received.
+  // True once a request has been received.
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
   // True while incoming_ is a request.
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;

@@ -20,7 +20,7 @@ std::vector<double> NumbersIn(const Table& table, Range indices) {
   return numbers;
 }
 
-// Bound on the layers' numbers below which neither squares nor sums of squares overflow.
+// Bound on the values of layers below which neither squares nor sums of squares overflow.
 constexpr double kMostReach = 1e140;
 
 constexpr double kNormEps = 1e-5;

@@ -291,8 +291,8 @@ HWY_INLINE void StoreBoth(WordVec sin, WordVec cos, int64_t cos_offset,
   Format::Store(cos, out + cos_offset);
 }
 
-// Fills kRows rows, from the last pairs to the first, so that cosines overwrite padding past the
-// sines, and the next row overwrites padding past a row.
+// Fills kRows rows, from the last pairs to the first, so that each write covers the previous one's
+// padding: cosines that after the sines, and the next row that after a row.
 template <class Format, PairStore kStore, int64_t kRows>
 HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
                          typename Format::Element* out, Undecided& undecided) {

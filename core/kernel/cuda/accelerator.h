@@ -21,8 +21,8 @@
 
 namespace attnbias {
 
-// Keeps pinned host memory for the next piece of work, by size: pinning costs more than a piece's
-// computation.
+// Keeps pinned host memory for the next piece of work, by size: pinning takes longer than computing
+// a piece.
 struct PinnedPool {
   Mutex mutex;
   std::multimap<int64_t, SharedMemory> free ABSL_GUARDED_BY(mutex);
