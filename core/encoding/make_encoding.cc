@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/base/canonical_writer.h"
+#include "core/base/digest.h"
 #include "core/base/errors.h"
 #include "core/request/rules.h"
 
