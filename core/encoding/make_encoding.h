@@ -6,7 +6,7 @@
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/request/registration.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 

@@ -16,7 +16,7 @@
 #include "core/cache/byte_budget.h"
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/logits.pb.h"
 #include "core/logits/term.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
 
