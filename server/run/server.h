@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/engine/engine.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
