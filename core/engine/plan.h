@@ -16,7 +16,6 @@
 #include "core/encoding/encoding.h"
 #include "core/request/rules.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/index_map.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
