@@ -18,7 +18,7 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
-#include "core/numerics/elementary.h"
+#include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/request/rules.h"
 #include "core/tensor/data_type.h"

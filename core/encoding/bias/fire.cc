@@ -12,7 +12,7 @@
 #include "core/encoding/common/network.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/numerics/elementary.h"
+#include "core/numerics/double_double.h"
 #include "core/numerics/rounding.h"
 #include "core/table/table.h"
 #include "core/tensor/positions.h"

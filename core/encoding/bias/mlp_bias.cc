@@ -13,7 +13,7 @@
 #include "core/encoding/common/network.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/numerics/elementary.h"
+#include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
