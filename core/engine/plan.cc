@@ -11,7 +11,7 @@
 #include "core/base/digest.h"
 #include "core/base/errors.h"
 #include "core/encoding/common/pair_checks.h"
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 #include "core/request/rules.h"
 
 namespace attnbias {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "core/base/errors.h"
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 
 namespace attnbias {
 

@@ -59,7 +59,7 @@ ENCODING = {
         ("absolute/", "bias/", "vector/", "grid/", "tupe/"), ("", "common/", "sinusoid/")
     ),
 }
-ENCODING_HEADERS = ("encoding.h", "make_encoding.h")
+ENCODING_HEADERS = ("encoding.h",)
 # The folders of server/, each after its dependencies.
 SERVER = {
     "schedule": (),
@@ -234,7 +234,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/engine/a.cc", '#include "core/request/rules.h"'),
             ("core/encoding/bias/a.cc", '#include "attnbias/v1/encodings.pb.h"'),
             ("core/request/a.cc", '#include "google/protobuf/message.h"'),
-            ("core/encoding/bias/a.cc", '#include "core/encoding/make_encoding.h"'),
+            ("core/encoding/bias/a.cc", '#include "core/encoding/encoding.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("server/schedule/a.cc", '#include "core/tensor/positions.h"'),
             ("server/observe/a.cc", "#include <spdlog/spdlog.h>"),

@@ -15,7 +15,6 @@
 #include "core/base/executor.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/numerics/double_double.h"

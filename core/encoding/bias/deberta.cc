@@ -11,7 +11,6 @@
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 

@@ -9,7 +9,6 @@
 #include "core/encoding/bias/references.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"

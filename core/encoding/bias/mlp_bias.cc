@@ -12,7 +12,6 @@
 #include "core/base/errors.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"

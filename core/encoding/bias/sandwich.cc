@@ -7,7 +7,6 @@
 #include "core/encoding/bias/references.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/numerics/real.h"
 

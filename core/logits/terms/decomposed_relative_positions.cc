@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/base/errors.h"
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 #include "core/logits/term.h"
 #include "core/request/rules.h"
 

@@ -6,7 +6,6 @@
 #include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/logits/term.h"
 #include "core/tensor/positions.h"
 

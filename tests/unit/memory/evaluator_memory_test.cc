@@ -16,7 +16,6 @@
 
 #include "core/base/executor.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/support/engine_harness.h"

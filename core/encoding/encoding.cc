@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 
 #include <utility>
 
