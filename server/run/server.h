@@ -20,7 +20,6 @@
 #include "server/observe/health_service.h"
 #include "server/observe/metrics.h"
 #include "server/run/config.h"
-#include "server/run/metrics_port.h"
 #include "server/run/table_mounts.h"
 #include "server/run/transport.h"
 #include "server/schedule/stream_watchdog.h"
