@@ -14,7 +14,6 @@
 #include "server/service/call_reactor.h"
 #include "server/service/oip/infer.h"
 #include "server/service/oip/model.h"
-#include "server/service/output_pump.h"
 
 namespace attnbias {
 namespace {
