@@ -26,7 +26,7 @@
 #include "server/schedule/timer.h"
 #include "server/schedule/worker_pool.h"
 #include "server/service/call.h"
-#include "server/service/oip/inference_service.h"
+#include "server/service/oip/infer.h"
 #include "server/service/tensor_service.h"
 
 namespace attnbias {

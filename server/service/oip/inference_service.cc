@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/service/oip/inference_service.h"
-
 #include <chrono>
 #include <cstdint>
 #include <utility>
