@@ -17,7 +17,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/base/mutex.h"
 #include "core/cache/byte_budget.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/base/mutex.h"
 
 namespace attnbias {

@@ -27,13 +27,13 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/kernel/kernel_set.h"
+#include "core/request/registration.h"
+#include "core/request/rules.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
-
-namespace google::protobuf {
-class Message;
-}  // namespace google::protobuf
 
 namespace attnbias {
 
@@ -225,5 +225,14 @@ struct Encoding {
 };
 
 using EncodingPtr = std::shared_ptr<const Encoding>;
+
+// Checks and completes the request's encoding and output. ResolveExtent does the same for the
+// extent.
+//
+// INVALID_ARGUMENT  a field's value; the message begins with the field's path inside TensorSpec and
+//                   ": "
+absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& spec);
+
+using EncodingRegistration = Registration<Encoding>;
 
 }  // namespace attnbias

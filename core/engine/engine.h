@@ -10,13 +10,12 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/band_cache.h"
 #include "core/cache/byte_budget.h"
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 

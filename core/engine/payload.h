@@ -18,7 +18,6 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/band_cache.h"
 #include "core/cache/byte_budget.h"

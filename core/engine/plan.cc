@@ -8,11 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/canonical_writer.h"
+#include "core/base/digest.h"
 #include "core/base/errors.h"
-#include "core/base/sha256.h"
 #include "core/encoding/common/pair_checks.h"
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 #include "core/request/rules.h"
 
 namespace attnbias {

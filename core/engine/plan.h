@@ -14,9 +14,8 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/index_map.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {

@@ -1,24 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-// A validated request for positional logits: the vectors that its keys use, the type of its
-// products, and the length of its rows.
+// A validated request for positional logits: the vectors by which queries are multiplied, which of
+// these vectors each key uses, the type of the products, and the length of the rows. Each term's
+// file registers the function that describes it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "attnbias/v1/logits.pb.h"
-#include "core/logits/term.h"
-#include "core/request/tables.h"
+#include "core/encoding/encoding.h"
+#include "core/request/registration.h"
+#include "core/request/rules.h"
+#include "core/table/table.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
+
+// Consecutive keys of one query that use evenly spaced vectors: key keys.begin + n uses vector
+// `vector` + n * step. A step of 0 means a clipped end, -1 a mirrored half.
+struct KeySegment {
+  Range keys;
+  int64_t vector = 0;
+  int64_t step = 0;
+
+  int64_t last_vector() const { return vector + (keys.size() - 1) * step; }
+};
+using KeySegments = absl::InlinedVector<KeySegment, 4>;
+
+// Vectors and the keys that use them.
+struct TermComponent {
+  // Provides the vectors, or their unprojected form, at some of its coordinates.
+  EncodingPtr encoding;
+  // [heads * head_dim, width of the encoding].
+  std::optional<Table> projection = {};
+  // Vectors of one head. Vector n is at coordinate first + n, or first - n if they descend.
+  int64_t count = 0;
+  int64_t first = 0;
+  bool descends = false;
+  // 1 if all heads share the vectors.
+  int64_t heads = 1;
+  // Maximum F64 roundings in any of the vectors' numbers; 0 if they come directly from a table.
+  int64_t roundings = 0;
+  // Returns the segments of a row, counted from query 0: all keys in order, each in exactly one
+  // segment. Vectors of keys that the direction hides need not exist.
+  std::function<KeySegments(int64_t row)> segments;
+  // Field to blame if there are too many vectors.
+  absl::string_view sized_by = "query_length";
+};
+
+struct LogitsTerm {
+  // A logit is the sum of a query's products with one vector of each component.
+  std::vector<TermComponent> components;
+  // True if received rows are attention weights and results are sums of vectors. There is then one
+  // component.
+  bool weighs_values = false;
+};
+
+// Registers a term for the life of the program:
+//
+//   const TermRegistration kAbsoluteKeys(
+//       v1::LogitsSpec::kAbsoluteKeysFieldNumber, &DescribeAbsoluteKeys);
+//
+// The function receives the request, which has passed all checks that do not need the term, and the
+// position of query 0.
+using TermRegistration = Registration<LogitsTerm, v1::LogitsSpec, int64_t>;
+
+// Shared by terms.
+
+// Projects the numbers of `component` if there is a projection, and checks its columns.
+absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
+                     const v1::LogitsSpec& request, TermComponent* component);
+
+// Returns an encoding whose number at coordinate n is row n of `table`.
+absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
+
+// Vectors that keys use by their relative position, key - query.
+struct RelativeVectors {
+  // Relative positions that have their own vector. Others use the nearest one's vector.
+  Range distinct;
+  // Relative position of vector 0; if both directions share vectors, its distance.
+  int64_t first = 0;
+  bool symmetric = false;
+
+  int64_t Nearest(int64_t relative) const {
+    return std::clamp(relative, distinct.begin, distinct.end - 1);
+  }
+  std::function<KeySegments(int64_t row)> For(const v1::LogitsSpec& request,
+                                              int64_t query_offset) const;
+};
 
 struct LogitsLimits {
   // Maximum bytes of all vectors that a request's keys use.

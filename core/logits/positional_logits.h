@@ -13,7 +13,6 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/byte_budget.h"
 #include "core/kernel/cuda/accelerator.h"

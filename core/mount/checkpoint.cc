@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 #include "core/mount/checkpoint_rules.h"
 #include "core/mount/json_file.h"
 #include "core/mount/registry.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/errors.h"
 #include "core/mount/json_file.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/base/mutex.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 #include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
 #include "google/protobuf/message.h"

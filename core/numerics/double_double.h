@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on unevaluated sums of two doubles: about 106 significant bits.
+// Arithmetic on unevaluated sums of two doubles: about 106 significant bits. Logarithms and
+// exponentials use only additions, multiplications and tables, not the machine's math library.
 //
 // Error bounds are relative to the exact result unless stated otherwise, with u = 2^-53, and hold
 // if nothing overflows or underflows. Needs round-to-nearest and no contraction of a * b + c.
@@ -70,5 +71,30 @@ inline DoubleDouble operator/(DoubleDouble a, DoubleDouble b) {
   const DoubleDouble rest = a + -(b * quotient);
   return FastTwoSum(quotient, rest.hi / b.hi);
 }
+
+// A number that lies within `bound` of `value`.
+struct Estimate {
+  DoubleDouble value;
+  double bound = 0;
+};
+
+// Returns ln x, within kLogBound of its magnitude plus 2^-103. x is normalized and in [2^-900,
+// 2^900].
+inline constexpr double kLogBound = 0x1p-65;
+Estimate LogOf(DoubleDouble x);
+
+// Returns e^x, within kExpBound of its magnitude, for x in [kLeastExponent, kMostExponent].
+inline constexpr double kExpBound = 0x1p-76;
+inline constexpr double kLeastExponent = -600;
+inline constexpr double kMostExponent = 700;
+Estimate ExpOf(DoubleDouble x);
+
+// Returns ln x for x > 0: the nearest float, which is never subnormal.
+float RoundedLog(float x);
+
+// Return ln(1 + x) for x >= 0, and e^x: the nearest double, if that is normal. A result that
+// overflows is infinity.
+double RoundedLog1p(DoubleDouble x);
+double RoundedExp(double x);
 
 }  // namespace attnbias

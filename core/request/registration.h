@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 #include "google/protobuf/message.h"
 
 namespace attnbias {

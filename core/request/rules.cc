@@ -18,7 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "attnbias/v1/logits.pb.h"
-#include "core/base/canonical_writer.h"
+#include "core/base/digest.h"
 #include "core/base/errors.h"
 #include "google/protobuf/reflection.h"
 

@@ -1,23 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the contract's rules of each field (options.proto): range, default, presence, and
-// dependencies on other fields.
+// Applies the contract's rules of each field (options.proto) to a request and its learned tables:
+// range, default, presence, and dependencies on other fields.
 //
 // The rules of every message are compiled once. Rules that combine fields in other ways are C++
 // code next to the mathematics.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/request/tables.h"
+#include "attnbias/v1/tensor.pb.h"
+#include "core/table/table.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/generated_enum_reflection.h"
 #include "google/protobuf/message.h"
 
 namespace attnbias {
+
+// Holds the learned tables of one request. Its message names each by digest.
+class Tables {
+ public:
+  struct Entry {
+    Table table;
+    // Path of the first field that refers to the table.
+    std::string field;
+  };
+
+  // Returns the reference by which a message names a table.
+  static v1::TableRef RefTo(const Table& table) {
+    v1::TableRef ref;
+    ref.set_sha256(table.sha256());
+    ref.set_layout(v1::TABLE_LAYOUT_BUCKETS_HEADS);
+    return ref;
+  }
+
+  v1::TableRef Add(const Table& table, std::string field = "") {
+    v1::TableRef ref = RefTo(table);
+    if (!Get(ref).has_value()) entries_.push_back({table, std::move(field)});
+    return ref;
+  }
+
+  // Returns the table of a reference, or nothing if the reference is not set.
+  std::optional<Table> Get(const v1::TableRef& ref) const {
+    for (const Entry& entry : entries_) {
+      if (entry.table.sha256() == ref.sha256()) return entry.table;
+    }
+    return std::nullopt;
+  }
+
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  std::vector<Entry> entries_;
+};
 
 // Checks every field of `message` and of the messages inside it, and fills in values implied by the
 // fields that are set: first the values of `given_by`, then the defaults. A field that another

@@ -7,9 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/canonical_writer.h"
+#include "core/base/digest.h"
 #include "core/base/errors.h"
-#include "core/base/sha256.h"
 #include "core/safetensors/safetensors.h"
 
 namespace attnbias {

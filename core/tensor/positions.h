@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges, and positions along one axis: consecutive, or an explicit list.
+// Ranges, positions along one axis (consecutive, or an explicit list), and the coordinates of a
+// dense matrix's rows or of its columns.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -61,5 +65,93 @@ class Positions {
 // Positions that are doubles: a list for each axis, all of the same length.
 using RealPositions = std::vector<std::vector<double>>;
 using RealPositionsPtr = std::shared_ptr<const RealPositions>;
+
+// Maps indices to integers. A map owns no memory: a range and the tokens of a grid are formulas,
+// and a list belongs to its Positions, which outlive the map.
+class IndexMap {
+ public:
+  IndexMap() = default;
+  explicit IndexMap(Range range) : size_(range.size()), origin_(range.begin) {}
+  explicit IndexMap(const Positions& positions)
+      : size_(positions.size()),
+        origin_(positions.is_range() ? positions.hull().begin : 0),
+        list_(positions.is_range() ? nullptr : positions.list().data()) {}
+
+  static IndexMap Zeros(int64_t size) {
+    IndexMap map(Range{0, size});
+    map.levels_[0].stride = 0;
+    return map;
+  }
+
+  // An axis of a grid: `length` indices, whose integers are `stride` apart.
+  struct Axis {
+    int64_t length;
+    int64_t stride;
+  };
+
+  // Returns tokens [first, first + size) of a grid of at most three axes, the last of which varies
+  // fastest. Token -1, before the grid, maps to 0, as token 0 does.
+  static IndexMap Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
+    IndexMap map(Range{0, size});
+    map.first_ = first;
+    auto level = map.levels_.begin();
+    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+      if (axis->length > 1) *level++ = *axis;
+    }
+    return map;
+  }
+
+  IndexMap operator-(int64_t origin) const {
+    IndexMap map = *this;
+    map.origin_ -= origin;
+    return map;
+  }
+
+  int64_t size() const { return size_; }
+
+  int64_t At(int64_t index) const {
+    if (list_ != nullptr) return origin_ + list_[index];
+    const int64_t n = std::max<int64_t>(first_ + index, 0);
+    const auto& [run, rows, planes] = levels_;
+    // Avoids divisions for ranges.
+    if (n < run.length) return origin_ + n * run.stride;
+    const int64_t row = n / run.length;
+    return origin_ + n % run.length * run.stride + row % rows.length * rows.stride +
+           row / rows.length * planes.stride;
+  }
+
+  // Returns true if each integer is the previous one plus step().
+  bool is_even() const {
+    const int64_t run = levels_[0].length;
+    return list_ == nullptr && first_ >= 0 && first_ % run + size_ <= run;
+  }
+  int64_t step() const { return levels_[0].stride; }
+  bool is_range() const { return is_even() && step() == 1; }
+
+  // Returns the number of `indices`, starting with the first, that have consecutive integers.
+  int64_t RunOf(Range indices) const {
+    if (list_ != nullptr) {
+      int64_t end = indices.begin + 1;
+      while (end < indices.end && list_[end] == list_[end - 1] + 1) ++end;
+      return end - indices.begin;
+    }
+    const int64_t n = first_ + indices.begin;
+    if (n < 0) return std::min(-n, indices.size());
+    if (step() != 1) return 1;
+    const int64_t run = levels_[0].length;
+    return std::min(run - (n < run ? n : n % run), indices.size());
+  }
+
+ private:
+  int64_t size_ = 0;
+  int64_t origin_ = 0;
+  // Tokens before the map.
+  int64_t first_ = 0;
+  // Axes longer than 1, the fastest first.
+  static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+  std::array<Axis, 3> levels_ = {{{kEndless, 1}, {kEndless, 0}, {kEndless, 0}}};
+  // Null, or the integers of a list.
+  const int64_t* list_ = nullptr;
+};
 
 }  // namespace attnbias

@@ -18,7 +18,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "server/observe/logging.h"
 #include "server/observe/tracing.h"
 #include "server/run/config.h"

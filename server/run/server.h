@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/engine/engine.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
@@ -20,14 +20,13 @@
 #include "server/observe/health_service.h"
 #include "server/observe/metrics.h"
 #include "server/run/config.h"
-#include "server/run/metrics_port.h"
 #include "server/run/table_mounts.h"
 #include "server/run/transport.h"
 #include "server/schedule/stream_watchdog.h"
 #include "server/schedule/timer.h"
 #include "server/schedule/worker_pool.h"
 #include "server/service/call.h"
-#include "server/service/oip/inference_service.h"
+#include "server/service/oip/infer.h"
 #include "server/service/tensor_service.h"
 
 namespace attnbias {

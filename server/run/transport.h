@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings and ports of the gRPC servers of this process.
+// Ports of this process: settings and start of the gRPC servers, and pages over HTTP.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +17,8 @@
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
+
+struct MHD_Daemon;
 
 namespace attnbias {
 
@@ -61,5 +65,41 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
     const std::vector<grpc::Service*>& services);
+
+// A response to GET. `status` is an HTTP status.
+struct HttpPage {
+  unsigned status = 200;
+  std::string text;
+};
+
+// Pages by path, such as "/metrics".
+using HttpPages = std::map<std::string, std::function<HttpPage()>, std::less<>>;
+
+// Serves metrics, health and version over HTTP. Does not use prometheus-cpp's Exposer, whose thread
+// stacks are too small next to OpenBLAS's thread-local memory.
+//
+// Serves during its lifetime; its destructor waits for requests in progress.
+class MetricsPort {
+ public:
+  // Calls the functions of `pages` from one thread. Returns UNAVAILABLE, naming the address, if the
+  // port cannot be bound.
+  static absl::StatusOr<std::unique_ptr<MetricsPort>> Listen(const std::string& address,
+                                                             const HttpPages& pages);
+
+  MetricsPort(const MetricsPort&) = delete;
+  MetricsPort& operator=(const MetricsPort&) = delete;
+  ~MetricsPort();
+
+  // Returns HOST:PORT with the bound port.
+  const std::string& address() const { return address_; }
+  const HttpPages& pages() const { return pages_; }
+
+ private:
+  explicit MetricsPort(const HttpPages& pages) : pages_(pages) {}
+
+  const HttpPages pages_;
+  std::string address_;
+  MHD_Daemon* daemon_ = nullptr;
+};
 
 }  // namespace attnbias

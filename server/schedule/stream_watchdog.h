@@ -14,7 +14,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/base/mutex.h"
 #include "core/cache/byte_budget.h"
 #include "grpc/grpc.h"

@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
-#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/byte_budget.h"
 #include "core/engine/engine.h"

@@ -13,9 +13,9 @@
 #include "core/checksum/crc32c.h"
 #include "core/logits/positional_logits.h"
 #include "core/mount/registry.h"
+#include "server/service/call_reactor.h"
 #include "server/service/grpc_status.h"
 #include "server/service/messages.h"
-#include "server/service/output_pump.h"
 #include "server/service/tensor_service.h"
 
 namespace attnbias {

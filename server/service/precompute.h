@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/engine/engine.h"
 #include "core/mount/registry.h"
 

@@ -20,7 +20,6 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/service/call_reactor.h"
 #include "server/service/messages.h"
-#include "server/service/output_pump.h"
 #include "server/service/plan_memo.h"
 
 namespace attnbias {

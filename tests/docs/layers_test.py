@@ -59,7 +59,7 @@ ENCODING = {
         ("absolute/", "bias/", "vector/", "grid/", "tupe/"), ("", "common/", "sinusoid/")
     ),
 }
-ENCODING_HEADERS = ("encoding.h", "make_encoding.h")
+ENCODING_HEADERS = ("encoding.h",)
 # The folders of server/, each after its dependencies.
 SERVER = {
     "schedule": (),
@@ -204,10 +204,10 @@ class PlantedViolations(unittest.TestCase):
             ("core/encoding/common/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/grid/a.h"'),
             ("core/cache/a.cc", '#include "core/engine/plan.h"'),
-            ("core/new/a.h", '#include "core/base/sha256.h"'),
+            ("core/new/a.h", '#include "core/base/digest.h"'),
             ("core/cache/a.cc", '#include "tests/unit/support/a.h"'),
             ("server/a.cc", '#include "server/run/config.h"'),
-            ("server/new/a.h", '#include "core/base/sha256.h"'),
+            ("server/new/a.h", '#include "core/base/digest.h"'),
             ("server/schedule/a.h", '#include "server/observe/metrics.h"'),
             ("server/observe/a.cc", '#include "server/access/access.h"'),
             ("server/access/a.cc", '#include "server/service/call.h"'),
@@ -234,7 +234,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/engine/a.cc", '#include "core/request/rules.h"'),
             ("core/encoding/bias/a.cc", '#include "attnbias/v1/encodings.pb.h"'),
             ("core/request/a.cc", '#include "google/protobuf/message.h"'),
-            ("core/encoding/bias/a.cc", '#include "core/encoding/make_encoding.h"'),
+            ("core/encoding/bias/a.cc", '#include "core/encoding/encoding.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("server/schedule/a.cc", '#include "core/tensor/positions.h"'),
             ("server/observe/a.cc", "#include <spdlog/spdlog.h>"),

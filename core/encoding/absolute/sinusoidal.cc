@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/request/rules.h"
 #include "core/tensor/positions.h"

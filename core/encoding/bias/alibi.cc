@@ -12,7 +12,6 @@
 #include "core/base/executor.h"
 #include "core/encoding/bias/references.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 

@@ -9,8 +9,7 @@
 #include "core/encoding/bias/references.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
-#include "core/numerics/elementary.h"
+#include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 

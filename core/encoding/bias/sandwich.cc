@@ -7,8 +7,6 @@
 #include "core/encoding/bias/references.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/numerics/real.h"
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/base/errors.h"
-#include "core/numerics/elementary.h"
+#include "core/numerics/double_double.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/data_type.h"
 

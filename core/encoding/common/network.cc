@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/errors.h"
-#include "core/numerics/elementary.h"
+#include "core/numerics/double_double.h"
 
 namespace attnbias {
 namespace {

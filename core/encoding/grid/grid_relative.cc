@@ -13,7 +13,6 @@
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/resample.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/request/rules.h"
 #include "core/table/table.h"
 

@@ -12,7 +12,6 @@
 #include "core/base/executor.h"
 #include "core/numerics/rounding.h"
 #include "core/request/rules.h"
-#include "core/request/tables.h"
 
 namespace attnbias {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/executor.h"
-#include "core/encoding/sinusoid/rotor_rows.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"

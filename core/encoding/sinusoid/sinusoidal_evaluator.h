@@ -23,7 +23,7 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernel_set.h"
-#include "core/request/tables.h"
+#include "core/request/rules.h"
 #include "core/table/table.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"

@@ -15,7 +15,6 @@
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/table/table.h"

@@ -7,7 +7,6 @@
 #include "core/base/errors.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "core/table/table.h"
 
 namespace attnbias {

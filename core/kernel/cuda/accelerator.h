@@ -17,7 +17,7 @@
 #include "core/kernel/cuda/device.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
-#include "core/tensor/index_map.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 

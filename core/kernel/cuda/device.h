@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/base/errors.h"
-#include "core/kernel/cuda/launches.h"
+#include "core/kernel/cuda/kernel_bodies.h"
 
 namespace attnbias {
 

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/kernel/cuda/launches.h"
+#include "core/kernel/cuda/kernel_bodies.h"
 
 namespace attnbias {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/base/errors.h"
-#include "core/encoding/make_encoding.h"
-#include "core/logits/term.h"
+#include "core/encoding/encoding.h"
+#include "core/logits/plan.h"
 #include "core/request/rules.h"
 
 namespace attnbias {

@@ -2,7 +2,7 @@
 // Learned vectors: Shaw's keys and values, one for each relative position; absolute positions of
 // keys, one for each key.
 #include "core/base/errors.h"
-#include "core/logits/term.h"
+#include "core/logits/plan.h"
 
 namespace attnbias {
 namespace {

@@ -6,8 +6,7 @@
 #include "core/base/errors.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
-#include "core/logits/term.h"
+#include "core/logits/plan.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {

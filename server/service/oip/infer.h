@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// inference.GRPCInferenceService: the Open Inference Protocol, in which every encoding is a model.
+//
 // Translates a ModelInferRequest into a TensorSpec, and payloads into the outputs of a
 // ModelInferResponse, without copying them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +20,17 @@
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
 #include "core/tensor/positions.h"
+#include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "inference/inference.pb.h"
+#include "server/service/call.h"
 #include "server/service/oip/model.h"
 
 namespace attnbias {
+
+// `server_state` outlives the service; `ready` returns whether readiness is SERVING.
+std::unique_ptr<grpc::Service> MakeInferenceService(ServerState* server_state,
+                                                    std::function<bool()> ready);
 
 struct InferRequest {
   // Null until the request has named one.

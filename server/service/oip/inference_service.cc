@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/service/oip/inference_service.h"
-
 #include <chrono>
 #include <cstdint>
 #include <utility>
@@ -14,7 +12,6 @@
 #include "server/service/call_reactor.h"
 #include "server/service/oip/infer.h"
 #include "server/service/oip/model.h"
-#include "server/service/output_pump.h"
 
 namespace attnbias {
 namespace {

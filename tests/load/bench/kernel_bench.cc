@@ -9,7 +9,7 @@
 
 #include "benchmark/benchmark.h"
 #include "core/cache/byte_budget.h"
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 
 namespace attnbias {
 namespace {

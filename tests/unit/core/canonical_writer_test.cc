@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/canonical_writer.h"
-
 #include <set>
 #include <string>
 
+#include "core/base/digest.h"
 #include "gtest/gtest.h"
 
 namespace attnbias::canonical_writer_test {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/numerics/elementary.h"
-
 #include <random>
 
+#include "core/numerics/double_double.h"
 #include "gtest/gtest.h"
 #include "tests/unit/encoding/mpfr_oracle.h"
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An index map equals the list that it represents.
-#include "core/tensor/index_map.h"
-
 #include <array>
 #include <vector>
 
+#include "core/tensor/positions.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/encoding/sinusoid/rotor_rows.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernel_set.h"
 #include "core/numerics/double_double.h"
 #include "gmock/gmock.h"

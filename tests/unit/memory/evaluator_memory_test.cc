@@ -14,9 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/support/engine_harness.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/service/oip/inference_service.h"
-
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -9,6 +7,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "inference/inference.grpc.pb.h"
+#include "server/service/oip/infer.h"
 #include "tests/unit/support/service_harness.h"
 
 namespace attnbias::inference_service_test {

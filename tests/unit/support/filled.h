@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
 #include "gtest/gtest.h"

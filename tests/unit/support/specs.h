@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/request/rules.h"
-#include "core/request/tables.h"
 #include "core/table/table.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"

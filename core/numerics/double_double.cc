@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/numerics/elementary.h"
+#include "core/numerics/double_double.h"
 
 #include <array>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the canonical bytes of cache keys and fingerprints.
+// Canonical bytes of cache keys and fingerprints, and SHA-256 digests.
 //
 // Serialized protobuf is not canonical. Here a field is its number and its fixed-width
 // little-endian value, in ascending number order. A field equal to its default is omitted, so that
@@ -7,10 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/types/span.h"
+
+struct evp_md_ctx_st;  // OpenSSL's
 
 namespace attnbias {
 
@@ -33,6 +36,22 @@ class CanonicalWriter {
   void Field(int field, uint64_t value);
 
   std::string bytes_;
+};
+
+// Returns the SHA-256 of `bytes` as 64 lowercase hex characters.
+std::string Sha256Hex(std::string_view bytes);
+
+// Computes the same incrementally.
+class Sha256 {
+ public:
+  Sha256();
+
+  void Update(std::string_view bytes);
+  // Called once, after all updates.
+  std::string Hex();
+
+ private:
+  const std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
 }  // namespace attnbias

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/make_encoding.h"
+#include "core/encoding/encoding.h"
 
 #include <utility>
 
-#include "core/base/canonical_writer.h"
+#include "core/base/digest.h"
 #include "core/base/errors.h"
 #include "core/request/rules.h"
 
