@@ -14,8 +14,8 @@ namespace attnbias {
 // Returns the script that completes command lines in "bash", "zsh" or "fish".
 absl::string_view CompletionScript(absl::string_view shell);
 
-// Returns the completions of the last of `words`, the arguments up to the cursor, at least one. No
-// value means that the shell completes names of files.
+// Returns the completions of the last of `words`, the arguments up to the cursor. `words` is not
+// empty. Returns nullopt if the shell is to complete file names.
 std::optional<std::vector<std::string>> Completions(const CLI::App& app,
                                                     std::vector<std::string> words);
 

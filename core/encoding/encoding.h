@@ -155,7 +155,7 @@ struct Encoding {
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. If DENSE, the positions of queries and
   // of keys.
   Range domain;
-  // True if the encoding has real numbers, and if it has indices (I32).
+  // True if the encoding has real numbers; the next field, if it has indices (I32).
   bool has_biases = true;
   bool has_buckets = false;
   // Error about the table that biases need.

@@ -81,7 +81,7 @@ absl::Status NoName() {
                          "Bearer TOKEN', or a client certificate if it asks for one");
 }
 
-// Returns the token of a call; nullopt if the metadata is missing.
+// Returns the bearer token in a call's metadata; nullopt if it has none.
 absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServerContext& context) {
   std::string_view value = OnlyValue(context.client_metadata(), "authorization");
   if (value.empty()) return std::nullopt;

@@ -18,7 +18,7 @@ struct CertificateFiles {
   // The server's certificate and its issuers' certificates, without the root.
   std::string certificate;
   std::string key;
-  // CA certificates that verify clients; may be empty.
+  // CA certificates for verifying clients; may be empty.
   std::string client_ca;
 
   bool empty() const { return certificate.empty(); }

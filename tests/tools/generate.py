@@ -355,11 +355,13 @@ def bounds_of(field: Any) -> str:
 
 
 def shape_of(field: Any) -> list[str]:
-    """Returns a sentence about the axes of a table or the length of a list, if it is bound."""
+    """Returns a sentence about the axes of a table or the length of a list, if a rule sets it."""
     shape = rule_of(field).shape
     if not shape:
         return []
-    return [f"Shape `[{shape}]`." if is_table(field) else f"As many as `{shape}`."]
+    if is_table(field):
+        return [f"Shape `[{shape}]`."]
+    return [f"As many as `{shape.replace(' or ', '`, or `')}`."]
 
 
 def rivals_of(field: Any) -> list[Any]:

@@ -7,7 +7,7 @@
 //      later one from rotating the previous one.
 //   2. Kernels rotate a scaled anchor to the block's rows in plain doubles and report undecided
 //      roundings. F64 output and output of an extreme scale use double-double rotations instead.
-//   3. SinCosOf computes an undecided element, within a relative 2^-97.
+//   3. SinCosOf computes an undecided element, with a relative error of at most 2^-97.
 //   4. The rows' reference computes elements that are still undecided.
 #pragma once
 

@@ -529,7 +529,8 @@ class Maker:
         self._change_every_field()
 
     def _draw_served(self, requests: Iterator[Json]) -> None:
-        """Draws the required number of requests, then more until every field has been set."""
+        """Draws the required number of requests, then only requests that set a field for the first
+        time, until every field has been set."""
         missing = {field.name for field in self._owner.fields}
         wanted = SERVED + SERVED_FOR_FIELD * len(missing)
         for content in requests:

@@ -36,7 +36,7 @@ SLACK_SECONDS = 30  # for a process to start and exit, in addition to its call
 
 UNDISTURBED_SECONDS = 45
 """Duration of a stream over the link, so that no stream ends before its outage."""
-SECONDS_BEFORE = 2  # from the start of the calls to the outage
+SECONDS_BEFORE = 2  # from the start of the streams to the outage
 
 HEADS, LENGTH = 8, 1024
 BIAS_BYTES = HEADS * LENGTH * LENGTH * 4  # 32 chunks

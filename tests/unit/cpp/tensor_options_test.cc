@@ -34,7 +34,7 @@ TensorOptions OptionsOf(const std::string& line) {
 
 constexpr char kPair[] = " --query-length 1 --key-length 1";
 
-// Compares the spec of a line with one in text format, if that has an extent also the extent.
+// Compares the spec of a line with one in text format, including the extent if that one has any.
 void ExpectSpec(const std::string& line, const std::string& text) {
   auto spec = BuildSpec(OptionsOf(line));
   ASSERT_TRUE(spec.ok()) << spec.status();

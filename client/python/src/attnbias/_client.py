@@ -416,9 +416,9 @@ class Client(BaseClient):
             environment variable ``ATTNBIAS_SERVER``, or else this machine.
         timeout: seconds that a call may take, retries included; None means no limit.
         connect_timeout: seconds in which a call must connect if the client has never been
-            connected. Otherwise the call raises UnavailableError with the reason: a closed port, an
-            unknown name, a different protocol or a wrong certificate. After the first connection
-            only the timeout applies. None means the timeout.
+            connected. After that time the call raises UnavailableError with the reason: a closed
+            port, an unknown name, a different protocol or a wrong certificate. After the first
+            connection only the timeout applies. None means the timeout.
         tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
             key=...)`` TLS with these files, False plaintext. None means that the environment
             decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by ``ATTNBIAS_CLIENT_TLS_CA``,

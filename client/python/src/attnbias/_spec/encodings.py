@@ -772,9 +772,10 @@ class Kerple(Encoding[Toeplitz]):
         kernel: Kernel.
             - "log": ``-p ln(1 + a |i - j|)``.
             - "power": ``-a |i - j|^p``.
-        p: One value per head, or one for all; at most 2 with "power". As many as ``num_heads or
-            1``. Each in [1e-30, 1e30].
-        a: One value per head, or one for all. As many as ``num_heads or 1``. Each in [1e-30, 1e30].
+        p: One value per head, or one for all; at most 2 with "power". As many as ``num_heads``, or
+            ``1``. Each in [1e-30, 1e30].
+        a: One value per head, or one for all. As many as ``num_heads``, or ``1``. Each in [1e-30,
+            1e30].
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``p`` or ``a``.
     """
 

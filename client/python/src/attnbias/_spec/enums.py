@@ -59,7 +59,7 @@ _NAMES: Final = {
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
     """Returns the contract's number for "bf16", "bfloat16", or a dtype of NumPy or torch."""
     text = str(dtype).lower()
-    # NumPy has more names, but not all readers take "f8" and "float" for float64.
+    # NumPy has more names, but not every reader knows that "f8" and "float" mean float64.
     if not isinstance(dtype, str):
         text = text.removeprefix("torch.")  # NumPy rejects torch's dtypes
         with contextlib.suppress(TypeError):

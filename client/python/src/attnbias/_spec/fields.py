@@ -127,7 +127,7 @@ def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
 
 
 def to_floats(numbers: Any, name: str) -> npt.NDArray[Any]:
-    """Returns an array or torch tensor as a NumPy array; raises an error if it has no floats."""
+    """Returns an array or torch tensor as a NumPy array; rejects elements that are not floats."""
     try:
         array = to_numpy(numbers.cpu()) if is_torch_tensor(numbers) else np.asarray(numbers)
     except ValueError as error:
@@ -220,7 +220,7 @@ _NOUNS: Final[Mapping[Any, str]] = {
 
 @contextmanager
 def _naming(name: str, value: Any, field: FieldDescriptor) -> Iterator[None]:
-    """Makes errors of Python, NumPy and protobuf name the field, and what it got and wants."""
+    """Makes errors of Python, NumPy and protobuf state the field, its value and what it wants."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:

@@ -107,8 +107,8 @@ class Request(RequestFields):
             query_offset, or explicit positions too.
         query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
             query; None means 1.
-        data_type: "f64", "f32", "f16", "bf16", as full names ("float64", "bfloat16"), or a dtype
-            of numpy, ml_dtypes or torch. None means f32 (i32 for buckets).
+        data_type: "f64", "f32", "f16", "bf16", a full name such as "float64", or a dtype of
+            numpy, ml_dtypes or torch. None means f32 (i32 for buckets).
         form: "dense"; None means the encoding's compact form.
         values: "bias" (also None), or "buckets", the indices into its learned table.
         scale: factor applied before the single rounding.

@@ -119,7 +119,7 @@ class CallGroup:
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """Makes a call with one response; raises CallFailed for a status other than OK.
 
-        Also raises CallInterrupted; see there.
+        Also raises CallInterrupted; see its docstring.
         """
         with self._beginning(method) as (begin, _):
             answer = begin(message, timeout=timeout, metadata=self.endpoint.call_metadata())

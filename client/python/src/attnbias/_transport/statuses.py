@@ -152,7 +152,8 @@ def _filled(advice: str, endpoint: Endpoint) -> str:
 def _pushback(error: Any) -> float | None:
     """Returns the retry delay of gRPC's own trailer, in seconds.
 
-    As in gRPC, a value that is not a number forbids another attempt: the delay is infinite.
+    As in gRPC, a value that is not a nonnegative integer forbids another attempt: the delay is
+    infinite.
     """
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-retry-pushback-ms":
