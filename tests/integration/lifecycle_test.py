@@ -228,7 +228,7 @@ def test_check_config_prints_effective_settings() -> None:
     done = run_server("--check-config", "--memory-budget=2GiB", ATTNBIAS_DRAIN_GRACE="7s")
     assert done.returncode == 0, done.stderr
     effective = dict(line.split("=", 1) for line in done.stdout.splitlines())
-    assert effective["memory-budget"] == str(2 << 30)
+    assert effective["memory-budget"] == "2GiB"
     assert effective["drain-grace"] == "7s"
     assert effective["listen"] == "[::]:50051"
     assert effective["cpu-isa"] in ("avx512", "avx2", "neon", "scalar")
