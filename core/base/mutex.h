@@ -45,7 +45,7 @@ class Condition {
     lock.release();
   }
 
-  // Returns false at `deadline`.
+  // Returns false if `deadline` has passed.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);

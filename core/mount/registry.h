@@ -30,7 +30,8 @@ struct MountedTable {
   // FILE:TENSOR, without the file's folder; escaped unless it is ASCII.
   std::string source;
   Table table;
-  // An encoding that uses the table, named by digest, as its checkpoint was trained, if known.
+  // Spec of an encoding that uses the table as the checkpoint's model does, if known. The spec
+  // names the table by digest.
   std::optional<v1::TensorSpec> spec;
 };
 
@@ -49,13 +50,13 @@ class TableSet {
 
   const MountedTable* Find(std::string_view name) const;
 
-  // Returns the table of this digest, which may be the transpose of a mounted one.
+  // Returns the table with this digest, which may be the transpose of a mounted one.
   std::optional<Table> FindDigest(const std::string& sha256) const;
 
  private:
   friend class TableSetBuilder;
 
-  // Only a few different prefixes are in use at a time.
+  // Only a few different lists of prefixes are in use at a time.
   static constexpr size_t kMaxParts = 64;
 
   void Append(const MountedTable& mounted);

@@ -13,7 +13,7 @@ namespace attnbias {
 namespace {
 
 // Both functions look up the value at the nearest of this many steps, and evaluate a series for the
-// rest.
+// remainder.
 constexpr int kSteps = 128;
 // The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: centred on
 // 1, so that nothing cancels.

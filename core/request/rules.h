@@ -23,7 +23,7 @@
 
 namespace attnbias {
 
-// Holds the learned tables of one request. Its message names each by digest.
+// Holds the learned tables of one request. The request names each table by digest.
 class Tables {
  public:
   struct Entry {

@@ -33,10 +33,10 @@ namespace attnbias {
 // Returns an Encoding's evaluator_bytes for rows of this many frequencies.
 int64_t SinusoidsBytes(int64_t frequencies);
 
-// `kernels` outlives the result.
+// `kernels` must outlive the result.
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels);
 
-// The same two functions for one or more axes, side by side in one row.
+// The same two functions for one or more axes, whose columns are side by side in one row.
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                               const KernelSet& kernels);
@@ -77,7 +77,7 @@ struct ListedAxis {
   double offset;
 };
 
-// Coordinate n means the n-th position. The rows have no offset.
+// Coordinate n is the n-th position. The rows have no offset.
 EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type);
 
 // Frequencies of sums over axes.
@@ -97,8 +97,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
 // Returns the maximum bytes of PrepareSummed's result.
 int64_t SummedBytes(const FrequencyMatrix& matrix);
 
-// Coordinate n means the n-th position of every axis, or position n if the lists are empty.
-// `columns` has as many cosines as sines.
+// Coordinate n is the n-th position in each axis's list or, if the lists are empty, position n on
+// every axis. `columns` must have as many cosines as sines.
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
                            const RealPositionsPtr& positions, const NumberFormat& format);
 
