@@ -73,7 +73,7 @@ class Executor {
   virtual int num_threads() const = 0;
 };
 
-// Marks this thread as working for `caller`, which outlives this object and may cancel.
+// Marks this thread as working for `caller`, which must outlive this object and may cancel.
 class ComputeScope {
  public:
   ComputeScope(const Caller* caller, Executor* executor) {

@@ -35,8 +35,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// A condition variable. `mutex` is held before and after a wait, not during it; wake-ups may be
-// spurious.
+// A condition variable. The caller of a wait must hold `mutex`, which is released during the wait.
+// Wake-ups may be spurious.
 class Condition {
  public:
   void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

@@ -46,7 +46,7 @@ struct Band {
 
 using BandPtr = std::shared_ptr<const Band>;
 
-// An evaluator whose memory counts against a budget while it lives.
+// An evaluator whose memory counts against a budget while the evaluator lives.
 struct BudgetedEvaluator {
   ByteBudget::Reservation memory;
   EvaluatorPtr numbers;  // destroyed first
@@ -85,7 +85,7 @@ class BandCache {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<BandPtr>)>;
 
-  // The pointees outlive the cache. All tasks must have run before it is destroyed.
+  // The pointees must outlive the cache. All tasks must have run before the cache is destroyed.
   BandCache(ByteBudget* budget, Executor* executor, CacheObserver* observer);
 
   // Returns a cached band that covers the span, or null.

@@ -33,7 +33,7 @@ class Engine {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<PayloadPtr>)>;
 
-  // The pointees outlive the engine. All tasks must have run before it is destroyed.
+  // The pointees must outlive the engine. All tasks must have run before the engine is destroyed.
   Engine(const EngineOptions& options, const KernelSet& kernels, Executor* executor,
          CacheObserver* observer);
 
@@ -41,7 +41,7 @@ class Engine {
   // field's path inside TensorSpec and ": ".
   //
   // INVALID_ARGUMENT  a value that is not allowed
-  // OUT_OF_RANGE      positions for which the encoding has no numbers
+  // OUT_OF_RANGE      positions for which the encoding has no values
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables) const;
 
   // Returns the payload if its band is cached, otherwise null.

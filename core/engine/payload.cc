@@ -277,8 +277,8 @@ void Payload::CopyNumbers(const Row& row, Range elements, std::byte* out) const 
   }
 }
 
-// Copies rows of a table with several axes: each column comes from the row at its own axis's
-// position.
+// Copies rows of a table with several axes: each column comes from the row at the position on the
+// column's axis.
 void Payload::CopyColumns(const Row& row, Range elements, std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_->data_type());
   const Window& window = plan_->window();

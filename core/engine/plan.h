@@ -169,7 +169,7 @@ using PlanPtr = std::shared_ptr<const Plan>;
 // the field's path inside TensorSpec and ": ".
 //
 // INVALID_ARGUMENT  a value that is not allowed
-// OUT_OF_RANGE      positions for which the encoding has no numbers
+// OUT_OF_RANGE      positions for which the encoding has no values
 absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
                                  int64_t max_tensor_bytes);
 

@@ -44,7 +44,7 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
 inline constexpr double kRotationBound = 0x1p-50;
 
 // Rows of sines and cosines of consecutive positions: the angles of a first position plus those of
-// 0, 1, ..., rows - 1. An anchor whose length is not 1 scales them all.
+// 0, 1, ..., rows - 1. An anchor whose length is not 1 scales all of them.
 struct SinusoidBlock {
   // Anchor of the first position, [pairs].
   const double* anchor_sin;

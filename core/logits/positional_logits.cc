@@ -364,7 +364,7 @@ class PositionalLogits::TileComputer {
     Repeat(plan_.fill(), size, spec_.key_length() - key, out + key * size);
   }
 
-  // Returns the vectors that any key of the rows uses.
+  // Returns the range of vectors that keys of the rows use.
   Range VectorsOf(const Factor& factor) const {
     Range vectors = {std::numeric_limits<int64_t>::max(), 0};
     for (int64_t row = rows_.begin; row < rows_.end; ++row) {

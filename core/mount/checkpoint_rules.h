@@ -27,7 +27,7 @@
 namespace attnbias {
 
 // A checkpoint's config.json, as transformers interprets it. An absent field has its default or the
-// value of another field. status() names the first field of the wrong type.
+// value of another field. status() names the first field with the wrong type.
 class ModelConfig {
  public:
   static constexpr char kFile[] = "config.json";

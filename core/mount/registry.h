@@ -79,8 +79,8 @@ class TableSetBuilder {
   // Reserves `bytes` of memory, which the result holds.
   using Hold = std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
 
-  // `max_bytes` bounds all numbers together; `hold`, if any, reserves the memory of each table
-  // before it is read.
+  // `max_bytes` bounds the size of all numbers together; `hold`, if any, reserves the memory of
+  // each table before it is read.
   explicit TableSetBuilder(int64_t max_bytes, Hold hold = nullptr)
       : max_bytes_(max_bytes), hold_(std::move(hold)) {}
 
@@ -118,7 +118,7 @@ class TableRegistry {
   TableSetPtr tables_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const TableSet>();
 };
 
-// Maximum bytes of numbers of a table inside a request.
+// Maximum bytes of the numbers of a table inside a request.
 inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
 // Returns the tables of `request`, a TensorSpec or a LogitsSpec, from the

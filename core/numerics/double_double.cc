@@ -54,8 +54,8 @@ DoubleDouble SquareOf(DoubleDouble r) {
   return {square.hi, square.lo + 2 * r.hi * r.lo};
 }
 
-// Returns ln(1 + r) for |r| < 2^-7.4. Plain doubles suffice from the cube on: it is below 2^-16 r,
-// and a few of its roundings below 2^-67.
+// Returns ln(1 + r) for |r| < 2^-7.4. Plain doubles suffice from the cubic term on, which is below
+// 2^-16 r: a few roundings of this term are below 2^-67.
 DoubleDouble SmallLog1p(DoubleDouble r) {
   const double s = r.hi;
   const DoubleDouble square = SquareOf(r);

@@ -19,7 +19,7 @@ namespace attnbias {
 namespace {
 
 // Returns the factor by which a slope is multiplied at a coordinate: key - query for TOEPLITZ, or
-// the key counted from the anchor for KEY_ROW.
+// key - anchor for KEY_ROW.
 int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   switch (variant) {
     case v1::ALIBI_VARIANT_SYMMETRIC:
@@ -77,7 +77,7 @@ namespace {
 
 constexpr int kSlopePrecision = 256;
 
-// slope x scale if that is a double, otherwise the multiplier.
+// slope x scale if the product is a double, otherwise a rounding that multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
 Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format) {

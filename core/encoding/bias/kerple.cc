@@ -79,7 +79,7 @@ EvaluatorPtr PrepareKerple(const v1::Kerple& spec, const NumberFormat& format) {
   return MakeEvaluator([format, heads = std::move(heads), roundings = std::move(roundings)](
                            const Block& block, std::byte* out, int64_t lane_stride_bytes) {
     FillByDistance(block, format.type, out, lane_stride_bytes, [&](int64_t distance) {
-      // Only POWER uses it.
+      // Used only by POWER.
       DoubleDouble log;
       if (distance > 0 && !heads[0].is_log) log = LogOf({static_cast<double>(distance), 0}).value;
       return [&, distance, log](int64_t head, std::byte* element) {

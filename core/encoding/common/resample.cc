@@ -41,8 +41,8 @@ constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 // least 0.06 times the filter's unit, and their magnitudes to less than 3.5 times the unit.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
-// Precision of an exact sum of doubles times a scale, for weights of one bit: 2098 exponents of
-// F64, 53 bits of the scale, and the bits of the count.
+// Bits of an exact sum of doubles times a scale if weights have one bit: 2098 for the exponents of
+// F64, 53 for the scale, and those of the count.
 constexpr int kSumPrecision = 2200;
 
 // Returns whether arithmetic on double-doubles keeps its bounds for `value`.
@@ -248,7 +248,7 @@ class RowWeights {
   }
 
  private:
-  // Weights as integers, and the numbers with which sums are computed.
+  // Weights as integers, and temporary numbers for computing sums.
   struct Exact {
     Exact(Taps<mpz_class> in_rows, Taps<mpz_class> in_columns, size_t count)
         : down(std::move(in_rows)),

@@ -211,8 +211,8 @@ class SinusoidalEvaluator {
   }
 
   // Sets bounds on the sines' magnitudes over the chain: 1, or the largest angle if that is
-  // smaller. Errors are proportional to them, so that frequencies too low for a full rotation keep
-  // their relative accuracy.
+  // smaller. Errors are proportional to these bounds, so that frequencies too low for a full
+  // rotation keep their relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {
     const double farthest = static_cast<double>(
         std::max(std::abs(chain.position), std::abs(chain.position + chain.count)) + block_rows_);

@@ -6,7 +6,7 @@
 //   1. Anchors, one per block of rows, are double-doubles: the first comes from SinCosOf, and each
 //      later one from rotating the previous one.
 //   2. Kernels rotate a scaled anchor to the block's rows in plain doubles and report undecided
-//      roundings. F64 output and output of an extreme scale use double-double rotations instead.
+//      roundings. F64 output and output with an extreme scale use double-double rotations instead.
 //   3. SinCosOf computes an undecided element, with a relative error of at most 2^-97.
 //   4. The rows' reference computes elements that are still undecided.
 #pragma once
@@ -44,7 +44,7 @@ EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const Numbe
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
                                 const std::vector<SinusoidAxis>& axes, const NumberFormat& format);
 
-// Rows of numbers, and the destinations of their columns in wider rows.
+// Rows of elements, and the destinations of their columns in wider rows.
 struct RowPart {
   // Consecutive columns, the first of which is `from` here and `to` there.
   struct Run {

@@ -100,9 +100,10 @@ void Normalise(absl::Span<const double> weight, absl::Span<const double> bias, d
 
 // TUPE's absolute term: dot products of projected positions, bit-identical on all machines.
 //
-// In F64 and in this order: LayerNorm with sequential sums over a row's columns, both projections
-// as Linear computes them, queries times the scale, and products of query and key added to 0 over a
-// head's columns. Each step is rounded once, a product and its sum together.
+// The steps, in F64 and in this order, are LayerNorm, which sums sequentially over a row's columns;
+// both projections, as Linear computes them; multiplication of queries by the scale; and products
+// of query and key, which are added to 0 in the order of a head's columns. Each operation is
+// rounded once; a product and its addition are rounded together.
 class TupePositions {
  public:
   // Returns the maximum bytes of this object, including those needed to construct it.

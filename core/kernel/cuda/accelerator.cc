@@ -125,7 +125,7 @@ absl::Status FillInPieces(Device& device, const SinusoidBlocks& blocks, std::byt
   std::vector<SharedMemory> memory;
   ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory elements, device.Allocate(piece_rows * row_bytes));
   ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory indices, device.Allocate(found_size));
-  // Destroyed first, which waits for its work.
+  // Destroyed first; the destructor waits for the stream's work.
   ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device.NewStream());
   SinusoidLaunch whole = {.source = blocks};
   ATTNBIAS_RETURN_IF_ERROR(UploadArrays(device, *stream, whole, memory));

@@ -55,7 +55,7 @@ struct DenseExpansion {
 // Computes pieces of one expansion. Not thread-safe.
 class DenseExpander {
  public:
-  // `device` outlives this.
+  // `device` must outlive this object.
   explicit DenseExpander(GuardedDevice* device) : device_(*device) {}
 
   // Uploads the inputs of all pieces. Must be called first, and only once.
@@ -77,7 +77,7 @@ class DenseExpander {
 // Computes products with vectors stored on a device. Thread-safe.
 class DeviceVectors {
  public:
-  // `device` outlives this.
+  // `device` must outlive this object.
   explicit DeviceVectors(GuardedDevice* device) : device_(*device) {}
 
   // Copies the numbers. Must be called first, and only once.
