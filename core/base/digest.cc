@@ -23,7 +23,7 @@ uint64_t BitsOf(double value) { return std::bit_cast<uint64_t>(value + 0.0); }
 
 }  // namespace
 
-// Precedes each variable-length value with its length, so that no two sequences of calls produce
+// Each variable-length value is preceded by its length, so that no two sequences of calls produce
 // the same bytes.
 CanonicalWriter::CanonicalWriter(std::string_view domain, uint32_t numerics_version) {
   AppendLittleEndian(domain.size(), 4, bytes_);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Canonical bytes of cache keys and fingerprints, and SHA-256 digests.
 //
-// Serialized protobuf is not canonical. Here a field is its number and its fixed-width
-// little-endian value, in ascending number order. A field equal to its default is omitted, so that
-// adding a field does not change older fingerprints.
+// Serialized protobuf is not canonical. Here each field is written as its number and its
+// fixed-width little-endian value, in ascending order of the numbers. A field equal to its default
+// is omitted, so that adding a field does not change older fingerprints.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ namespace attnbias {
 class CanonicalWriter {
  public:
   // `domain` separates unrelated identities; `numerics_version` changes if an unchanged spec
-  // denotes different numbers.
+  // produces different values.
   CanonicalWriter(std::string_view domain, uint32_t numerics_version);
 
-  // Each writes nothing if `value` equals `default_value`. -0.0 counts as 0.0; NaN is not allowed.
+  // These functions write nothing if `value` equals `default_value`. -0.0 counts as 0.0; NaN is not
+  // allowed.
   void Integer(int field, int64_t value, int64_t default_value = 0);
   void Real(int field, double value, double default_value = 0);
   void Reals(int field, absl::Span<const double> values);
@@ -41,7 +42,7 @@ class CanonicalWriter {
 // Returns the SHA-256 of `bytes` as 64 lowercase hex characters.
 std::string Sha256Hex(std::string_view bytes);
 
-// Computes the same incrementally.
+// Computes a SHA-256 digest incrementally.
 class Sha256 {
  public:
   Sha256();

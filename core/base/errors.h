@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts and reasons of errors, and macros that return errors early.
+// Error texts and reasons, and macros that return errors early.
 #pragma once
 
 #include <string>

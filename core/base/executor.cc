@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 constexpr Clock::duration kTimeSlice = std::chrono::milliseconds(2);
 // Target time of a range: short compared with a time slice, long compared with reading a clock.
 constexpr Clock::duration kRange = std::chrono::microseconds(400);
-// Maximum ratio of a range's items to those of the previous one.
+// Maximum ratio of a range's size to the previous range's size.
 constexpr int64_t kGrowth = 8;
 
 struct Items {
@@ -26,7 +26,7 @@ struct Items {
   int64_t size() const { return end - begin; }
 };
 
-// State of one ForRanges, shared by the participating threads.
+// State of one call of ForRanges, shared by the participating threads.
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
   Loop(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
@@ -103,7 +103,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
       if (!finished || std::exchange(ended_, true)) return;
       status = status_;
     }
-    // Frees the captures now, since this object may outlive the end of the loop.
+    // Frees the captures now, since this object may outlive the loop.
     body_ = nullptr;
     std::exchange(done_, nullptr)(status);
   }
@@ -112,7 +112,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   const CallerPtr caller_;
   const int64_t count_;
   const int64_t unit_;
-  // Not called after the end.
+  // Not called after the loop has ended.
   absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body_;
   absl::AnyInvocable<void(absl::Status)> done_;
 
@@ -120,7 +120,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   int64_t size_ ABSL_GUARDED_BY(mutex_);
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Threads that participate or have been woken.
+  // Number of threads that participate or have been woken.
   int64_t num_workers_ ABSL_GUARDED_BY(mutex_) = 1;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

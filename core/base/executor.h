@@ -61,11 +61,11 @@ class Executor {
   // A task takes milliseconds; longer work continues in another task, so that clients take turns.
   virtual void Schedule(CallerPtr caller, Task task) = 0;
 
-  // The same for longer, non-preemptible work. It runs on separate threads and therefore does not
-  // delay other tasks.
+  // The same for longer, non-preemptible work, which runs on separate threads and therefore does
+  // not delay other tasks.
   virtual void ScheduleBlocking(CallerPtr caller, Task task) = 0;
 
-  // Called periodically, without a lock, by tasks of ScheduleBlocking. May wait while other such
+  // Called periodically by tasks of ScheduleBlocking, with no lock held. May wait while other such
   // tasks run.
   virtual void Yield() {}
 
@@ -73,7 +73,7 @@ class Executor {
   virtual int num_threads() const = 0;
 };
 
-// Marks this thread as working for `caller`, which outlives this object and may cancel.
+// Marks this thread as working for `caller`, which must outlive this object and may cancel.
 class ComputeScope {
  public:
   ComputeScope(const Caller* caller, Executor* executor) {
@@ -84,8 +84,8 @@ class ComputeScope {
   ComputeScope& operator=(const ComputeScope&) = delete;
   ~ComputeScope() { caller_ = nullptr; }
 
-  // Called in long loops, without a lock. Yields to other work. Returns false if the caller has
-  // cancelled: the loop then ends early, and its result is discarded.
+  // Called in long loops, with no lock held. Yields to other work. Returns false if the caller has
+  // cancelled. The loop should then end early, since its result will be discarded.
   static bool Continues() {
     if (caller_ == nullptr) return true;
     if (!caller_->cancelled()) executor_->Yield();
@@ -100,8 +100,9 @@ class ComputeScope {
 // `unit` of ForRanges if an item takes longer than a time slice.
 inline constexpr int64_t kNonPreemptible = 0;
 
-// Calls `body(begin, end)` with ranges that cover [0, count), then `done` once with the first
-// error: that of a body, after which no further range begins, or CANCELLED if the caller cancelled.
+// Calls `body(begin, end)` with ranges that cover [0, count), then `done` once, with OK or the
+// first error. The error is one that `body` returned, or CANCELLED if the caller has cancelled. No
+// further range begins after an error.
 //
 // Begins on the calling thread, which must be an executor thread, and may end there. The first
 // range is one `unit`; the duration of earlier ranges determines the size of later ones. After a
@@ -114,7 +115,7 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);
 
-// Calls `use` with the result of `make`, a value or a Status, or with CANCELLED if the caller
+// Calls `use` with the result of `make`, a value or a Status, or with CANCELLED if the caller has
 // cancelled. If `takes_long`, `make` runs in a ComputeScope on threads for non-preemptible work,
 // and `use` in another task, after `make` is destroyed; otherwise both run inside this call.
 template <typename Make, typename Use>

@@ -35,8 +35,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// A condition variable. `mutex` is held before and after a wait, not during it; wake-ups may be
-// spurious.
+// A condition variable. The caller of a wait must hold `mutex`, which is released during the wait.
+// Wake-ups may be spurious.
 class Condition {
  public:
   void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -45,7 +45,7 @@ class Condition {
     lock.release();
   }
 
-  // Returns false at `deadline`.
+  // Returns false if `deadline` has passed.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);

@@ -224,7 +224,8 @@ void BandCache::RemoveEvictable(const void* idle) {
 
 void BandCache::DropCancelled() {
   std::vector<Waiter> cancelled;
-  // Moves out waiters. Returns true if none remain; no call may then join the computation.
+  // Moves cancelled waiters out of the computation. Returns true if no waiters remain; then no call
+  // may join the computation.
   const auto drop = [&cancelled](const InFlightPtr& computation) {
     std::vector<Waiter>& waiters = computation->waiters;
     const auto gone = std::partition(waiters.begin(), waiters.end(), [](const Waiter& waiter) {
@@ -259,7 +260,7 @@ void BandCache::Complete(const InFlightPtr& computation, const absl::StatusOr<Ba
     waiters = std::exchange(computation->waiters, {});
   }
   if (waiters.empty()) return;
-  // The first waiter continues on this thread, which usually computed for it.
+  // The first waiter continues on this thread, which usually did the computation for that waiter.
   for (auto joined = waiters.begin() + 1; joined != waiters.end(); ++joined) {
     executor_.Schedule(joined->caller, [done = std::move(joined->done), result = result]() mutable {
       done(std::move(result));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps bands, evicts the least recently used, and computes each only once.
 //
-// The key is the value that determines the numbers, never a hash of it. An entry holds all lanes
-// over a span at least as wide as requested, so that it serves every shorter length, window and
-// offset. A request inside a span being computed joins that computation.
+// A key contains everything that determines a band's values, not a hash of it. An entry holds all
+// lanes over a span at least as wide as requested, so that it serves every shorter length, window
+// and offset. A request for coordinates inside a span that is being computed joins the computation.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@
 
 namespace attnbias {
 
-// An encoding's numbers over a span of coordinates, for all its lanes: row-major
-// [lanes, span, coordinate_bytes], immutable once published. Payloads are slices of it.
+// An encoding's values over a span of coordinates, for all its lanes: row-major [lanes, span,
+// coordinate_bytes], immutable once published. Payloads are slices of bands.
 struct Band {
   Range span;
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   BudgetedBuffer buffer;
-  // Bytes of the cache's entry.
+  // Bytes of the cache's entry in addition to the values.
   int64_t entry_bytes = 0;
   ByteBudget::Reservation entry_memory;
 
@@ -46,14 +46,14 @@ struct Band {
 
 using BandPtr = std::shared_ptr<const Band>;
 
-// An evaluator whose memory counts against a budget while it lives.
+// An evaluator whose memory counts against a budget while the evaluator lives.
 struct BudgetedEvaluator {
   ByteBudget::Reservation memory;
   EvaluatorPtr numbers;  // destroyed first
 };
 
-// Observes a cache. The cache calls it from any thread, possibly under its lock: an
-// observer must be quick and never call back.
+// Observes a cache. The cache calls its observer from any thread, possibly with a lock held. An
+// observer must therefore be quick and must not call the cache.
 class CacheObserver {
  public:
   virtual ~CacheObserver() = default;
@@ -70,7 +70,7 @@ struct BandSpec {
   std::string key;
   // Coordinates that the caller needs.
   Range wanted;
-  // Coordinates of the band that is computed; they contain `wanted`.
+  // Coordinates of the band to compute; they contain `wanted`.
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
@@ -85,14 +85,14 @@ class BandCache {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<BandPtr>)>;
 
-  // The pointees outlive the cache. All tasks must have run before it is destroyed.
+  // The pointees must outlive the cache. All tasks must have run before the cache is destroyed.
   BandCache(ByteBudget* budget, Executor* executor, CacheObserver* observer);
 
   // Returns a cached band that covers the span, or null.
   BandPtr Find(const std::string& key, Range span);
 
-  // Calls `done` exactly once, with null if no band is cached and none is to be computed: inside
-  // this call, on an executor thread, or in DropCancelled. The calling thread begins the
+  // Calls `done` exactly once: inside this call, on an executor thread, or in DropCancelled. The
+  // result is null if no band is cached and none is to be computed. The calling thread begins the
   // computation.
   //
   // RESOURCE_EXHAUSTED  the budget has no room
@@ -117,7 +117,7 @@ class BandCache {
   // Adds an idle object, which holds `bytes` of the budget and has no other owners, to the
   // evictable set.
   void AddEvictable(std::shared_ptr<const void> idle, int64_t bytes);
-  // Removes it, if it has not been evicted.
+  // Removes such an object, unless it has been evicted.
   void RemoveEvictable(const void* idle);
 
   // Bytes cached, in use or not.
@@ -126,14 +126,15 @@ class BandCache {
     return kept_bytes_;
   }
 
-  // Bytes of an entry in addition to its numbers; the key is stored twice.
+  // Returns the bytes of an entry in addition to its values. The key is stored twice.
   static int64_t EntryBytes(const std::string& key) {
     return 512 + 2 * static_cast<int64_t>(key.size());
   }
 
-  // Widens `span` outwards to powers of two on either side of zero, or to whole aligned blocks of a
-  // power of two if zero lies outside, so that growing lengths share bands. The result is less than
-  // four times as large. The result lies in `domain` if `span` does.
+  // Widens `span`, so that growing lengths share bands. If the span contains zero, its ends move
+  // outwards to powers of two. Otherwise it grows to whole aligned blocks whose size is a power of
+  // two. The result is less than four times as large as `span`, and lies in `domain` if `span`
+  // does.
   static Range Widen(Range span, Range domain);
 
  private:
@@ -167,8 +168,9 @@ class BandCache {
   void Compute(const InFlightPtr& computation);
   void Fill(const InFlightPtr& computation, std::shared_ptr<Band> band,
             BudgetedEvaluator evaluator);
-  // Removes one band, made for `maker` unless that is null, and returns it for release outside the
-  // lock; null if nothing can be evicted.
+  // Removes one object, and returns it so that its memory can be released outside the lock. If
+  // `maker` is not null, removes only a band made for `maker`. Returns null if nothing can be
+  // evicted.
   std::shared_ptr<const void> EvictOne(const QuotaOwner* maker);
   // Completes a computation and notifies its waiters.
   void Complete(const InFlightPtr& computation, const absl::StatusOr<BandPtr>& result);

@@ -35,7 +35,7 @@ class ByteBudget {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Time for which a rejected client counts as waiting; clients retry within it.
+  // Time for which a rejected client counts as waiting; clients retry within this time.
   static constexpr std::chrono::seconds kWait{3};
 
   // Holds bytes of the budget while it lives.
@@ -43,7 +43,7 @@ class ByteBudget {
    public:
     Reservation() = default;
 
-    // Returns the owner's name. The reservation is neither empty nor set aside.
+    // Returns the owner's name. The reservation must be neither empty nor set aside.
     const std::string& owner() const { return budget_.get_deleter().owner->first; }
 
     // Lowers the limit by these bytes until they are released, because they belong to something
@@ -81,8 +81,8 @@ class ByteBudget {
   // its share.
   void Refused(int64_t bytes, const QuotaOwner& owner);
 
-  // Returns whether a client is waiting while `owner`, with `bytes` more, would hold more than its
-  // share: the budget divided by one more than the number of owners of reservations.
+  // Returns true if a client is waiting and `owner`, with `bytes` more, would hold more than its
+  // share, which is the budget divided by one more than the number of owners of reservations.
   bool WouldExceedFairShare(int64_t bytes, const QuotaOwner& owner) const;
 
  private:

@@ -24,9 +24,9 @@ uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size);
 // Returns the checksum of `size` bytes; 0 for none.
 inline uint32_t Crc32c(const void* data, size_t size) { return ExtendCrc32c(0, data, size); }
 
-// Maps a checksum to that of the same bytes followed by `size` zeros, minus the checksum of the
-// zeros: a linear map over GF(2). Constructing one costs about a microsecond, applying it four
-// table lookups. Immutable.
+// A linear map over GF(2). Maps the checksum of some bytes to the checksum of the same bytes
+// followed by `size` zeros, minus the checksum of the zeros. Constructing one costs about a
+// microsecond, applying it four table lookups. Immutable.
 class Crc32cShift {
  public:
   explicit Crc32cShift(uint64_t size);

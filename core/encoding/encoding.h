@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An encoding: the mathematics that assigns numbers to each coordinate.
+// An encoding: the mathematics that assigns values to each coordinate.
 //
 // A coordinate is a position (TABLE), a relative position key - query (TOEPLITZ), an anchored key
 // position (KEY_ROW), a displacement in a grid (BLOCK_TOEPLITZ) or a key's position, given that of
-// the query (DENSE). At each coordinate an encoding has `lanes` x `width` numbers: heads or a
-// table's parts, and columns. An encoding knows nothing about windows, masks, chunks, caches or
-// threads.
+// the query (DENSE). At each coordinate an encoding has `lanes` x `width` values. Lanes are heads
+// or a table's parts, and `width` counts columns. An encoding knows nothing about windows, masks,
+// chunks, caches or threads.
 //
 //   spec.mutable_alibi()->set_num_heads(8);
 //   auto alibi = MakeEncoding(tables, spec);
@@ -45,7 +45,7 @@ inline constexpr int64_t kMaxHidden = 65536;
 inline constexpr Range kRelativePositions = {-(int64_t{1} << 42), int64_t{1} << 42};
 
 // How real numbers become elements: each is multiplied by the scale and rounded once. I32 elements
-// are indices instead of numbers and have no scale.
+// are indices and have no scale.
 struct NumberFormat {
   DataType type = DataType::kF32;
   double scale = 1;
@@ -59,7 +59,7 @@ struct Block {
   int64_t query = 0;
 };
 
-// Computes an encoding's numbers in one format. Immutable and thread-safe.
+// Computes an encoding's values in one format. Immutable and thread-safe.
 class Evaluator {
  public:
   using Function =
@@ -67,7 +67,7 @@ class Evaluator {
 
   Evaluator(Function fill, int64_t batch) : fill_(std::move(fill)), batch_(batch) {}
 
-  // Writes the numbers of `block`, each rounded once to nearest even.
+  // Writes the values of `block`, each rounded once to nearest even.
   //
   //   Shape    the block's n-th lane is row-major [span.size(), width] at
   //            out + n * lane_stride_bytes
@@ -95,7 +95,7 @@ inline EvaluatorPtr MakeEvaluator(Evaluator::Function fill, int64_t batch = 1) {
   return std::make_unique<const Evaluator>(std::move(fill), batch);
 }
 
-// How an encoding's numbers repeat.
+// How an encoding's values repeat.
 enum class Structure : uint8_t { kTable, kToeplitz, kKeyRow, kBlockToeplitz, kDense };
 
 // Columns of a table that belong to one position axis.
@@ -117,7 +117,8 @@ struct Grid {
     return block;
   }
   Range coordinates() const { return {0, ProductOf(block())}; }
-  // Returns every n-th token of each axis, starting with the first. Empty `strides` mean ones.
+  // Returns every n-th token of each axis, starting with the first. If `strides` is empty, returns
+  // every token.
   Grid EveryNth(const std::vector<int64_t>& strides) const {
     Grid grid = *this;
     for (size_t axis = 0; axis < strides.size(); ++axis) {
@@ -142,23 +143,23 @@ struct DerivedValue {
 // work.
 struct Encoding {
   Structure structure = Structure::kTable;
-  // Heads, or 1 if all heads share the numbers. Parts of a TABLE.
+  // Number of heads, or 1 if all heads share the values. For a TABLE, the number of parts.
   int64_t lanes = 1;
   // True if lanes are an axis of the result.
   bool has_heads = false;
   // TABLE only: names of the lanes.
   std::vector<std::string_view> part_names = {"positions"};
-  // Numbers at one coordinate of one lane.
+  // Number of values at one coordinate of one lane.
   int64_t width = 1;
-  // True if these numbers are the last axis of the result, as in tables and in vectors at pairs.
+  // True if these values form the last axis of the result, as for tables and for vectors at pairs.
   bool has_columns = false;
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. If DENSE, the positions of queries and
   // of keys.
   Range domain;
-  // True if the encoding has real numbers; the next field, if it has indices (I32).
+  // `has_biases` is true if the encoding has real values, `has_buckets` if it has indices (I32).
   bool has_biases = true;
   bool has_buckets = false;
-  // Error about the table that biases need.
+  // Error for requests for real values whose table is missing or invalid.
   absl::Status bias_status = {};
   // KEY_ROW only: true if coordinate 0 is the last key instead of key 0.
   bool anchored_at_last_key = false;
@@ -168,29 +169,30 @@ struct Encoding {
   std::vector<AxisColumns> axis_columns = {};
   // BLOCK_TOEPLITZ only.
   Grid grid = {};
-  // Set if position 0 (of pairs) or token 0, before the grid, is a class token whose numbers are
-  // not part of the structure. Writes, row-major [lanes, 3], the numbers from the class token to
-  // every key, from every other query to it, and from it to itself. The width is then 1.
+  // Set if position 0 (of pairs) or token 0, before the grid, is a class token whose values are not
+  // part of the structure; the width is then 1. Writes, row-major [lanes, 3], the values from the
+  // class token to every key, from every other query to the class token, and from the class token
+  // to itself.
   std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> write_border =
       nullptr;
-  // Increased whenever unchanged hyperparameters denote different numbers.
+  // Increased whenever unchanged hyperparameters produce different values.
   uint32_t numerics_version = 1;
-  // Message whose identity replaces this one's if several messages have the same numbers; null for
-  // the message itself.
+  // If several messages produce the same values, the message whose identity represents all of them.
+  // Null means the message itself.
   std::shared_ptr<const google::protobuf::Message> canonical = nullptr;
-  // Returns the values that a header holds in addition to the numbers. Null if there are none.
+  // Returns the derived values that a header holds. Null if there are none.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
   // Maximum bytes that `prepare`, and then its evaluator during one Fill, need in addition to this
   // object; 0 if negligible. Does not count an accelerator's memory.
   int64_t evaluator_bytes = 0;
-  // `kernels` outlives the result, which is independent of this object's lifetime. May end early in
-  // a ComputeScope whose caller has cancelled. Null for a TABLE whose columns depend on several
-  // axes.
+  // `kernels` must outlive the result, which is independent of this object's lifetime. May end
+  // early in a ComputeScope whose caller has cancelled. Null for a TABLE whose columns depend on
+  // several axes.
   std::function<EvaluatorPtr(const NumberFormat& format, const KernelSet& kernels)> prepare =
       nullptr;
   // TABLE only: prepares rows at lists of positions, which may be doubles. Coordinate n of the
-  // result means the n-th position of every axis, or position n if the lists are empty. Null if
-  // positions are integers.
+  // result is the n-th position in each axis's list or, if the lists are empty, position n on every
+  // axis. Null if positions are integers.
   std::function<EvaluatorPtr(const NumberFormat& format, const RealPositionsPtr& positions)>
       prepare_reals = nullptr;
   // Offset that each axis adds to a listed position.
@@ -200,9 +202,9 @@ struct Encoding {
 
   // The field's name in the contract.
   std::string_view name = {};
-  // True if the request is for indices instead of reals.
+  // True if the request is for indices instead of real values.
   bool has_indices = false;
-  // Canonical bytes: equal bytes mean equal numbers, except for the element type.
+  // Canonical bytes: equal bytes mean equal values, except for the element type.
   std::string identity = {};
 
   // TABLE only.

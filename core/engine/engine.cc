@@ -10,10 +10,10 @@
 namespace attnbias {
 namespace {
 
-// A band is cached if it fits in the memory that its evaluator leaves to the caller, divided by
+// The largest cached band takes the caller's memory, less that of the band's evaluator, divided by
 // this.
 constexpr int64_t kLargestBandDivisor = 8;
-// Scattered positions use a band of at most this many numbers per requested number.
+// Scattered positions use a band of at most this many values per requested value.
 constexpr int64_t kMostWaste = 8;
 
 // Returns an evaluator over relative positions, of width 1, with the mask's fill at masked
@@ -41,7 +41,7 @@ EvaluatorPtr Masked(EvaluatorPtr inner, const ResolvedMask& mask, DataType type)
   return MakeEvaluator(std::move(fill), batch);
 }
 
-// Returns whether the numbers depend on a single integer coordinate.
+// Returns whether the values depend on a single integer coordinate.
 bool HasBand(const Plan& plan) {
   return plan.encoding().structure != Structure::kDense && plan.window().reals == nullptr;
 }

@@ -33,7 +33,7 @@ class Engine {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<PayloadPtr>)>;
 
-  // The pointees outlive the engine. All tasks must have run before it is destroyed.
+  // The pointees must outlive the engine. All tasks must have run before the engine is destroyed.
   Engine(const EngineOptions& options, const KernelSet& kernels, Executor* executor,
          CacheObserver* observer);
 
@@ -41,15 +41,15 @@ class Engine {
   // field's path inside TensorSpec and ": ".
   //
   // INVALID_ARGUMENT  a value that is not allowed
-  // OUT_OF_RANGE      positions for which the encoding has no numbers
+  // OUT_OF_RANGE      positions for which the encoding has no values
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables) const;
 
   // Returns the payload if its band is cached, otherwise null.
   PayloadPtr Find(const PlanPtr& plan, CallerPtr caller);
 
   // Calls `done` exactly once, as BandCache::Get does, with its errors. If a band is too large to
-  // cache, the payload is computed while it is read. Memory for that also counts against the
-  // budget.
+  // cache, the payload is computed while it is read. The memory needed for this also counts against
+  // the budget.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
   // The cache, through which other memory is also charged to the budget or becomes evictable.
@@ -65,10 +65,10 @@ class Engine {
   int64_t cached_bytes() const { return cache_.kept_bytes(); }
 
  private:
-  // Returns the band to get from the cache. It must not be computed if it is too large to cache, or
-  // much larger than the request.
+  // Returns the band to get from the cache. Its `prepare` is null if the band is too large to
+  // cache, or much larger than the request.
   BandSpec BandFor(const PlanPtr& plan, const QuotaOwner& owner) const;
-  // Passes on a payload that is computed while it is read.
+  // Passes `done` a payload that is computed while it is read.
   void Compute(const PlanPtr& plan, CallerPtr caller, Done done);
   PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);
 

@@ -8,7 +8,7 @@
 namespace attnbias {
 namespace {
 
-// Rows shorter than this are copied: a slice costs more than its bytes.
+// Rows shorter than this are copied: a slice costs more than copying its bytes.
 constexpr int64_t kShortestSlice = 4096;
 // Below this many rows per lane, prefixes cost more than they save; above this many elements, they
 // would take too much time and memory.
@@ -29,7 +29,7 @@ std::vector<std::byte> BorderOf(const Plan& plan) {
   return border;
 }
 
-// Returns whether rows contain masked elements that their source does not.
+// Returns whether rows contain masked elements that are not masked in their source.
 bool MasksRows(const Plan& plan) {
   return plan.form() == v1::FORM_DENSE && !plan.folds_mask() && !plan.mask().masks_nothing();
 }
@@ -277,8 +277,8 @@ void Payload::CopyNumbers(const Row& row, Range elements, std::byte* out) const 
   }
 }
 
-// Copies rows of a table with several axes: each column comes from the row at its own axis's
-// position.
+// Copies rows of a table with several axes: each column comes from the row at the position on the
+// column's axis.
 void Payload::CopyColumns(const Row& row, Range elements, std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_->data_type());
   const Window& window = plan_->window();

@@ -2,9 +2,10 @@
 // Produces a payload's bytes in chunks, as they are sent.
 //
 // If whole rows lie in a band, a chunk is a list of slices of it and nothing is copied: a dense
-// matrix is streamed from its diagonals without ever being materialized. Other chunks get memory of
-// their own: short rows, rows selected by position lists, partly masked rows, and rows of a band
-// that is too large to cache. An accelerator produces them if that is faster.
+// matrix is streamed from its diagonals without ever being materialized. Other chunks are computed
+// or copied into memory of their own. This is the case if rows are short, partly masked or selected
+// by position lists, or if the band is too large to cache. An accelerator produces these chunks if
+// that is faster.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +28,14 @@
 
 namespace attnbias {
 
-// Source of a payload's numbers: a band that covers the plan's hull, or an evaluator that has the
-// plan's mask folded in.
+// Source of a payload's values: a band that covers the plan's hull, or an evaluator into which the
+// plan's mask is folded.
 struct NumberSource {
   BandPtr band;
   BudgetedEvaluator evaluator;
   CallerPtr caller;
 
-  // Writes one lane's numbers over `span` to `out`. For a DENSE encoding, `query` is the query's
+  // Writes one lane's values over `span` to `out`. For a DENSE encoding, `query` is the query's
   // position.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
     if (band == nullptr) {
@@ -63,7 +64,8 @@ struct Chunk {
 // lane's growing prefixes: crc(ab) = shift_b(crc(a)) ^ crc(b).
 class RowChecksums {
  public:
-  // All rows are `row_bytes` long and begin a multiple of `element_bytes` after their lane does.
+  // All rows are `row_bytes` long and begin at a multiple of `element_bytes` from the beginning of
+  // their lane.
   RowChecksums(int64_t row_bytes, int64_t element_bytes)
       : element_bytes_(element_bytes),
         row_elements_(row_bytes / element_bytes),
@@ -100,20 +102,20 @@ class Payload {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<Chunk>)>;
 
-  // `kernels`, `executor` and `cache`, whose budget is charged for a chunk's own memory, outlive
-  // the payload. The payload outlives its reads.
+  // `kernels`, `executor` and `cache` must outlive the payload, and the payload must outlive its
+  // reads. The budget of `cache` is charged for a chunk's own memory.
   Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels, BandCache* cache,
           Executor* executor);
 
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
-  // Returns whether reading everything takes no longer than hashing it, because it lies in the band
-  // in non-overlapping rows or is produced in one time slice.
+  // Returns whether the whole payload can be read quickly: its rows lie in the band without
+  // overlapping, so that reading takes no longer than hashing, or it is produced in one time slice.
   bool IsReadAtOnce() const;
 
   // Passes bytes [offset, offset + size), which lie inside the payload, to `done`: inside this call
-  // or, if they take longer than a time slice, on an executor thread. The next Read must follow
-  // that call.
+  // or, if they take longer than a time slice, on an executor thread. The next Read must not begin
+  // before `done` is called.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
   // CANCELLED           the caller has cancelled
@@ -133,7 +135,7 @@ class Payload {
   const std::byte* InBand(const Row& row) const;
   Chunk Slice(int64_t offset, int64_t size);
 
-  // Returns null unless the numbers come from a band and an accelerator expands them.
+  // Returns null unless the values come from a band and an accelerator expands them.
   std::unique_ptr<DenseExpander> MakeExpander() const;
   // Reads from the accelerator; returns nothing if there is none, or if the accelerator or the
   // budget has failed.
@@ -143,7 +145,7 @@ class Payload {
   // Returns the `unit` of ForRanges.
   int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
-  // Writes numbers of a payload by axis, counted over all its parts.
+  // Writes some values of a payload by axis, counted over all its parts.
   void MakeByAxis(Range numbers, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
   // Write `elements` of a row to `out`.
@@ -157,7 +159,7 @@ class Payload {
   const KernelSet& kernels_;
   BandCache& cache_;
   Executor& executor_;
-  // Bytes of the smallest unit produced: an element, or a number of a payload by axis.
+  // Bytes of the smallest unit produced: an element, or a single value of a payload by axis.
   const int64_t element_bytes_;
   const int64_t row_bytes_;
   const bool rows_in_band_;

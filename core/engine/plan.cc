@@ -160,7 +160,7 @@ class Planner {
                    indices ? "I32 with values BUCKETS" : "F64, F32, F16 or BF16 with values BIAS");
   }
 
-  // Returns the form that sends each number only once.
+  // Returns the form in which each value is sent only once.
   v1::Form CompactForm() const {
     const Window& window = plan_.window_;
     switch (plan_.encoding().structure) {
@@ -226,7 +226,8 @@ class Planner {
         hull = {key_hull.begin - window.key_anchor, key_hull.end - window.key_anchor};
         break;
       case Structure::kBlockToeplitz:
-        // All windows of a grid share one band. Token 0 sees itself in the band's middle.
+        // All windows of a grid share one band. Token 0 sees itself at the middle coordinate of the
+        // band.
         hull = plan_.encoding().domain;
         queries = Tokens(query_hull, window.query_stride) - hull.size() / 2;
         keys = Tokens(key_hull, {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A validated request: everything that will be sent, to the byte, before anything is computed. Only
-// MakePlan makes a Plan, and Engine executes nothing else.
+// A validated request, which determines every byte that will be sent before anything is computed.
+// Only MakePlan creates a Plan, and Engine executes nothing else.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct Part {
   std::string name;
   v1::Form form = v1::FORM_DENSE;
   std::vector<int64_t> shape;
-  // Bytes from the payload's beginning, and of the part.
+  // Offset from the payload's beginning, and size of the part, in bytes.
   int64_t offset = 0;
   int64_t size_bytes = 0;
 };
@@ -33,11 +33,12 @@ struct Part {
 // The requested window, in the encoding's coordinates.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, the same number on each unless the rows are the tokens
-  // of a grid. One entry if all axes have the same positions. Unused otherwise.
+  // TABLE only: the positions of the rows on each axis, or one entry if all axes have the same
+  // positions. Unless the rows are the tokens of a grid, all axes have the same number of
+  // positions.
   std::vector<Positions> axes;
-  // Positions that are doubles, if any; `axes` then has one entry, the rows' indices. Empty lists
-  // mean that the range in `axes` has the positions of every axis.
+  // Positions that are doubles, if any. `axes` then has one entry: the indices of the rows or, if
+  // the lists in `reals` are empty, the range of positions that all axes share.
   RealPositionsPtr reals = nullptr;
   // True if the rows are the tokens of a grid, the last axis varying fastest.
   bool is_grid = false;
@@ -101,15 +102,15 @@ class Plan {
   // The mask without bounds that hide nothing in the window.
   const ResolvedMask& mask() const { return mask_; }
   // Every form consists of rows of equal size, possibly followed by a border. Each lane has a row
-  // for each query, and each row an element for each key. Key k of query q holds the number at
-  // coordinate
+  // for each query, and each row has an element for each key. The element for query q and key k is
+  // the value at coordinate
   //
   //   key_coordinates().At(k) - query_coordinates().At(q)
   //
-  // A compact form has one query, and a key for each coordinate. The numbers of a DENSE encoding
-  // also depend on the query's position. A table with several axes has coordinates on each; these
-  // are the coordinates on the first axis, or the indices of a grid's tokens. A payload by axis has
-  // no rows of equal size, and a key for each row of each axis.
+  // A compact form has one query, and a key for each coordinate. The values of a DENSE encoding
+  // also depend on the query's position. A row of a table with several axes has a coordinate on
+  // each axis; the maps below hold the coordinate on the first axis or, in a grid, the index of the
+  // token. A payload by axis has a key for each row of each axis, and its rows differ in size.
   const IndexMap& query_coordinates() const { return query_coordinates_; }
   const IndexMap& key_coordinates() const { return key_coordinates_; }
   int64_t rows() const { return window_.heads.size() * query_coordinates_.size(); }
@@ -122,12 +123,12 @@ class Plan {
   // Returns whether a border follows the rows or is part of them.
   bool has_border_part() const { return encoding_->has_border() && form_ != v1::FORM_DENSE; }
   bool has_border_in_rows() const { return encoding_->has_border() && form_ == v1::FORM_DENSE; }
-  // Bytes of an element: one number, or all columns of a table.
+  // Bytes of an element: one value, or all columns of a table.
   int64_t element_bytes() const { return encoding_->width * SizeOf(data_type_); }
   // Contains every requested coordinate.
   Range hull() const { return hull_; }
-  // Returns whether the mask is part of the numbers at a coordinate, and therefore of a band. A
-  // border would overwrite it there.
+  // Returns whether the mask is folded into the values at a coordinate, and therefore into the
+  // band. It is not if there is a border, which would overwrite masked elements.
   bool folds_mask() const {
     return encoding_->structure == Structure::kToeplitz && !encoding_->has_border();
   }
@@ -136,7 +137,7 @@ class Plan {
   // share a band.
   const ResolvedMask& band_mask() const { return band_mask_; }
 
-  // Determines the numbers of a band: encoding, dtype and folded mask.
+  // Determines the values in a band: encoding, dtype and folded mask.
   const std::string& band_key() const { return band_key_; }
 
  private:
@@ -168,7 +169,7 @@ using PlanPtr = std::shared_ptr<const Plan>;
 // the field's path inside TensorSpec and ": ".
 //
 // INVALID_ARGUMENT  a value that is not allowed
-// OUT_OF_RANGE      positions for which the encoding has no numbers
+// OUT_OF_RANGE      positions for which the encoding has no values
 absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
                                  int64_t max_tensor_bytes);
 
@@ -183,8 +184,8 @@ inline constexpr int64_t kMaxGridTokens = 65536;
 //                   TensorSpec and ": "
 absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Window& window);
 
-// Rejects positions that the contract allows and for which the encoding has no numbers. `spec` is
-// the request.
+// Rejects positions that the contract allows if the encoding has no values for them. `spec` is the
+// request.
 //
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);

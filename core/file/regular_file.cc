@@ -30,8 +30,8 @@ bool IsIn(const fs::path& path, const fs::path& folder) {
   return std::ranges::mismatch(folder, path).in1 == folder.end();
 }
 
-// Returns models--NAME/blobs of Hugging Face's cache for a folder in models--NAME/snapshots, which
-// links to them, and any other folder unchanged.
+// For a folder in models--NAME/snapshots of Hugging Face's cache, which contains links to blobs,
+// returns models--NAME/blobs. Returns any other folder unchanged.
 fs::path BlobsOf(const fs::path& folder) {
   for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
     if (at.parent_path().filename() != "snapshots") continue;

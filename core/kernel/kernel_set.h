@@ -18,8 +18,8 @@ namespace attnbias {
 // the result would stay in them.
 inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
-// Maximum column pairs that a kernel processes at once: counts of pairs are rounded up to a
-// multiple of it, and kernels may overrun rows by it.
+// Maximum number of column pairs that a kernel processes at once. Counts of pairs are rounded up to
+// a multiple of this number, and kernels may overrun rows by this many pairs.
 inline constexpr int64_t kPairMultiple = 8;
 
 // Sines and cosines of one angle per column pair, each the sum of two doubles; four arrays [pairs],
@@ -44,7 +44,7 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
 inline constexpr double kRotationBound = 0x1p-50;
 
 // Rows of sines and cosines of consecutive positions: the angles of a first position plus those of
-// 0, 1, ..., rows - 1. An anchor whose length is not 1 scales them all.
+// 0, 1, ..., rows - 1. An anchor whose length is not 1 scales all of them.
 struct SinusoidBlock {
   // Anchor of the first position, [pairs].
   const double* anchor_sin;
@@ -52,11 +52,13 @@ struct SinusoidBlock {
   // Row-major [rows, pairs].
   const double* rotation_sin;
   const double* rotation_cos;
-  // Half the width of the interval of a sine, [pairs], at most that of a cosine, cos_bound.
+  // Half the width of the interval that contains a sine, [pairs]. It is at most cos_bound, which is
+  // half the width for a cosine.
   const double* sin_bound;
   double cos_bound;
   int64_t rows;
-  // A multiple of kPairMultiple, and the numbers of pairs with a sine and with a cosine in the row.
+  // `pairs` is a multiple of kPairMultiple. `sines` and `cosines` count the pairs that have a sine
+  // or a cosine in the row.
   int64_t pairs;
   int64_t sines;
   int64_t cosines;
@@ -106,8 +108,8 @@ struct KernelSet {
   void (*stream)(const std::byte* source, std::byte* out, int64_t size) noexcept;
   void (*end_streaming)() noexcept;
 
-  // Copies the row_bytes at source + i * source_stride (bytes, of any sign; rows may overlap; any
-  // alignment) to row i of the contiguous `out` [rows, row_bytes]. Results of at least
+  // Copies the row_bytes at source + i * source_stride (in bytes, of either sign; rows may overlap;
+  // any alignment) to row i of the contiguous `out` [rows, row_bytes]. Results of at least
   // kStreamingBytes bypass the caches.
   void (*expand_rows)(const std::byte* source, int64_t source_stride, std::byte* out, int64_t rows,
                       int64_t row_bytes) noexcept;

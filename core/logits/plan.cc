@@ -15,7 +15,7 @@
 namespace attnbias {
 namespace {
 
-// Maximum numbers of all heads at one position, since a BLAS uses 31-bit sizes.
+// Maximum number of values of all heads at one position, since a BLAS uses 31-bit sizes.
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
 
 // Models that use distances have different orders of columns, so no default suits them all.
@@ -165,14 +165,15 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t 
 void LogitsPlan::CountRoundings() {
   const bool doubles = work_type_ == DataType::kF64;
   if (term_.weighs_values) {
-    // Weights of keys that share a clipped end are added first, in F64.
+    // Weights of keys that share the vector of a clipped end are added first, in F64.
     roundings_ = std::min(spec_.key_length(), term_.components[0].count) +
                  (doubles ? spec_.key_length() + 1 : 2);
   } else {
     const auto additions = static_cast<int64_t>(term_.components.size()) - 1;
     roundings_ = spec_.head_dim() + additions + (query_bias_.has_value() ? 1 : 0);
   }
-  // All F64 roundings of a vector together are smaller than the one rounding to F32 that follows.
+  // All F64 roundings of a vector together cause a smaller error than the rounding to F32 that
+  // follows.
   int64_t of_vectors = 0;
   for (const TermComponent& component : term_.components) {
     of_vectors = std::max(of_vectors, component.roundings);

@@ -51,7 +51,8 @@ struct TermComponent {
   bool descends = false;
   // 1 if all heads share the vectors.
   int64_t heads = 1;
-  // Maximum F64 roundings in any of the vectors' numbers; 0 if they come directly from a table.
+  // Maximum number of F64 roundings in any element of the vectors; 0 if the elements come directly
+  // from a table.
   int64_t roundings = 0;
   // Returns the segments of a row, counted from query 0: all keys in order, each in exactly one
   // segment. Vectors of keys that the direction hides need not exist.
@@ -79,18 +80,18 @@ using TermRegistration = Registration<LogitsTerm, v1::LogitsSpec, int64_t>;
 
 // Shared by terms.
 
-// Projects the numbers of `component` if there is a projection, and checks its columns.
+// Projects the vectors of `component` if there is a projection, and checks its columns.
 absl::Status Project(absl::string_view field, const std::optional<Table>& projection,
                      const v1::LogitsSpec& request, TermComponent* component);
 
-// Returns an encoding whose number at coordinate n is row n of `table`.
+// Returns an encoding whose values at coordinate n are row n of `table`.
 absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
 
 // Vectors that keys use by their relative position, key - query.
 struct RelativeVectors {
   // Relative positions that have their own vector. Others use the nearest one's vector.
   Range distinct;
-  // Relative position of vector 0; if both directions share vectors, its distance.
+  // Relative position of vector 0 or, if both directions share vectors, its distance.
   int64_t first = 0;
   bool symmetric = false;
 
@@ -131,7 +132,7 @@ class LogitsPlan {
   // Position of query 0.
   int64_t query_offset() const { return query_offset_; }
 
-  // Numbers of one head in a received row, and in its result.
+  // Number of elements of one head in a received row, and in its result.
   int64_t input_width() const { return input_width_; }
   int64_t output_width() const { return output_width_; }
   int64_t output_row_bytes() const { return output_width_ * SizeOf(output_type()); }

@@ -59,7 +59,7 @@ void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
            Int(columns));
 }
 
-// Numbers of one block of vectors, which bounds the memory for computing them.
+// Number of elements in one block of vectors. Bounds the memory for computing them.
 constexpr int64_t kBlockNumbers = int64_t{1} << 18;
 
 template <class Element, typename Work>
@@ -80,7 +80,7 @@ void RoundTo(DataType type, const Work* in, int64_t count, double scale, std::by
   RoundEach<Bf16Element>(in, count, scale, out);
 }
 
-// Writes the encoding's numbers for `vectors` of one lane.
+// Writes the encoding's values for `vectors` of one lane.
 void FillVectors(const Evaluator& evaluator, const TermComponent& component, int64_t lane,
                  Range vectors, double* out) {
   const int64_t first = component.first;
@@ -104,9 +104,9 @@ absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table, const LogitsResou
   return buffer;
 }
 
-// Products of a tile: as many as fit in a core's private cache. Each row needs a window of vectors
-// shifted by one from the previous row. A tile multiplies all its rows by the union of these
-// windows, so a taller tile computes more unused products.
+// Number of products in a tile: as many as fit in a core's private cache. Each row needs a window
+// of vectors shifted by one from the previous row. A tile multiplies all its rows by the union of
+// these windows, so a taller tile computes more unused products.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
@@ -181,8 +181,9 @@ class PositionalLogits::TileComputer {
   absl::Status Compute() const { return plan_.term().weighs_values ? Weigh() : Multiply(); }
 
  private:
-  // Row n has its products in row n of one matrix, indexed by vector: a window that moves by one
-  // from row to row. Sums of products are indexed by key.
+  // The products of row n are row n of one matrix, whose columns are vectors. Each row uses a
+  // window of columns that moves by one from row to row. If there are several components, the
+  // columns are keys instead, and hold sums of products.
   absl::Status Multiply() const {
     const int64_t width = spec_.head_dim();
     const Factor& factor = logits_.factors_[0];
@@ -211,7 +212,7 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Writes every key's sum of products for each row.
+  // Writes, for each row, the sum of the products of every key.
   absl::Status AddProducts(const Work* queries, Work* sums) const {
     const int64_t keys = spec_.key_length();
     std::fill_n(sums, rows_.size() * keys, Work{0});
@@ -363,7 +364,7 @@ class PositionalLogits::TileComputer {
     Repeat(plan_.fill(), size, spec_.key_length() - key, out + key * size);
   }
 
-  // Returns the vectors that any key of the rows uses.
+  // Returns the range of vectors that keys of the rows use.
   Range VectorsOf(const Factor& factor) const {
     Range vectors = {std::numeric_limits<int64_t>::max(), 0};
     for (int64_t row = rows_.begin; row < rows_.end; ++row) {
@@ -394,7 +395,7 @@ PositionalLogits::PositionalLogits(LogitsPlanPtr plan, LogitsResources resources
       resources_(std::move(resources)),
       factors_(std::move(factors)),
       tile_rows_(TileRows(*plan_)) {
-  // Upper bound for the products of a tile.
+  // Upper bound for the bytes of a tile's products.
   constexpr int64_t kMostBytes = kTileProducts * sizeof(double);
   Accelerator* const accelerator = resources_.kernels.accelerator;
   if (accelerator == nullptr || !accelerator->Wants(kMostBytes, false)) return;

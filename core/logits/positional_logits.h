@@ -22,7 +22,7 @@
 
 namespace attnbias {
 
-// Resources of a computation, which they outlive.
+// Resources of a computation. They must outlive it.
 struct LogitsResources {
   Executor& executor;
   const KernelSet& kernels;

@@ -88,7 +88,7 @@ class Reader {
   }
 
  private:
-  // Use of the tables of one site, complete once all tensors are read.
+  // How the model uses the tables of one site. Complete once all tensors have been read.
   struct User {
     Use use;
     Site site;

@@ -113,8 +113,8 @@ std::array<int64_t, 2> DebertaReachOf(ModelConfig& config) {
           distance >= 1 ? distance : config.Size("max_position_embeddings")};
 }
 
-// Returns the value of one term in the chain that states a length: a number, a quantity that
-// follows from several fields, or a field.
+// Returns the value of one term in a chain that defines a length: a number, a field, or a quantity
+// that follows from several fields.
 int64_t ValueOf(const std::string& term, ModelConfig& config, const std::vector<int64_t>& numbers) {
   int64_t number = 0;
   if (absl::SimpleAtoi(term, &number)) return number;
@@ -146,7 +146,7 @@ int32_t Field32(int64_t number) {
 }
 
 // Position p is row p + first_row. No spec sets padding_idx: torch's padding_idx excludes the row
-// from training but still returns its numbers. That row is at the position before the first.
+// from training but still returns its values. The excluded row is at the position before the first.
 v1::TensorSpec PositionsFrom(const Site& site, int64_t first_row) {
   v1::TensorSpec spec;
   *spec.mutable_learned_absolute()->mutable_table() = Tables::RefTo(site.table());
@@ -304,7 +304,7 @@ FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
 
 constexpr std::string_view kAnyNumber = "*";
 
-// Returns the function that the register names.
+// Returns the function that the registry names.
 Use UseNamed(std::string_view name) {
   static const auto& uses = *new std::map<std::string_view, Use>{
       // transformers itself cannot use the table.
@@ -326,7 +326,7 @@ Use UseNamed(std::string_view name) {
   return uses.at(name);
 }
 
-// The register of model types, which the Python client also reads. CMake embeds the bytes of
+// The registry of model types, which the Python client also reads. CMake embeds the bytes of
 // client/python/src/attnbias/_models/models.json, a JSON object.
 constexpr char kRegisterBytes[] = {
 #include "core/mount/model_register.inc"

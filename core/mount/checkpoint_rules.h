@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes which tensors of which models hold positions, under the names in checkpoints of
-// transformers 5.23 and earlier, and how the models use them: which fields of a spec come from
-// config.json, and which are fixed in the model's code. The register of model types lists the
-// tensors and names the functions defined here.
+// Describes which tensors of which models hold positions, and how the models use them: which fields
+// of a spec come from config.json, and which are fixed in the model's code. Tensor names are those
+// in checkpoints of transformers 5.23 and earlier. The registry of model types lists the tensors
+// and names the functions defined here.
 //
-// Facts follow transformers 5.23, or the last version that had the model. The tensor of a spec
-// equals that code's result.
+// Facts follow transformers 5.23, or the last version that had the model. The tensor that a spec
+// describes equals the result of that code.
 #pragma once
 
 #include <array>
@@ -27,11 +27,12 @@
 namespace attnbias {
 
 // A checkpoint's config.json, as transformers interprets it. An absent field has its default or the
-// value of another field. status() names the first field of the wrong type.
+// value of another field. status() names the first field with the wrong type.
 class ModelConfig {
  public:
   static constexpr char kFile[] = "config.json";
-  // Exceeds every model's integers; products of two do not overflow.
+  // Larger than any integer in a model's configuration. Products of two such integers do not
+  // overflow.
   static constexpr int64_t kMaxInteger = int64_t{1} << 30;
 
   explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
@@ -69,9 +70,9 @@ class ModelConfig {
   absl::Status status_;
 };
 
-// A place at which a model uses a table, or several together.
+// A place in a model that uses one table, or several together.
 struct Site {
-  // Numbers of the layer, or of stage and block, if the model has a table for each.
+  // The layer's number, or those of the stage and the block, if each has its own table.
   std::vector<int64_t> numbers;
   // Tables by name within the site; a single table has no name.
   std::map<std::string, Table, std::less<>> tables;
@@ -108,10 +109,10 @@ struct Match {
 std::vector<std::string> MountedModelTypes();
 
 // Returns the rules of the configuration's model type, and sets the configuration's defaults to the
-// type's. Returns INVALID_ARGUMENT for an unknown type, the message listing those that are known.
+// type's. Returns INVALID_ARGUMENT for an unknown type; the message lists the known types.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
-// Returns transformers' shape of the tensor of `rule` whose name has these numbers.
+// Returns the shape in transformers of the tensor of `rule` whose name has these numbers.
 std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
                              const std::vector<int64_t>& numbers);
 

@@ -66,7 +66,7 @@ std::string WithNonFiniteQuoted(absl::string_view text) {
   return quoted;
 }
 
-// Returns the levels below the outermost value in `text`, if it is JSON.
+// Returns the number of levels below the outermost value in `text`, if `text` is JSON.
 int DepthOf(const std::string& text) {
   int depth = -1;
   int deepest = 0;

@@ -24,7 +24,7 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
 absl::StatusOr<nlohmann::json> ReadPythonJsonFile(const std::string& path,
                                                   const std::string& folder);
 
-// Returns a value for a message: as written in the file, or its beginning.
+// Returns the text of a value, or its beginning if it is long, for use in a message.
 std::string Excerpt(const nlohmann::json& value);
 
 }  // namespace attnbias

@@ -157,8 +157,8 @@ absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
   return Located(path, table.In(layout));
 }
 
-// Replaces the references in `message`, whose path is `path`. Tables of logits terms have only one
-// order of axes.
+// Replaces the references in `message`, whose path is `path`. The tables of logits terms allow only
+// one order of axes.
 absl::Status TakeFrom(const std::string& path, bool takes_layout, const TableSet& mounted,
                       Message& message, Tables& tables) {
   const auto& reflection = *message.GetReflection();

@@ -30,7 +30,8 @@ struct MountedTable {
   // FILE:TENSOR, without the file's folder; escaped unless it is ASCII.
   std::string source;
   Table table;
-  // An encoding that uses the table, named by digest, as its checkpoint was trained, if known.
+  // Spec of an encoding that uses the table as the checkpoint's model does, if known. The spec
+  // names the table by digest.
   std::optional<v1::TensorSpec> spec;
 };
 
@@ -49,13 +50,13 @@ class TableSet {
 
   const MountedTable* Find(std::string_view name) const;
 
-  // Returns the table of this digest, which may be the transpose of a mounted one.
+  // Returns the table with this digest, which may be the transpose of a mounted one.
   std::optional<Table> FindDigest(const std::string& sha256) const;
 
  private:
   friend class TableSetBuilder;
 
-  // Only a few different prefixes are in use at a time.
+  // Only a few different lists of prefixes are in use at a time.
   static constexpr size_t kMaxParts = 64;
 
   void Append(const MountedTable& mounted);
@@ -78,8 +79,8 @@ class TableSetBuilder {
   // Reserves `bytes` of memory, which the result holds.
   using Hold = std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
 
-  // `max_bytes` bounds all numbers together; `hold`, if any, reserves the memory of each table
-  // before it is read.
+  // `max_bytes` bounds the size of all numbers together; `hold`, if any, reserves the memory of
+  // each table before it is read.
   explicit TableSetBuilder(int64_t max_bytes, Hold hold = nullptr)
       : max_bytes_(max_bytes), hold_(std::move(hold)) {}
 
@@ -117,7 +118,7 @@ class TableRegistry {
   TableSetPtr tables_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const TableSet>();
 };
 
-// Maximum bytes of numbers of a table inside a request.
+// Maximum bytes of the numbers of a table inside a request.
 inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
 // Returns the tables of `request`, a TensorSpec or a LogitsSpec, from the

@@ -13,7 +13,7 @@ namespace attnbias {
 namespace {
 
 // Both functions look up the value at the nearest of this many steps, and evaluate a series for the
-// rest.
+// remainder.
 constexpr int kSteps = 128;
 // The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: centred on
 // 1, so that nothing cancels.
@@ -54,8 +54,8 @@ DoubleDouble SquareOf(DoubleDouble r) {
   return {square.hi, square.lo + 2 * r.hi * r.lo};
 }
 
-// Returns ln(1 + r) for |r| < 2^-7.4. Plain doubles suffice from the cube on: it is below 2^-16 r,
-// and a few of its roundings below 2^-67.
+// Returns ln(1 + r) for |r| < 2^-7.4. Plain doubles suffice from the cubic term on, which is below
+// 2^-16 r: a few roundings of this term are below 2^-67.
 DoubleDouble SmallLog1p(DoubleDouble r) {
   const double s = r.hi;
   const DoubleDouble square = SquareOf(r);

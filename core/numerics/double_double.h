@@ -78,12 +78,13 @@ struct Estimate {
   double bound = 0;
 };
 
-// Returns ln x, within kLogBound of its magnitude plus 2^-103. x is normalized and in [2^-900,
-// 2^900].
+// Returns ln x, with an error of at most kLogBound times its magnitude plus 2^-103. x is normalized
+// and in [2^-900, 2^900].
 inline constexpr double kLogBound = 0x1p-65;
 Estimate LogOf(DoubleDouble x);
 
-// Returns e^x, within kExpBound of its magnitude, for x in [kLeastExponent, kMostExponent].
+// Returns e^x, with an error of at most kExpBound times its magnitude, for x in [kLeastExponent,
+// kMostExponent].
 inline constexpr double kExpBound = 0x1p-76;
 inline constexpr double kLeastExponent = -600;
 inline constexpr double kMostExponent = 700;

@@ -124,8 +124,8 @@ void RoundReal(const Real& value, DataType type, std::byte* out);
 [[nodiscard]] bool TryRound(const Real& value, const Real& bound, DataType type, std::byte* out);
 
 // Writes the number to which a real rounds. `evaluate` sets the real's value and a bound on the
-// error, at 192 bits and then at twice as many until the rounding is decided. A real that 4096 bits
-// do not distinguish from a tie counts as one, so that evaluation terminates.
+// error, first at 192 bits, and then with the precision doubled until the rounding is decided. A
+// real that 4096 bits do not distinguish from a tie counts as a tie, so that evaluation terminates.
 void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate, DataType type,
                      std::byte* out);
 

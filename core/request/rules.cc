@@ -194,7 +194,8 @@ const MessageRules& RulesOf(const Message& message) {
   return all.at(message.GetDescriptor());
 }
 
-// Returns whether a message or a list is set, or a scalar, perhaps by default, is not 0.
+// Returns whether a message or a list is set, or whether a scalar, or its default if it is unset,
+// is not 0.
 bool IsActive(const Message& message, const FieldDescriptor& field) {
   const bool is_set = IsSet(message, field);
   if (field.is_repeated() || IsMessage(field)) return is_set;
@@ -375,8 +376,8 @@ absl::Status ForEachMessage(Message& message, const FieldDescriptor& field, cons
 
 namespace {
 
-// Names in the shapes of a message: its fields, those of the messages around it, and lengths of its
-// tables.
+// Resolves names in the shapes of a message: its fields, the fields of the messages around it, and
+// the lengths of its tables.
 struct ShapeScope {
   const Message& message;
   const ShapeScope* outer;
@@ -413,8 +414,8 @@ struct ShapeScope {
   }
 };
 
-// Checks the lengths of a table, or that of a list. The first table with an unknown name defines
-// its length.
+// Checks the lengths of a table, or that of a list. The first table whose shape has an unknown name
+// defines the length that the name stands for.
 absl::Status CheckShape(const std::string& path, const FieldRules& rules,
                         absl::Span<const int64_t> got, ShapeScope& scope) {
   std::vector<std::string> axes = rules.shape;

@@ -23,7 +23,7 @@
 
 namespace attnbias {
 
-// Holds the learned tables of one request. Its message names each by digest.
+// Holds the learned tables of one request. The request names each table by digest.
 class Tables {
  public:
   struct Entry {
@@ -71,7 +71,7 @@ class Tables {
 absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
                       google::protobuf::Message& message);
 
-// Returns canonical bytes of a message that Complete accepted. Equal bytes mean equal numbers:
+// Returns canonical bytes of a message that Complete accepted. Equal bytes mean equal values:
 // fields equal to their defaults, derived fields and, with `buckets`, fields of biases are omitted;
 // -0 becomes 0; a table is replaced by its digest.
 std::string IdentityOf(const google::protobuf::Message& message, bool buckets,

@@ -47,7 +47,7 @@ class Table {
 
   DataType data_type() const { return content_->data_type; }
   absl::Span<const int64_t> shape() const { return face_->shape; }
-  // First length, and product of the others: the numbers of a row.
+  // The first length, and the product of the others, which is the number of values in a row.
   int64_t rows() const { return face_->rows; }
   int64_t columns() const { return face_->columns; }
   int64_t size() const { return face_->rows * face_->columns; }
@@ -94,13 +94,13 @@ class Table {
 // Returns whether `entry` has a type and axes that a Table supports.
 bool IsTable(const SafetensorsEntry& entry);
 
-// Reads `entry` of the file; the axes may differ if the count of numbers agrees. The table keeps
-// `held` alive as long as its numbers. Returns INVALID_ARGUMENT, with a message that begins with
-// the path and name, unless the entry is a table.
+// Reads `entry` of the file. The shape of `entry` may differ from the one in the file if the number
+// of elements is the same. The table keeps `held` alive as long as its numbers. Returns
+// INVALID_ARGUMENT, with a message that begins with the path and name, unless the entry is a table.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);
 
-// Checks that `table` does not exceed the maximum count of numbers for computation in doubles.
+// Checks that `table` does not exceed the maximum number of values for computation in doubles.
 inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
 absl::Status CheckNetworkSize(absl::string_view field, const Table& table);
 

@@ -112,7 +112,7 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
   return CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec));
 }
 
-// Returns the axes according to Sinusoidal's rules, two columns for each pair.
+// Returns the axes according to Sinusoidal's rules, with two columns for each pair.
 absl::StatusOr<std::vector<SinusoidAxis>> PairAxesOf(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
   const int64_t pairs = RotaryPairs(spec);
@@ -174,7 +174,8 @@ absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(const v1::Rotary& spe
   return rotation;
 }
 
-// Returns one message for all sequence lengths with the same numbers, so that they share a band.
+// Returns the same message for all sequence lengths that produce the same values, so that they
+// share a band.
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   auto spec = std::make_shared<v1::Rotary>(given);
   spec->clear_pair_axis();
@@ -228,8 +229,8 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type, const std::byte* pai
 // holds at least one row.
 int64_t RotaryBytes(int64_t pairs) { return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)}; }
 
-// Lays rows [sines | cosines] of pairs out as rotary tables: a part of cosines and a part of sines,
-// each frequency once or twice in a row.
+// Rearranges rows [sines | cosines] of pairs into rotary tables: one part of cosines and one of
+// sines, in whose rows each frequency occurs once or twice.
 EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout layout,
                            DataType type) {
   return MakeEvaluator([rows = std::move(rows), pairs, layout, type](
@@ -260,7 +261,8 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
 // them.
 constexpr double kMostDecayExponent = 512;
 
-// Additional bits for the exponent of a decay, whose error the power multiplies by 2^9.
+// Additional bits for the exponent of a decay, since exponentiation multiplies its error by up to
+// 2^9.
 constexpr int kDecayGuardBits = 16;
 
 // Returns ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base), within 4 x 2^-p.
@@ -280,7 +282,7 @@ Range DomainOf(const v1::Decay& decay) {
           std::min(decay.center() + reach + 1, kAllPositions.end)};
 }
 
-// Writes a decay from its definition.
+// Writes a decay, computed from its definition.
 void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps,
                 const NumberFormat& format, std::byte* out) {
   RoundByRefining(
@@ -296,7 +298,7 @@ void RoundDecay(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t ste
 // and divides keys.
 EvaluatorPtr AddDecay(const v1::Rotary& spec, const NumberFormat& format, EvaluatorPtr rotary) {
   const int64_t pairs = RotaryPairs(spec);
-  // Logarithms of the decays of one step.
+  // Logarithm of each pair's decay over one step.
   std::vector<DoubleDouble> logs(pairs);
   for (int64_t pair = 0; pair < pairs && ComputeScope::Continues(); ++pair) {
     logs[pair] = ToDoubleDouble(Log(DecayOf(spec.decay(), pairs, pair, 1, kSinusoidPrecision)));
@@ -424,7 +426,7 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
       rows =
           PrepareSinusoids(RowsOfPairs(rotation, all, own, offset, scale), format.type, *kernels);
     }
-    // The rows are [sines | cosines], as the joined ones are.
+    // The rows are [sines | cosines], like the joined rows.
     std::vector<int64_t> columns = own;
     for (const int64_t pair : own) columns.push_back(pairs + pair);
     parts.push_back({std::move(rows), std::ssize(columns)});
@@ -441,7 +443,8 @@ int64_t EvaluatorBytes(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   const int64_t pairs = RotaryPairs(spec);
   const int64_t rotating = RotatingPairs(spec);
-  // A frequency, a decay and its element; lists of pairs, columns and runs while they grow.
+  // Per pair: a frequency, a decay and its element, and entries in the lists of pairs, columns and
+  // runs, including the memory for growing these lists.
   constexpr int64_t kPairBytes =
       Real::BytesOf(kSinusoidPrecision + kFrequencyGuardBits) +
       int64_t{sizeof(DoubleDouble) + 8 * sizeof(int64_t) + 6 * sizeof(RowPart::Run)};

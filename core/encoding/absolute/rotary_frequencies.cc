@@ -43,7 +43,7 @@ Real AttentionFactorOf(const v1::Longrope& spec, int precision) {
   return Sqrt(Log(factor) / Log(original) + 1);
 }
 
-// Returns Dynamic's factor of the base, before it is raised to its exponent.
+// Returns Dynamic's factor of the base before the exponent is applied.
 Real RaiseOf(const v1::Dynamic& spec, int precision) {
   const int64_t trained = spec.max_position_embeddings();
   const int64_t length = std::max(spec.sequence_length(), trained);
@@ -56,7 +56,7 @@ Real Clamp01(Real value) {
   return value;
 }
 
-// Divides by the factor in proportion to the share: completely at 1, not at all at 0.
+// Divides `frequency` by the factor in proportion to `share`: completely at 1, not at all at 0.
 void Divide(const Real& share, double factor, Real& frequency) {
   frequency *= 1 - (1 - 1 / Real(factor, frequency.precision())) * share;
 }

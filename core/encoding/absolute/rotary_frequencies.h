@@ -20,7 +20,8 @@ struct Rotation {
   v1::Rotary spec;
   // Axes as for sinusoids; one plain axis if the message has none.
   std::vector<SinusoidAxis> axes;
-  // Index of each pair's frequency: in its axis's ladder if there is one, otherwise among all.
+  // Index of each pair's frequency: in the ladder of the pair's axis or, if that axis has no
+  // ladder, among the message's own frequencies.
   std::vector<int32_t> places;
 };
 
@@ -50,12 +51,12 @@ inline bool HasLadder(const v1::Rotary& spec, int64_t axis) {
   return !spec.axes().empty() && spec.axes(static_cast<int>(axis)).has_ladder();
 }
 
-// Bits of working precision in addition to the requested precision. Cancellation costs most if two
-// of a spec's doubles are neighbours, Llama3's high and low factors or Yarn's betas: 2^60, times a
-// factor of at most 2^20; steps of a progression cost 2^16.
+// Bits of working precision in addition to the requested precision. Cancellation multiplies errors
+// most, by 2^60, if two of a spec's doubles are adjacent: Llama3's high and low factors, or Yarn's
+// betas. A further factor is at most 2^20, and the steps of a progression contribute 2^16.
 inline constexpr int kFrequencyGuardBits = 160;
 
-// Returns the base as the extension raises it.
+// Returns the base, raised if the extension raises it.
 Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
@@ -63,7 +64,7 @@ Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
 // Computes inv_m, in radians per position of the pair's axis; 0 for pairs that do not rotate.
 class InverseFrequencies {
  public:
-  // `rotation` outlives this.
+  // `rotation` must outlive this object.
   InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
@@ -76,7 +77,7 @@ class InverseFrequencies {
     const double* given;
     double first;
     Real step;
-    // Factor of positions.
+    // Factor by which positions are multiplied.
     Real stretch;
   };
 

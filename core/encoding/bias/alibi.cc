@@ -18,8 +18,8 @@
 namespace attnbias {
 namespace {
 
-// Returns the factor by which a slope is multiplied at a coordinate: key - query for TOEPLITZ, the
-// key counted from its anchor for KEY_ROW.
+// Returns the factor by which a slope is multiplied at a coordinate: key - query for TOEPLITZ, or
+// key - anchor for KEY_ROW.
 int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   switch (variant) {
     case v1::ALIBI_VARIANT_SYMMETRIC:
@@ -31,7 +31,7 @@ int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   }
 }
 
-// A slope: exact, or within one rounding.
+// A slope, either exact or rounded once.
 struct AlibiSlope {
   Real value;
   bool is_exact;
@@ -65,8 +65,8 @@ void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
       [&](Real& value, Real& bound) {
         const AlibiSlope slope = AlibiSlopeOf(spec, head, value.precision());
         value = slope.value * format.scale * distance;
-        // A product of two doubles and a distance is exact. An irrational slope and its products,
-        // which are never ties, were rounded too.
+        // A product of two doubles and a distance is exact. An irrational slope and its products
+        // have been rounded; they are never ties.
         SetRoundingBound(value, 2, bound);
         if (slope.is_exact) mpfr_set_zero(bound.get(), 0);
       },
@@ -77,7 +77,7 @@ namespace {
 
 constexpr int kSlopePrecision = 256;
 
-// slope x scale if that is a double, otherwise the multiplier.
+// slope x scale if the product is a double, otherwise a rounding that multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
 Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format) {

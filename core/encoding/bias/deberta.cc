@@ -40,8 +40,8 @@ Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
 //   bucket(a) = a                                            for a <= m
 //   bucket(a) = m + ceil((m - 1) ln(a / m) / ln(M / m))      otherwise
 //
-// A negative distance has the negative of its magnitude's bucket. FLOAT32_LOG takes logarithms of
-// float32 quotients, and rounds them and each later operation to float32.
+// For a negative distance, the bucket is negated. FLOAT32_LOG takes logarithms of float32
+// quotients, and rounds them and each later operation to float32.
 class DebertaBuckets {
  public:
   // bucket_size is even and positive, max_position above bucket_size / 2 + 1.
@@ -54,7 +54,7 @@ class DebertaBuckets {
         float32_log_(RoundedLog(
             static_cast<float>(static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
 
-  // Returns the rule's bucket of a distance in [0, 2^42].
+  // Returns the bucket of a distance in [0, 2^42] under the rule.
   int64_t BucketOf(int64_t distance) const {
     if (distance <= middle_) return distance;
     return rule_ == v1::BUCKET_RULE_EXACT ? ExactBucketOf(distance) : Float32BucketOf(distance);
@@ -63,9 +63,9 @@ class DebertaBuckets {
  private:
   // Returns true if a is beyond the k-th boundary: (a / m)^(m - 1) > (M / m)^k.
   //
-  // Equal sides are powers of one rational number, whose numerator is at least 2: with the
-  // exponents' common divisor removed, the exponent of a is then below 42 and that of M below 31.
-  // Larger exponents never yield equal sides, so enough bits decide.
+  // If the sides are equal, they are powers of one rational number, whose numerator is at least 2.
+  // Once the exponents' common divisor is removed, the exponent of a is then below 42 and that of M
+  // below 31. Larger exponents never yield equal sides, so enough bits decide.
   bool IsBeyond(int64_t a, int64_t k) const {
     if (k == 0) return middle_ > 1;
     const int64_t divisor = std::gcd(middle_ - 1, k);
@@ -91,7 +91,7 @@ class DebertaBuckets {
   int64_t ExactBucketOf(int64_t a) const {
     const double estimate = buckets_per_log_ * LogRatio(a, middle_);
     const double bound = kEstimateBound * (1 + estimate);
-    // Only a boundary between the two needs a closer look.
+    // Only boundaries between the two bounds need a closer look.
     auto k = static_cast<int64_t>(std::ceil(estimate - bound));
     const auto most = static_cast<int64_t>(std::ceil(estimate + bound));
     while (k < most && IsBeyond(a, k)) ++k;
@@ -112,7 +112,7 @@ class DebertaBuckets {
   const float float32_log_;       // ln(M / m), for FLOAT32_LOG
 };
 
-// Distances that are their own buckets fit in 32 bits.
+// Relative positions whose distances, which are their own buckets, fit in 32 bits.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
 
 // Returns the index of a bucket, which is negative for keys to the right of the query.

@@ -16,10 +16,10 @@
 namespace attnbias {
 namespace {
 
-// Holds the product of a distance and a double, or of two doubles.
+// Enough bits for the product of a distance and a double, or of two doubles.
 constexpr int kKernelPrecision = 128;
 
-// Sets `value` to ln(1 + a d) or d^p, and returns whether that is exact.
+// Sets `value` to ln(1 + a d) or d^p, and returns whether the value is exact.
 //
 // ln(1 + a d) is transcendental (Lindemann). d^p, where p's denominator is a power of two, is an
 // integer below 2^86 or irrational; MPFR reports which.
@@ -44,8 +44,8 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance, const NumberForma
         const bool exact = SetKernel(head, distance, value);
         value *= head.weight();
         value *= format.scale;
-        // An integer's products are exact too. Otherwise an irrational number, which is never a
-        // tie, was rounded three times.
+        // An integer's products are exact too. Otherwise the number is irrational, so it is never a
+        // tie, and has been rounded three times.
         SetRoundingBound(value, 2, bound);
         if (exact) mpfr_set_zero(bound.get(), 0);
       },
@@ -79,7 +79,7 @@ EvaluatorPtr PrepareKerple(const v1::Kerple& spec, const NumberFormat& format) {
   return MakeEvaluator([format, heads = std::move(heads), roundings = std::move(roundings)](
                            const Block& block, std::byte* out, int64_t lane_stride_bytes) {
     FillByDistance(block, format.type, out, lane_stride_bytes, [&](int64_t distance) {
-      // Only POWER uses it.
+      // Used only by POWER.
       DoubleDouble log;
       if (distance > 0 && !heads[0].is_log) log = LogOf({static_cast<double>(distance), 0}).value;
       return [&, distance, log](int64_t head, std::byte* element) {

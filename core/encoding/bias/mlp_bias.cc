@@ -36,7 +36,7 @@ double NormalisedLog(int64_t distance, int64_t side) {
         value = Real(8 * distance, value.precision()) / (side - 1) + 1;
         mpfr_log2(value.get(), value.get(), MPFR_RNDN);
         value /= 3;
-        // Five roundings. The logarithm magnifies those of its argument, which is at least 1 +
+        // Five roundings. The logarithm magnifies the errors of its argument, which is at least 1 +
         // 8/255, by less than 2^7.
         SetRoundingBound(value, 10, bound);
       },
@@ -44,7 +44,7 @@ double NormalisedLog(int64_t distance, int64_t side) {
   return nearest;
 }
 
-// Returns the coordinate of a query's position minus a key's, as the nearest double.
+// Returns the coordinate of `difference`, a query's position minus a key's, as the nearest double.
 double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
   const auto signed_difference = static_cast<double>(difference);
   const int64_t distance = std::abs(difference);
@@ -58,10 +58,10 @@ double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
   }
 }
 
-// Writes 16 scale sigmoid(x), for a finite x and any type.
+// Writes 16 * scale * sigmoid(x), for a finite x and any type.
 void WriteReferenceSigmoid(double x, double scale, DataType type, std::byte* out) {
   if (x == 0) return RoundProduct(8, scale, type, out);
-  // The difference from 16 scale or from 0 is below the resolution of every format.
+  // The difference from 16 * scale or from 0 is below the resolution of every format.
   if (x < -2000) return RoundDouble(std::copysign(0, scale), type, out);
   const double limit = 16 * scale;
   if (x > 1000 && std::isfinite(limit)) {
@@ -98,11 +98,11 @@ int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
 EvaluatorPtr PrepareMlpBias(const v1::MlpBias& spec, absl::Span<const NetworkLayer> layers,
                             const NumberFormat& format, const KernelSet& kernels) {
   const v1::Coordinates kind = spec.coordinates();
-  // Coordinates of each axis of a window's block.
+  // The coordinates of all displacements along each axis of a window.
   std::vector<std::vector<double>> of_axes(spec.window_size());
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     const int64_t farthest = spec.window(axis) - 1;
-    // Grids use key - query, coordinates query - key.
+    // Grids use key - query, but coordinates use query - key.
     for (int64_t d = farthest; d >= -farthest; --d) {
       of_axes[axis].push_back(CoordinateOf(d, kind, PretrainedSide(spec, axis)));
     }
@@ -182,7 +182,7 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
   return absl::OkStatus();
 }
 
-// Drops a pretrained window equal to the window, since the numbers are the same.
+// Drops a pretrained window equal to the window, since the values are the same.
 std::shared_ptr<const v1::MlpBias> Canonical(const v1::MlpBias& spec) {
   if (spec.pretrained_window().empty() ||
       !std::ranges::equal(spec.window(), spec.pretrained_window())) {

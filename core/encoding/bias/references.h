@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the biases that have a formula: each function writes one element of a valid spec, with
+// Defines the biases that have a formula: each function writes one element of a valid spec, using
 // increasing precision until the single rounding is decided.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// T5 relative position bias (Raffel et al. 2020): one learned number per bucket and head.
+// T5 relative position bias (Raffel et al. 2020): one learned value per bucket and head.
 #include <optional>
 
 #include "core/base/errors.h"

@@ -19,7 +19,7 @@
 namespace attnbias {
 namespace {
 
-// Writes the numbers of a row for one head, or its index if the type is I32.
+// Writes the values of a row for one head, or the row's index if the type is I32.
 void WriteRow(const std::optional<Table>& table, int64_t width, int64_t row, int64_t head,
               const NumberFormat& format, std::byte* out) {
   if (format.type == DataType::kI32) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned biases: a number, or a vector, for each row of a table and each head; or, for values
-// BUCKETS, the row's own index.
+// Learned biases: a number or a vector for each row of a table and each head. For values BUCKETS,
+// the index of the row instead.
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ struct RowSpan {
 // Passed instead of a width if a row has a number for each head.
 inline constexpr int64_t kBiases = 0;
 
-// Prepares the numbers of `table`, [rows, heads] or, if all heads share them, [rows, 1], or vectors
-// [rows, width] or [heads, rows, width]; without a table, prepares the indices. `span_from` returns
-// the row of a coordinate.
+// Prepares the values of `table`: numbers [rows, heads] or, if all heads share them, [rows, 1]; or
+// vectors [rows, width] or [heads, rows, width]. Without a table, prepares the indices of rows.
+// `span_from` returns the row of a coordinate.
 EvaluatorPtr PrepareTable(std::optional<Table> table,
                           std::function<RowSpan(int64_t coordinate)> span_from,
                           const NumberFormat& format, int64_t width = kBiases);
 
-// Returns an Encoding's write_border whose numbers are in these rows of the table.
+// Returns a function for Encoding::write_border that writes the values in these rows of the table.
 std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> BorderIn(
     std::optional<Table> table, const std::array<int64_t, 3>& rows);
 
@@ -64,7 +64,7 @@ int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
 // The map is monotone and stored as the distance at which each bucket begins.
 class T5Buckets {
  public:
-  // `rule` is one that CheckBuckets accepts.
+  // `rule` must have passed CheckBuckets.
   explicit T5Buckets(const T5BucketRule& rule);
 
   // Returns the bucket of a relative position (key - query), and the bucket's end.

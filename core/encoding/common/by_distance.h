@@ -22,7 +22,7 @@ inline Range DistancesIn(Range span) {
   return {has_zero ? 0 : std::min(left, right), std::max(left, right) + 1};
 }
 
-// Calls `write` with each coordinate of `span` at `distance` from 0, at most two.
+// Calls `write` with each coordinate of `span` at `distance` from 0. There are at most two.
 template <typename Write>
 void ForEachAt(int64_t distance, Range span, Write write) {
   const auto write_inside = [&](int64_t coordinate) {
@@ -32,8 +32,8 @@ void ForEachAt(int64_t distance, Range span, Write write) {
   if (distance != 0) write_inside(-distance);
 }
 
-// Fills a block with numbers that are the same on both sides of 0. For each distance, in ascending
-// order, `writer_at` returns the function that writes a lane's number.
+// Fills a block with values that are the same on both sides of 0. For each distance, in ascending
+// order, `writer_at` returns the function that writes a lane's value.
 template <typename WriterAt>
 void FillByDistance(const Block& block, DataType type, std::byte* out, int64_t lane_stride_bytes,
                     WriterAt writer_at) {

@@ -20,7 +20,7 @@ std::vector<double> NumbersIn(const Table& table, Range indices) {
   return numbers;
 }
 
-// Bound on the values of layers below which neither squares nor sums of squares overflow.
+// Neither squares nor sums of squares overflow if the values in all layers are below this bound.
 constexpr double kMostReach = 1e140;
 
 constexpr double kNormEps = 1e-5;
@@ -40,7 +40,7 @@ void Activate(v1::Activation activation, std::vector<double>& features) {
   }
 }
 
-// A layer's numbers as doubles.
+// A layer whose parameters are doubles.
 struct Layer {
   explicit Layer(const NetworkLayer& layer)
       : linear(layer.weight, layer.bias, {0, layer.weight.rows()}), activation(layer.activation) {
@@ -126,7 +126,8 @@ absl::Status CheckLayer(absl::string_view weight_field, const NetworkLayer& laye
     most = std::max(most, sum);
   }
   if (most < kMostReach && layer.norm_weight.has_value()) {
-    // A normalized feature is at most the root of the number of features, far below kMaxHidden.
+    // A normalized feature is at most the square root of the number of features, far below
+    // kMaxHidden.
     most = 0;
     for (int64_t i = 0; i < layer.norm_weight->size(); ++i) {
       most = std::max(most, std::fabs(layer.norm_weight->At(i)) * kMaxHidden +

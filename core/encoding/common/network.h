@@ -23,9 +23,9 @@ namespace attnbias {
 // Members of a batch. Each feature is a row of this many numbers.
 inline constexpr int64_t kBatch = 64;
 
-// A learned linear layer over a batch of inputs, computed bit-identically on all machines: the
-// products of an output are added to its bias in the order of the inputs, and each product and sum
-// is rounded together, once, to F64. SIMD vectors run across the batch, never along a sum.
+// A learned linear layer over a batch of inputs, computed bit-identically on all machines. For each
+// output, products are added to the bias in the order of the inputs. A product and its addition are
+// rounded together, once, to F64. SIMD vectors run across the batch, never along a sum.
 class Linear {
  public:
   // Computes some outputs of `weight` [outputs, inputs], as torch's Linear stores it, and `bias`
@@ -45,7 +45,7 @@ class Linear {
   std::vector<double> bias_;    // [outputs]
 };
 
-// Returns the numbers of a table, row-major.
+// Returns the values of a table, row-major.
 std::vector<double> NumbersOf(const Table& table);
 
 // A linear layer with its LayerNorm and activation.
@@ -59,7 +59,7 @@ struct NetworkLayer {
   std::optional<Table> norm_bias = {};
 };
 
-// Rejects more than kMaxHidden outputs, and numbers that could make a layer overflow. `reach`
+// Rejects more than kMaxHidden outputs, and parameters that could make a layer overflow. `reach`
 // bounds the magnitude of the layer's inputs on entry and of its outputs on return.
 absl::Status CheckLayer(absl::string_view weight_field, const NetworkLayer& layer, double& reach);
 
@@ -67,7 +67,7 @@ absl::Status CheckLayer(absl::string_view weight_field, const NetworkLayer& laye
 int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);
 
 // Returns an evaluator whose lanes are the outputs of a network, and whose width is 1. `kernels`
-// outlives it.
+// must outlive the evaluator.
 //
 // `set_inputs` writes the inputs of at most kBatch consecutive coordinates, for the block's query,
 // to `in` [inputs, kBatch], which initially holds zeros. `write` writes the element of an output.

@@ -29,20 +29,20 @@ constexpr int64_t kMaxSide = int64_t{1} << 20;
 // Maximum number of table entries that a row of the target depends on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
 // Maximum summands of a row computed in one time slice, with and without a stretched filter: at a
-// tie each takes almost a microsecond. Rows above the maximum run on few threads; real models'
-// tables do not need more.
+// tie, a summand takes almost a microsecond. Rows with more summands run on few threads, but tables
+// of real models have no such rows.
 constexpr int64_t kMaxStretchedSummandsAtOnce = int64_t{1} << 15;
 constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 
 // Bounds on the error of a product of two weights, and of each product and sum, relative to the
-// magnitudes of the table's numbers. A weight is a polynomial in n / e, the distance of two rows
+// magnitudes of the table's values. A weight is a polynomial in n / e, the distance of two rows
 // divided by the filter's unit, both below 2^100. In double-double, the error of n / e is 2^-100,
-// of a weight 2^-97, and of a weight divided by the sum of weights 2^-90: weights add up to at
-// least 0.06 of the filter's unit, and their magnitudes to less than 3.5 times that.
+// of a weight 2^-97, and of a weight divided by the sum of weights 2^-90: the weights add up to at
+// least 0.06 times the filter's unit, and their magnitudes to less than 3.5 times the unit.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
-// Precision of an exact sum of doubles times a scale, for weights of one bit: 2098 exponents of
-// F64, 53 bits of the scale, and the bits of the count.
+// Bits of an exact sum of doubles times a scale if weights have one bit: 2098 for the exponents of
+// F64, 53 for the scale, and those of the count.
 constexpr int kSumPrecision = 2200;
 
 // Returns whether arithmetic on double-doubles keeps its bounds for `value`.
@@ -81,8 +81,8 @@ struct Taps {
   bool is_exact = true;
 };
 
-// Evaluates the filter at n / end <= 2, times end^3 a_unit if it is cubic, otherwise times end. a /
-// a_unit is the cubic's parameter.
+// Evaluates the filter at n / end, which is at most 2. Multiplies the result by end^3 a_unit for a
+// cubic filter, whose parameter is a / a_unit, and otherwise by end.
 template <typename Number>
 Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end, const Number& a,
                 const Number& a_unit) {
@@ -95,7 +95,7 @@ Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
   return -(a * rest * beyond * beyond);
 }
 
-// Returns whether sums and products of a few such numbers are doubles.
+// Returns whether sums and products of a few such numbers are exact in doubles.
 bool IsShort(const DoubleDouble& value, int bits) {
   return value.lo == 0 && std::ldexp(value.hi, bits) == std::trunc(std::ldexp(value.hi, bits));
 }
@@ -110,7 +110,7 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t r
   const Wide step = axis.numerator;
   const Wide place = axis.has_corners ? row * step : (2 * row + 1) * step - axis.denominator;
   const Wide unit = axis.has_corners ? axis.denominator : 2 * axis.denominator;
-  // The filter's value 1, times unit.
+  // The distance at which the filter's argument is 1, times unit.
   const Wide end = axis.is_stretched ? 2 * step : unit;
   const Wide reach = is_cubic ? 2 * end : end;
 
@@ -203,7 +203,7 @@ class RowWeights {
     return true;
   }
 
-  // Sets the sum and a bound on its error, and returns true, unless numbers are too large or small
+  // Sets the sum and a bound on its error, and returns true, unless values are too large or small
   // for the bound to hold.
   bool TryEstimate(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum,
                    double& error) const {
@@ -225,7 +225,7 @@ class RowWeights {
     if (!exact_.has_value()) {
       exact_.emplace(InAxis<mpz_class>(0), InAxis<mpz_class>(1), taps_.size());
     }
-    // Incomplete weights have no sum.
+    // After a cancellation, the weights may be incomplete, so there is no sum.
     if (!ComputeScope::Continues()) return;
     auto& [down, across, total, sum, of_row, number] = *exact_;
     mpfr_set_zero(sum.get(), 1);
@@ -248,7 +248,7 @@ class RowWeights {
   }
 
  private:
-  // Weights as integers, and the numbers with which sums are computed.
+  // Weights as integers, and temporary numbers for computing sums.
   struct Exact {
     Exact(Taps<mpz_class> in_rows, Taps<mpz_class> in_columns, size_t count)
         : down(std::move(in_rows)),
@@ -278,7 +278,7 @@ class RowWeights {
   const int64_t row_;
   std::vector<Tap<DoubleDouble>> taps_;
   bool is_exact_;
-  // Created when a number first needs them.
+  // Created when an element first needs them.
   std::optional<Exact> exact_;
 };
 
@@ -311,11 +311,11 @@ RowAxis RowAxisOf(const v1::Resample& spec, int index, int64_t source, int64_t t
   if (spec.align_corners()) {
     axis.numerator = target > 1 ? source - 1 : 0;
     axis.denominator = std::max<int64_t>(target - 1, 1);
-    // With antialias, torch changes only the step.
+    // With antialias, torch's align_corners changes only the step.
     axis.has_corners = !spec.antialias();
   }
   if (!spec.step().empty()) {
-    // A step is at least 2^-20, so its double is an integer times 2^-72 or more.
+    // A step is at least 2^-20, so as a double it is a multiple of 2^-72.
     int exponent = 0;
     axis.numerator = static_cast<int64_t>(std::ldexp(std::frexp(spec.step(index), &exponent), 53));
     axis.denominator = Wide{1} << (53 - exponent);

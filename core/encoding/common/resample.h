@@ -34,8 +34,8 @@ struct Resampling {
     bool is_stretched = false;
   };
 
-  // Resamples `rows` rows of `columns` numbers to the sides of `target`. `path` precedes the names
-  // of fields in errors; the message is complete.
+  // Checks `spec` for resampling `rows` rows of `columns` numbers to the sides of `target`. `path`
+  // precedes the names of fields in errors. The message must be complete.
   static absl::StatusOr<Resampling> Create(absl::string_view path, const v1::Resample& spec,
                                            absl::Span<const int64_t> target, int64_t rows,
                                            int64_t columns);
@@ -43,7 +43,7 @@ struct Resampling {
   int64_t rows() const { return axes[0].target * axes[1].target; }
   // Maximum rows of the source that a row of the target depends on.
   int64_t Window(const Axis& axis) const;
-  // Bounds the memory for the weights of one row.
+  // Returns a bound on the memory for the weights of one row.
   int64_t bytes() const;
 
   // A line is a grid of one row.
@@ -54,7 +54,7 @@ struct Resampling {
   bool is_cut = false;
 };
 
-// Writes rows of a table, or its resampled rows after the first `prefix_rows`. Each number is
+// Writes rows of a table, or its resampled rows after the first `prefix_rows`. Each element is
 // scaled and rounded once.
 class TableRows {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relative position bias of a grid, from a learned table: Swin's (Liu et al. 2021), LeViT's of
-// displacements without sign (Graham et al. 2021), BEiT's with a class token (Bao et al. 2021), and
-// Video Swin's with frames (Liu et al. 2022); possibly resampled from another window.
+// Relative position bias in a grid, from a learned table: Swin (Liu et al. 2021), LeViT with
+// unsigned displacements (Graham et al. 2021), BEiT with a class token (Bao et al. 2021), and Video
+// Swin with frames (Liu et al. 2022). The table may be resampled from another window.
 
 #include <cstdlib>
 #include <optional>

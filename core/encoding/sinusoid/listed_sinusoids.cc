@@ -98,7 +98,7 @@ EvaluatorPtr PrepareRows(ListedRows rows, DataType type) {
   });
 }
 
-// Returns [pairs, axes] for each position.
+// Returns the revolutions per position, [pairs, axes].
 std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
   std::vector<FloatingRevolutions> revolutions;
   revolutions.reserve(matrix.weights.size());

@@ -40,7 +40,7 @@ struct SinusoidColumns {
 
   // Sets the columns of an axis that fills its row.
   SinusoidColumns(int64_t dim, v1::Columns order);
-  // `column` holds a frequency's sine or cosine.
+  // `column` must hold a frequency's sine or cosine.
   Wave WaveAt(int64_t column) const;
 
   // Columns of the row.
@@ -86,7 +86,7 @@ Real StretchFactor(const AxisStretch& stretch, int precision);
 struct SinusoidAxis {
   SinusoidColumns columns;
   SinusoidLadder ladder;
-  // Index in the ladder of this axis's frequency 0.
+  // Index of this axis's first frequency in the ladder.
   int64_t first_frequency = 0;
   AxisStretch stretch = {};
 
@@ -116,8 +116,8 @@ struct SinusoidFrequency {
 // Precision of frequencies and scales; all bits except the last few are correct.
 inline constexpr int kSinusoidPrecision = 384;
 
-// Returns the frequency of radians per position, whose magnitude is in [2^-400, 2^104], at
-// kSinusoidPrecision.
+// Returns the frequency at kSinusoidPrecision. The magnitude of `radians_per_position` is in
+// [2^-400, 2^104].
 SinusoidFrequency FrequencyOf(const Real& radians_per_position);
 
 // Returns the angle at position + rest, which are not both 0. The rest is in [-1/2, 1/2].
@@ -150,11 +150,11 @@ SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                     absl::FunctionRef<const Real&(int64_t index)> at,
                     RealsToAnyPrecision frequencies, RealToAnyPrecision scale);
 
-// Returns the rows of the frequencies of an axis that rotate, at `columns`. Forms a geometric
-// progression with one power and then one product per frequency, within a relative 2^-360.
+// Returns the rows of an axis's rotating frequencies, at `columns`. For a geometric progression,
+// computes one power and then one product per frequency, within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, double scale);
 
-// Writes scale x the sine or cosine of a nonzero angle as `type`; this defines every such number.
+// Writes scale x the sine or cosine of a nonzero angle as `type`; this defines every such element.
 void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precision_bits)> angle_to,
                    absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
                    std::byte* out);

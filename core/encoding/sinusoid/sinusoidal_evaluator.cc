@@ -21,7 +21,7 @@ constexpr int64_t kRotationCount = int64_t{1} << 14;
 constexpr int64_t kMinBlockRows = 4;
 constexpr int64_t kMaxBlockRows = 256;
 
-// Anchors derived from one another before one is recomputed.
+// Number of anchors derived from one another before one is recomputed.
 constexpr int64_t kAnchorsPerChain = 512;
 
 // Size of the pieces in which rows are copied into place; fits in the first-level cache.
@@ -29,7 +29,8 @@ constexpr int64_t kPartBytes = int64_t{8} << 10;
 
 // Error of chains of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1. A
 // step adds its own rotation's kSinCosBound and the kernel's 2^-101, and rotates the earlier error:
-// kAnchorsPerChain steps make 2^-87.3, and a block's steps, at most kMaxBlockRows, 2^-88.3.
+// kAnchorsPerChain steps add up to 2^-87.3, and a block's steps, of which there are at most
+// kMaxBlockRows, to 2^-88.3.
 constexpr double kChainBound = 0x1p-85;
 
 // Scales outside these bounds would produce many elements outside F16's normal range, which kernels
@@ -103,8 +104,8 @@ class SinusoidalEvaluator {
         rotations_(block_rows_ + 1, pairs_) {
     SetAngles(frequencies_, 0, pairs_, rotations_.Row(0));
     SetAngles(frequencies_, 1, pairs_, rotations_.Row(1));
-    // Rotation from one anchor to the next, by its own angle, since kChainBound counts one error
-    // per step.
+    // The rotation from one anchor to the next is computed from its own angle, not from other
+    // rotations, since kChainBound counts one error per step.
     SetAngles(frequencies_, block_rows_, pairs_, rotations_.Row(block_rows_));
     for (int64_t row = 2; row < block_rows_ && ComputeScope::Continues(); ++row) {
       kernels_.rotate(AsConst(rotations_.Row(row - 1)), AsConst(rotations_.Row(1)),
@@ -150,8 +151,8 @@ class SinusoidalEvaluator {
     return type_ != DataType::kF64 && factor > kMinKernelScale && factor < kMaxKernelScale;
   }
 
-  // Returns true if kernels may write to `rows.out`: padding would overrun it, and bypassing the
-  // caches pays off only for whole lines.
+  // Returns true if kernels may write directly to `rows.out`. Padding would overrun it, and
+  // bypassing the caches pays off only for whole cache lines.
   bool CanFillDirectly(const Rows& rows) const {
     constexpr int64_t kLine = 64;
     if (!HasKernel() || columns_.width != 2 * pairs_) return false;
@@ -210,8 +211,8 @@ class SinusoidalEvaluator {
   }
 
   // Sets bounds on the sines' magnitudes over the chain: 1, or the largest angle if that is
-  // smaller. Errors are proportional to them, so that frequencies too low for a full rotation keep
-  // their relative accuracy.
+  // smaller. Errors are proportional to these bounds, so that frequencies too low for a full
+  // rotation keep their relative accuracy.
   void SetReach(const Rows& chain, Workspace& work) const {
     const double farthest = static_cast<double>(
         std::max(std::abs(chain.position), std::abs(chain.position + chain.count)) + block_rows_);
@@ -357,7 +358,7 @@ class SinusoidalEvaluator {
 // Size of the pieces in which rows of axes are joined. Fits in a core's private cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
-// Returns true if two axes have the same numbers at the same position.
+// Returns true if two axes have the same values at the same position.
 bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
   return a.ladder == b.ladder && a.first_frequency == b.first_frequency && a.stretch == b.stretch &&
          a.columns.sines == b.columns.sines && a.columns.cosines == b.columns.cosines;
@@ -367,7 +368,7 @@ bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
 using MakeRows =
     absl::FunctionRef<EvaluatorPtr(const SinusoidAxis& axis, const SinusoidColumns& columns)>;
 
-// Joins the rows of axes, and the numbers of frequencies that do not rotate.
+// Joins the rows of axes, and the elements of frequencies that do not rotate.
 EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                       bool may_share, MakeRows make_rows) {
   std::vector<std::byte> resting(axes.front().columns.width * SizeOf(format.type));
@@ -410,10 +411,10 @@ EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat&
 }  // namespace
 
 int64_t SinusoidsBytes(int64_t frequencies) {
-  // A rotation, and in a workspace two elements that kernels round, at most as wide as floats, with
-  // their indices.
+  // Per pair and row: a rotation and, in a workspace, two elements that kernels round, at most as
+  // wide as floats, with their indices.
   constexpr int64_t kRotationBytes = 4 * sizeof(double) + 2 * (sizeof(float) + sizeof(uint32_t));
-  // The frequency, three anchors, the reach and the bound.
+  // Per pair: the frequency, three anchors, the reach and the bound.
   constexpr int64_t kFrequencyBytes = sizeof(SinusoidFrequency) + (3 * 4 + 2) * sizeof(double);
   const int64_t pairs = PaddedPairs(frequencies);
   return pairs * ((BlockRowsOf(pairs) + 1) * kRotationBytes + kFrequencyBytes) + kPartBytes;
@@ -428,8 +429,8 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet&
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // A frequency's index in the list of those that rotate, its columns, and its runs while their
-  // list grows.
+  // Per frequency: its index in the list of those that rotate, its columns, and its runs, including
+  // the memory for growing their list.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   int64_t bytes = JoinedBytes(axes.front().columns.width);
   for (const SinusoidAxis& axis : axes) {

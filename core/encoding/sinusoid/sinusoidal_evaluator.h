@@ -6,7 +6,7 @@
 //   1. Anchors, one per block of rows, are double-doubles: the first comes from SinCosOf, and each
 //      later one from rotating the previous one.
 //   2. Kernels rotate a scaled anchor to the block's rows in plain doubles and report undecided
-//      roundings. F64 output and output of an extreme scale use double-double rotations instead.
+//      roundings. F64 output and output with an extreme scale use double-double rotations instead.
 //   3. SinCosOf computes an undecided element, with a relative error of at most 2^-97.
 //   4. The rows' reference computes elements that are still undecided.
 #pragma once
@@ -33,10 +33,10 @@ namespace attnbias {
 // Returns an Encoding's evaluator_bytes for rows of this many frequencies.
 int64_t SinusoidsBytes(int64_t frequencies);
 
-// `kernels` outlives the result.
+// `kernels` must outlive the result.
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet& kernels);
 
-// The same two functions for one or more axes, side by side in one row.
+// The same two functions for one or more axes, whose columns are side by side in one row.
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes);
 EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                               const KernelSet& kernels);
@@ -44,7 +44,7 @@ EvaluatorPtr PrepareSinusoids(const std::vector<SinusoidAxis>& axes, const Numbe
 EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
                                 const std::vector<SinusoidAxis>& axes, const NumberFormat& format);
 
-// Rows of numbers, and the destinations of their columns in wider rows.
+// Rows of elements, and the destinations of their columns in wider rows.
 struct RowPart {
   // Consecutive columns, the first of which is `from` here and `to` there.
   struct Run {
@@ -77,7 +77,7 @@ struct ListedAxis {
   double offset;
 };
 
-// Coordinate n means the n-th position. The rows have no offset.
+// Coordinate n is the n-th position. The rows have no offset.
 EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type);
 
 // Frequencies of sums over axes.
@@ -97,8 +97,8 @@ absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
 // Returns the maximum bytes of PrepareSummed's result.
 int64_t SummedBytes(const FrequencyMatrix& matrix);
 
-// Coordinate n means the n-th position of every axis, or position n if the lists are empty.
-// `columns` has as many cosines as sines.
+// Coordinate n is the n-th position in each axis's list or, if the lists are empty, position n on
+// every axis. `columns` must have as many cosines as sines.
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
                            const RealPositionsPtr& positions, const NumberFormat& format);
 

@@ -52,8 +52,8 @@ double DefaultScale(const v1::Tupe& spec, const Table& positions) {
   return scale.ToDouble();
 }
 
-// Rejects buckets for an absolute term alone. Complete sets their defaults nevertheless, and a
-// resolved spec then repeats them.
+// Rejects num_buckets and max_distance if there is only an absolute term. Their defaults are
+// allowed, because Complete sets them even then, and a client may send a resolved spec again.
 absl::Status CheckNoBuckets(const v1::Tupe& spec) {
   if (!spec.has_position_table() || spec.has_relative_table()) return absl::OkStatus();
   for (const auto& [field, got, unset] : {std::tuple("num_buckets", spec.num_buckets(), 32),
@@ -74,8 +74,9 @@ std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec, const Tables& ta
   return canonical;
 }
 
-// Columns of a projection whose weights are converted to doubles together, 1 MiB of them. A large
-// model's whole projection would take more memory than everything else.
+// Returns the number of a projection's columns whose weights are converted to doubles together,
+// about 1 MiB of doubles. A large model's whole projection would take more memory than everything
+// else.
 int64_t ColumnsAtOnce(int64_t dim) {
   constexpr int64_t kWeights = int64_t{1} << 17;
   return std::clamp<int64_t>(kWeights / dim, 1, dim);
@@ -99,12 +100,13 @@ void Normalise(absl::Span<const double> weight, absl::Span<const double> bias, d
 
 // TUPE's absolute term: dot products of projected positions, bit-identical on all machines.
 //
-// In F64 and in this order: LayerNorm with sequential sums over a row's columns, both projections
-// as Linear computes them, queries times the scale, and products of query and key added to 0 over a
-// head's columns. Each step is rounded once, a product and its sum together.
+// The steps, in F64 and in this order, are LayerNorm, which sums sequentially over a row's columns;
+// both projections, as Linear computes them; multiplication of queries by the scale; and products
+// of query and key, which are added to 0 in the order of a head's columns. Each operation is
+// rounded once; a product and its addition are rounded together.
 class TupePositions {
  public:
-  // Maximum bytes of an AbsoluteTerm, including those needed to construct it.
+  // Returns the maximum bytes of this object, including those needed to construct it.
   static int64_t BytesOf(const Table& position_table) {
     const int64_t dim = position_table.columns();
     const int64_t columns = ColumnsAtOnce(dim);
@@ -114,7 +116,7 @@ class TupePositions {
            int64_t{sizeof(double)};
   }
 
-  // `spec` has an absolute term and its position_scale.
+  // `spec` must have an absolute term and a position_scale.
   TupePositions(const v1::Tupe& spec, const Table& position_table, const Tables& tables,
                 const KernelSet& kernels)
       : resets_(spec.reset_class_token()),
@@ -280,7 +282,7 @@ Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
                     .lanes = tupe->spec.num_heads(),
                     .has_heads = true,
                     .domain = {0, positions.rows() - class_rows},
-                    // Its positions, and a sum for each key of a Fill.
+                    // The TupePositions, and a sum for each key of a Fill.
                     .evaluator_bytes = TupePositions::BytesOf(positions) +
                                        positions.rows() * int64_t{sizeof(double)},
                     .prepare = [tupe](const NumberFormat& format, const KernelSet& kernels) {

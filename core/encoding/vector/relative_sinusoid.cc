@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of relative positions (Dai et al. 2019): every pair has the row of a sinusoidal table
-// for its distance.
+// Sinusoids of relative positions (Dai et al. 2019): each pair has the row of a sinusoidal table at
+// the pair's distance.
 #include <algorithm>
 #include <bit>
 #include <cstddef>

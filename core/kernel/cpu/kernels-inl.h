@@ -113,15 +113,15 @@ struct F32Format {
 
 // 16-bit formats round the F32 nearest to `high` once more. If the interval is narrower than a
 // relative 2^-25, the exact value lies between that F32's two neighbours; if none of these three is
-// the midpoint between two results, double rounding is harmless. kDropped is the number of an F32's
-// mantissa bits that an element lacks, for magnitudes from 2^kLeastExponent.
+// the midpoint between two results, double rounding is harmless. At magnitudes from
+// 2^kLeastExponent, an element has kDropped fewer mantissa bits than an F32.
 template <int kDropped, int kLeastExponent>
 struct Format16 {
   using Element = uint16_t;
 
   struct Test {
-    // Minimum distance from the neighbourhood of a midpoint, and minimum magnitude, as the bits of
-    // F32s, whose magnitudes are ordered like integers.
+    // Minimum distance from the neighbourhood of a midpoint, and minimum magnitude. Both are
+    // computed on the bits of F32s, which are ordered like their magnitudes.
     WordVec nearest;
     WordVec smallest;
 
@@ -291,8 +291,8 @@ HWY_INLINE void StoreBoth(WordVec sin, WordVec cos, int64_t cos_offset,
   Format::Store(cos, out + cos_offset);
 }
 
-// Fills kRows rows, from the last pairs to the first, so that each write covers the previous one's
-// padding: cosines that after the sines, and the next row that after a row.
+// Fills kRows rows, from the last pairs to the first. Padding after the sines spills into the
+// cosines, and padding after a row into the next row, but the elements there are written later.
 template <class Format, PairStore kStore, int64_t kRows>
 HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
                          typename Format::Element* out, Undecided& undecided) {
@@ -340,10 +340,10 @@ HWY_INLINE void FillAllRows(const SinusoidBlock& block, typename Format::Element
 template <class Format>
 int64_t FillBlock(const SinusoidBlock& original, typename Format::Element* out,
                   uint32_t* indices) noexcept {
-  // A copy, so that compilers know that no store to `out` changes it.
+  // A copy, so that the compiler knows that no store to `out` changes the block.
   const SinusoidBlock block = original;
   Undecided undecided = {indices, 0};
-  // Streaming stores that do not fill a cache line must fill it in order.
+  // Streaming stores smaller than a cache line must fill each line in order.
   constexpr auto kPairBytes =
       static_cast<int64_t>(2 * hn::MaxLanes(Words()) * sizeof(typename Format::Element));
   constexpr int64_t kStreamedRows = kPairBytes == 64 ? kRowsAtOnce : 1;

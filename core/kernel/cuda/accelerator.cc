@@ -125,7 +125,7 @@ absl::Status FillInPieces(Device& device, const SinusoidBlocks& blocks, std::byt
   std::vector<SharedMemory> memory;
   ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory elements, device.Allocate(piece_rows * row_bytes));
   ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory indices, device.Allocate(found_size));
-  // Destroyed first, which waits for its work.
+  // Destroyed first; the destructor waits for the stream's work.
   ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device.NewStream());
   SinusoidLaunch whole = {.source = blocks};
   ATTNBIAS_RETURN_IF_ERROR(UploadArrays(device, *stream, whole, memory));
@@ -264,8 +264,8 @@ std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(const std::byte* numbers
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
-  // Searches the folders of the system and of the build: a name without a folder is not looked up
-  // in the working directory. Never closed, since it may contain code that runs at exit.
+  // Searches the folders of the system and of the build, but not the working directory, since the
+  // name has no folder. The library is never closed, since it may contain code that runs at exit.
   void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
   void* const open = backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
   if (open == nullptr) {

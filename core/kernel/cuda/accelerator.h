@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device that computes large pieces of work, bit-identical to the CPU.
 //
-// Every function may decline, because a device is missing, broken or full or the work is too small;
-// the caller then uses the CPU.
+// Every function may decline, because the device is missing, broken or full, or because the work is
+// too small. The caller then uses the CPU.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@
 
 namespace attnbias {
 
-// Keeps pinned host memory for the next piece of work, by size: pinning takes longer than computing
-// a piece.
+// Keeps pinned host memory, by size, for the next piece of work. Pinning memory takes longer than
+// computing a piece.
 struct PinnedPool {
   Mutex mutex;
   std::multimap<int64_t, SharedMemory> free ABSL_GUARDED_BY(mutex);
   int64_t free_bytes ABSL_GUARDED_BY(mutex) = 0;
 };
 
-// A row-major tensor [lanes, queries, keys] of numbers that repeat: the pair of query q and key k
-// has number key_coordinates[k] - query_coordinates[q] of its lane.
+// A row-major tensor [lanes, queries, keys] whose elements repeat: the element for query q and key
+// k is element key_coordinates[k] - query_coordinates[q] of its lane in `numbers`.
 struct DenseExpansion {
   // Lane n begins at numbers + n * lane_stride_bytes.
   const std::byte* numbers = nullptr;
@@ -47,15 +47,15 @@ struct DenseExpansion {
   IndexMap keys;
   Range visible;
   uint64_t fill_bits = 0;
-  // Null, or [lanes, 3]: the numbers from the class token, at position 0, to every key, from every
-  // other query to it, and from it to itself.
+  // Null, or [lanes, 3]: the elements from the class token, at position 0, to every key, from every
+  // other query to the class token, and from the class token to itself.
   const std::byte* border = nullptr;
 };
 
 // Computes pieces of one expansion. Not thread-safe.
 class DenseExpander {
  public:
-  // `device` outlives this.
+  // `device` must outlive this object.
   explicit DenseExpander(GuardedDevice* device) : device_(*device) {}
 
   // Uploads the inputs of all pieces. Must be called first, and only once.
@@ -77,7 +77,7 @@ class DenseExpander {
 // Computes products with vectors stored on a device. Thread-safe.
 class DeviceVectors {
  public:
-  // `device` outlives this.
+  // `device` must outlive this object.
   explicit DeviceVectors(GuardedDevice* device) : device_(*device) {}
 
   // Copies the numbers. Must be called first, and only once.
@@ -119,12 +119,12 @@ struct AcceleratorOptions {
 // Thread-safe.
 class Accelerator {
  public:
-  // `observer` outlives this.
+  // `observer` must outlive this object.
   Accelerator(std::unique_ptr<Device> device, const AcceleratorOptions& options,
               AcceleratorObserver* observer);
 
-  // Returns true if the device should compute a result of `bytes`. The CPU writes nothing for
-  // results that it sends as slices.
+  // Returns true if the device should compute a result of `bytes`. `cpu_writes_nothing` is true for
+  // results that the CPU would send as slices.
   bool Wants(int64_t bytes, bool cpu_writes_nothing) const;
 
   // Returns the size of AllocateHost's memory.

@@ -24,7 +24,7 @@ namespace attnbias {
 // Freed with its last copy; device memory is aligned to 256 bytes.
 using SharedMemory = std::shared_ptr<std::byte>;
 
-// A product with some of the vectors stored on a device: `vectors` of them, each `width` numbers,
+// A product with some of the vectors stored on a device: `vectors` vectors of `width` numbers each,
 // `stride` numbers apart, starting at number `first`.
 struct VectorProduct {
   int64_t rows = 0;
@@ -32,8 +32,8 @@ struct VectorProduct {
   int64_t width = 0;
   int64_t stride = 0;
   int64_t first = 0;
-  // Multiplies [rows, width] numbers by each vector. If false, sums the vectors, weighted by [rows,
-  // vectors].
+  // If true, multiplies [rows, width] numbers by each vector. If false, sums the vectors, weighted
+  // by [rows, vectors].
   bool transposed = false;
 
   constexpr int64_t input_columns() const { return transposed ? width : vectors; }
@@ -50,8 +50,8 @@ struct ProductLaunch {
   std::byte* out = nullptr;
 };
 
-// Executes work in order, until Wait returns. An error may be caused by earlier work. Not
-// thread-safe.
+// Executes work in order. Work is complete only when Wait returns. An error may be caused by
+// earlier work. Not thread-safe.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for its work
@@ -84,15 +84,15 @@ class AcceleratorObserver {
   virtual ~AcceleratorObserver() = default;
   // Reports results received by the host.
   virtual void OnMade(int64_t bytes) = 0;
-  // Reports that the CPU takes over: all work if `for_good`, otherwise one piece for lack of
-  // memory. Called at most once for each case.
+  // Reports that the CPU takes over: all work if `for_good`, otherwise one piece, because the
+  // device lacks memory. Called at most once for each value of `for_good`.
   virtual void OnFallback(const absl::Status& why, bool for_good) = 0;
 };
 
 // A device and its state. Thread-safe.
 class GuardedDevice {
  public:
-  // `observer` outlives this.
+  // `observer` must outlive this object.
   GuardedDevice(std::unique_ptr<Device> device, AcceleratorObserver* observer)
       : device_(std::move(device)), observer_(*observer) {}
 

@@ -61,7 +61,7 @@ struct DeviceIndexMap {
 
 // Elements [first, first + count) of DenseExpansion's flat tensor.
 struct ExpansionLaunch {
-  // Lanes side by side.
+  // The lanes, one directly after the other.
   DeviceArray<const std::byte> numbers;
   int64_t lane_numbers = 0;
   int64_t element_bytes = 0;
@@ -104,7 +104,7 @@ struct SinusoidLaunch {
   DeviceArray<const double> rotation_cos;
   // [rows, width] elements.
   DeviceArray<std::byte> out;
-  // Number of undecided elements, which may exceed the room for their indices, followed by these
+  // Number of undecided elements, followed by their indices. The number may exceed the room for
   // indices.
   DeviceArray<uint32_t> undecided;
 
@@ -147,7 +147,7 @@ ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
 #endif
 }
 
-// A column's frequency, and which of sine and cosine it holds.
+// A column's frequency, and whether it holds the sine or the cosine.
 struct SinusoidColumn {
   int64_t pair;
   bool is_sine;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts kernels on a stream, and returns cudaGetLastError's error.
+// Functions that start a kernel on a stream and return the result of cudaGetLastError.
 #pragma once
 
 #include <cuda_runtime_api.h>
