@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes whole files: all or nothing.
+// Writes files atomically.
 #pragma once
 
 #include <string>

@@ -21,7 +21,8 @@ namespace attnbias {
 namespace {
 
 // Nine colours of viridis, whose lightness rises evenly, so that steps look equal to colour-blind
-// readers and in print. The legend shows signs, since most biases have one sign.
+// readers and in print. The colours do not distinguish signs, since most biases have only one. The
+// legend shows the signs.
 constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {71, 44, 122},
                                            {59, 81, 139},
@@ -31,8 +32,8 @@ constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {92, 200, 99},
                                            {170, 220, 50},
                                            {253, 231, 37}}};
-// The same path through the 256 colours of xterm, from dark to light. The lightness of the nearest
-// colours would not rise evenly.
+// Similar colours among xterm's 256, from dark to light. These are not always the nearest ones,
+// whose lightness would not rise evenly.
 constexpr std::array<int, 11> kCodes = {53, 54, 24, 30, 36, 42, 78, 113, 149, 184, 220};
 
 struct Ink {

@@ -20,11 +20,11 @@ struct Screen {
   Colors colors = Colors::kNone;
 };
 
-// Returns the colours of a terminal in this environment: none if NO_COLOR is set or TERM has no
-// colours.
+// Returns the colours of a terminal in this environment: none if NO_COLOR is set, or if TERM is
+// empty or "dumb".
 Colors ColorsOf(const std::function<const char*(const char*)>& environment);
 
-// Returns the screen open on `descriptor`.
+// Returns the size and colours of the output on `descriptor`.
 Screen ScreenOf(int descriptor);
 
 struct Color {
@@ -54,10 +54,11 @@ struct Canvas {
 // Returns the part of a terminal that row labels of this width leave for a picture.
 Canvas CanvasOf(const Screen& screen, int label_width);
 
-// Returns the pixels for a matrix. With `square`, rows and columns have the same scale.
+// Returns the size of a matrix's picture, in pixels. With `square`, rows and columns have the same
+// scale.
 Size Fit(Size matrix, const Canvas& canvas, bool square);
 
-// Returns the index, below `size`, of sample `index` of `count` spread evenly.
+// Returns the index, in [0, size), of sample `index` out of `count` evenly spread samples.
 int64_t Spread(int64_t index, int64_t count, int64_t size);
 
 // The pixels of a matrix or of samples of it.
@@ -68,7 +69,7 @@ struct HeatMap {
   std::vector<int64_t> columns;
   // [rows, columns], row-major. The scale excludes non-finite numbers.
   std::vector<double> numbers;
-  // Name of those numbers in the legend.
+  // Name of the non-finite numbers in the legend.
   std::string left_out;
 };
 

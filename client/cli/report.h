@@ -36,15 +36,15 @@ std::string DescribeReport(const v1::TensorHeader& header);
 // Reports a server's version, kernels, types, encodings and limits.
 std::string InfoReport(const v1::GetServerInfoResponse& info);
 
-// Returns a message as JSON, under the contract's names.
+// Returns a message as JSON, with the contract's field names.
 std::string JsonOf(const google::protobuf::Message& message,
                    google::protobuf::util::JsonPrintOptions options = {});
 
 // Returns a message as JSON for scripts, with all fields.
 std::string AsJson(const google::protobuf::Message& message);
 
-// Returns the little-endian element at `bytes`, exactly: double holds every
-// number of each type.
+// Returns the little-endian element at `bytes`. The result is exact, since a double can represent
+// every value of every element type.
 double ReadElement(v1::DataType type, const std::byte* bytes);
 
 // Returns up to six rows and columns of the last two axes, at index 0 of the others, with "..." for

@@ -32,9 +32,8 @@ struct Matrix {
 absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole, std::optional<int64_t> head,
                                 const std::string& part);
 
-// Returns requests for the matrix, or for `shown` rows and columns spread
-// evenly. The caller uses the first that the server accepts: some encodings
-// accept no lists of positions.
+// Returns requests for the matrix, or for `shown` rows and columns spread evenly. The caller uses
+// the first request that the server accepts, since some encodings accept no lists of positions.
 std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec, const v1::TensorHeader& whole,
                                         const Matrix& matrix, Size shown);
 

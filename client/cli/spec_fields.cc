@@ -49,7 +49,7 @@ std::string ValuePrefix(const EnumDescriptor& type) {
   return prefix + "_";
 }
 
-// Returns true for a message, or several, whose fields are set one by one:
+// Returns true if `field` is a message, or a list of messages, whose fields are set one by one:
 // "ladder.base", "layers.0.weight".
 bool IsNested(const FieldDescriptor& field) {
   const Descriptor* type = field.message_type();
@@ -244,8 +244,8 @@ void AppendFields(const Message& message, const std::string& path, std::string* 
   }
 }
 
-// Returns "required", "optional" or the default. A table of biases is optional, since it is not
-// needed for values BUCKETS.
+// Returns "required", "optional" or the default. The table of a bias is optional, since requests
+// for bucket indices (BUCKETS) do not need it.
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {
@@ -336,8 +336,8 @@ absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
       absl::StrCat(name, ": given together with ", rival->name(), ", want one of the two"));
 }
 
-// Returns the message in the first field of a path. Adds the message that
-// follows the last one of a list, so that messages are given in order.
+// Returns the message in the first field of a path. If the path's index is the length of a list,
+// appends a message, so that messages must be given in order.
 absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
   const FieldDescriptor& field = *path.field;
   const Reflection* reflection = message->GetReflection();
@@ -387,8 +387,8 @@ absl::Status SetField(absl::string_view name, absl::string_view value, Message* 
   return Named(absl::StrCat(name, ": "), WriteField(value, *field, message));
 }
 
-// Returns all presets, in the order of their file. Every argument names the
-// fields that it sets.
+// Returns all presets, in the order of their file. Fills in `fields` of arguments that set only the
+// field of the same name.
 const presets::Presets& Presets() {
   static const auto& all = *[] {
     auto* presets = new presets::Presets;
@@ -405,7 +405,7 @@ const presets::Presets& Presets() {
   return all;
 }
 
-// Sets the fields of an argument of a preset.
+// Sets the fields to which a preset's argument refers.
 absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
                          absl::string_view value, Message* message) {
   for (const auto& argument : encoding.preset->arguments()) {

@@ -50,10 +50,10 @@ struct Argument {
 // the presets.
 std::vector<NamedEncoding> Encodings();
 
-// INVALID_ARGUMENT, with all names, if no encoding has this name.
+// Returns INVALID_ARGUMENT, listing all names, if no encoding has this name.
 absl::StatusOr<NamedEncoding> EncodingNamed(absl::string_view name);
 
-// Returns the arguments that an encoding's name does not set.
+// Returns the arguments of a preset, or else of the encoding itself.
 std::vector<Argument> ArgumentsOf(const NamedEncoding& encoding);
 
 // Returns an encoding and its fields as arguments of SetEncoding; "" if `spec` has none.

@@ -133,7 +133,7 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
   return table;
 }
 
-// Reads F64, F32 or F16 of versions 1 and 2, little-endian and in C order.
+// Reads a file of version 1 or 2 with F64, F32 or F16 elements, little-endian and in C order.
 absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   int64_t begin = 0;
   const auto header = ReadHeader(file, &begin);

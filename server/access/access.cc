@@ -65,7 +65,7 @@ absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
   return TokenLine{name, std::string(digest)};
 }
 
-// Name of a caller over a socket file without token or certificate.
+// Name of a caller that connects over a socket file and has neither a token nor a certificate.
 constexpr char kSocketName[] = "unix";
 
 // Number of accounts above which those without calls are dropped.
@@ -196,8 +196,8 @@ absl::Status ReadMessage(const std::string& place, const std::string& json,
   return Invalid(place, ": ", words);
 }
 
-// Returns the error in the first invalid entry with the caller's name, which protobuf does not
-// report. OK if the error is elsewhere.
+// Returns the error in the first invalid entry, with the caller's name, which protobuf's errors
+// omit. Returns OK if the error is elsewhere.
 absl::Status CheckEntries(const std::string& path, const std::string& content) {
   const absl::StatusOr<nlohmann::json> file = ParseJson(path, content);
   if (!file.ok()) return absl::OkStatus();

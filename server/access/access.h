@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Authentication and authorization of calls: names of callers by bearer token or certificate, and
-// rights by name.
+// Authentication and authorization of calls. A bearer token or a certificate determines the
+// caller's name, and the name determines the caller's rights.
 #pragma once
 
 #include <algorithm>
@@ -33,13 +33,13 @@
 
 namespace attnbias {
 
-// Knows only the digests of tokens.
+// Holds the digests of tokens, not the tokens themselves.
 class Tokens {
  public:
-  // Parses lines "NAME sha256:DIGEST", the token's digest in 64 lowercase hexadecimal digits.
-  // Ignores empty lines and those that begin with #. A name may have several tokens. Returns
-  // INVALID_ARGUMENT, naming `path` and the line, for anything else, for a token with two names,
-  // and for a file without tokens.
+  // Parses lines of the form "NAME sha256:DIGEST", where DIGEST is the token's digest in 64
+  // lowercase hexadecimal digits. Ignores empty lines and those that begin with #. A name may have
+  // several tokens. Returns INVALID_ARGUMENT, naming `path` and the line, for anything else, for a
+  // token with two names, and for a file without tokens.
   static absl::StatusOr<Tokens> Parse(const std::string& path, std::string_view content);
 
   // Returns the name of the token's caller; null if the token is unknown.
@@ -64,8 +64,8 @@ struct Rights {
 
 class Policy {
  public:
-  // Parses the JSON of policy.proto. Returns INVALID_ARGUMENT, naming `path` and the location, for
-  // anything else, and for a file that locks every caller out, such as `{"callers": null}`.
+  // Parses a PolicyFile (policy.proto) in JSON. Returns INVALID_ARGUMENT, naming `path` and the
+  // location, for anything else, and for a file in which no caller may call any method.
   static absl::StatusOr<Policy> Parse(const std::string& path, const std::string& content);
 
   // Grants every caller everything.
@@ -82,8 +82,8 @@ class Policy {
   absl::flat_hash_map<std::string, std::shared_ptr<const Rights>> callers_;
 };
 
-// Holds a value derived from files, if any. If the files become invalid, the last good value stays
-// in use. Thread-safe.
+// Holds a value derived from files, or nothing if there are no files. If the files become invalid,
+// the last good value stays in use. Thread-safe.
 template <typename Value>
 class ReloadableFile {
  public:
@@ -103,8 +103,8 @@ class ReloadableFile {
     return value_;
   }
 
-  // Reads the files, and replaces the value if they have changed. Call it, or Refresh, from one
-  // thread.
+  // Reads the files, and replaces the value if they have changed. Load and Refresh must be called
+  // from the same thread.
   absl::Status Load() {
     Contents contents;
     for (const std::string& path : paths_) {
@@ -169,13 +169,14 @@ inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* ke
   return {begin->second.data(), begin->second.size()};
 }
 
-// Limits the rate of messages: a message may be sent once the previous ones have used up their
-// time. Unused time does not accumulate. Thread-safe.
+// Limits the rate at which bytes are sent. Each message takes time in proportion to its size, and
+// the next one may be sent when that time is over. Unused time does not accumulate. Thread-safe.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Returns when `bytes` may be sent at this rate. The next message may be sent after that.
+  // Returns the time at which `bytes` may be sent, and reserves the time that they take at this
+  // rate.
   Clock::time_point Take(int64_t bytes, double bytes_per_second) {
     MutexLock lock(mutex_);
     return TakeLocked(bytes, bytes_per_second);
@@ -220,7 +221,7 @@ struct Account {
   Pacer pacer;
 };
 
-// An authenticated caller; empty if the server does not authenticate.
+// An authenticated caller; empty if the server does not authenticate callers.
 struct Identity {
   std::shared_ptr<Account> account;
   std::shared_ptr<const Rights> rights;
@@ -234,9 +235,10 @@ class Access {
   // Returns INVALID_ARGUMENT, naming the flag, for invalid files and contradictory flags.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const AccessFiles& files);
 
-  // Identifies a caller by bearer token, otherwise by certificate, otherwise, on a socket file, as
-  // "unix". A certificate's names are its URIs, then its DNS names, or else its common name; the
-  // first one with an entry in the policy counts, otherwise the first.
+  // Identifies a caller by its bearer token or, without one, by its certificate. A caller that has
+  // neither and uses a socket file is named "unix". The names in a certificate are its URIs, then
+  // its DNS names; if it has none of these, its common name. The first name with an entry in the
+  // policy is used; if there is none, the first name.
   //
   // UNAUTHENTICATED    none of these, or an unknown token
   // PERMISSION_DENIED  a name without rights
@@ -244,7 +246,7 @@ class Access {
 
   // Returns the certificates for new connections; null without TLS.
   std::shared_ptr<const Certificates> certificates() const { return certificates_.Get(); }
-  // Makes the server's credentials, plaintext without TLS. This object outlives them.
+  // Makes the server's credentials, which are plaintext without TLS. This object outlives them.
   std::shared_ptr<grpc::ServerCredentials> MakeCredentials() const;
   // Returns whether clients need a certificate to connect.
   bool requires_certificate() const { return asks_for_names_ && tokens_.Get() == nullptr; }
@@ -269,7 +271,8 @@ class Access {
   ReloadableFile<Policy> policy_;
   const bool asks_for_names_;
   mutable Mutex mutex_;
-  // Accounts by name, of callers with calls in progress and of some earlier callers.
+  // Accounts by the caller's name. Includes all callers with calls in progress and some earlier
+  // callers.
   mutable absl::flat_hash_map<std::string, std::shared_ptr<Account>> accounts_
       ABSL_GUARDED_BY(mutex_);
 };

@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& pat
 }
 
 absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path, const std::string& content) {
-  // Without a callback OpenSSL prompts for a passphrase on the terminal.
+  // Without a callback, OpenSSL prompts for a passphrase on the terminal.
   bool encrypted = false;
   const auto refuse = [](char*, int, int, void* asked) {
     *static_cast<bool*>(asked) = true;
@@ -71,13 +71,13 @@ absl::StatusOr<absl::Time> ExpiryOf(const std::string& path, const X509& certifi
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// Gives gRPC certificates at each handshake. Its C++ classes accept them only once, or watch the
-// files and drop good certificates when a file is invalid.
+// Provides gRPC with certificates at each handshake. gRPC's C++ classes either accept certificates
+// only once, or watch the files and drop good certificates when a file becomes invalid.
 struct CurrentCertificates {
   std::function<std::shared_ptr<const Certificates>()> current;
   std::shared_ptr<const Certificates> given;
 
-  // gRPC calls it from one thread at a time.
+  // gRPC calls this from one thread at a time.
   static grpc_ssl_certificate_config_reload_status Fetch(
       void* self, grpc_ssl_server_certificate_config** config) {
     auto& own = *static_cast<CurrentCertificates*>(self);

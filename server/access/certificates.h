@@ -24,7 +24,7 @@ struct CertificateFiles {
   bool empty() const { return certificate.empty(); }
 };
 
-// Contents in PEM.
+// Contents of the files, in PEM.
 struct Certificates {
   std::string certificate;
   std::string key;
@@ -33,9 +33,9 @@ struct Certificates {
   absl::Time expiry;
 };
 
-// Checks the contents of the files, in their order. Returns INVALID_ARGUMENT, naming the file, for
-// invalid PEM, a key that is encrypted or belongs to another certificate, and an expired
-// certificate.
+// Checks the contents of the files, in the order of the fields of CertificateFiles. Returns
+// INVALID_ARGUMENT, naming the file, for invalid PEM, a key that is encrypted or belongs to another
+// certificate, and an expired certificate.
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents);
 

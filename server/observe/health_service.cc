@@ -45,7 +45,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   const std::string name_;
   // The last status that was sent; UNKNOWN before the first.
   HealthCheckResponse response_;
-  // True during a write, and once the call ends.
+  // True during a write, and once the call has been finished.
   bool busy_ = false;
   std::optional<grpc::Status> end_;
 };
@@ -128,7 +128,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  absl::StrCat("service: got ", request->service().size(),
                                               " bytes, want at most ", kMaxNameBytes));
-    // This status counts as sent, so that none precedes the error.
+    // Counts as already sent, so that no status is sent before the error.
     watcher->response_.set_status(HealthCheckResponse::SERVICE_UNKNOWN);
   }
   watchers_.insert(watcher);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.health.v1.Health, whose watchers do not delay a shutdown.
+// Implements grpc.health.v1.Health. Its watchers do not delay a shutdown.
 //
-// gRPC's own service leaves Watch streams open, so Server::Shutdown waits until its deadline.
+// gRPC's own implementation leaves Watch streams open, so that Server::Shutdown waits until its
+// deadline.
 #pragma once
 
 #include <optional>
@@ -13,8 +14,8 @@
 
 namespace attnbias {
 
-// Serves "", the service's full name and "readiness", which SetServing sets, and "liveness", which
-// is SERVING until FinishWatchers.
+// Reports the status set by SetServing for "", the service's full name and "readiness". Reports
+// SERVING for "liveness" until FinishWatchers is called.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;

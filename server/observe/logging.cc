@@ -29,8 +29,8 @@ std::atomic<int64_t> failed_handshakes = 0;
 std::atomic<int64_t> lines_dropped = 0;
 
 // Writes lines to standard error, and drops and counts lines for which it would have to wait.
-// spdlog's asynchronous logger counts only lines dropped because its queue is full, not those that
-// its sink cannot write, and loses the queue if the process crashes.
+// spdlog's asynchronous logger is not used, because it does not count the lines that its sink
+// cannot write, and because its queue is lost if the process crashes.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
@@ -86,7 +86,7 @@ std::string Word(std::string_view text) {
   return quoted ? Quoted(text) : std::string(text);
 }
 
-// Avoids floating-point formatting, which would account for most of the cost of a call's line.
+// Avoids floating-point formatting, which would account for most of the cost of a call's log line.
 std::string Milliseconds(std::chrono::nanoseconds time) {
   constexpr int64_t kNanoseconds = 1'000'000;
   return absl::StrCat(time.count() / kNanoseconds, ".",

@@ -57,7 +57,7 @@ struct AccessLine {
   std::string error;
 };
 
-// Returns whether calls that end this way are logged.
+// Returns whether calls that end with this code are logged.
 bool LogsAccess(absl::StatusCode code);
 // Logs a call, as a warning if it failed.
 void LogAccess(const AccessLine& line);

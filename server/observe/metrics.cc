@@ -23,7 +23,7 @@
 namespace attnbias {
 namespace {
 
-// Names by number: those of go-grpc-middleware, which dashboards expect.
+// Names of the status codes, indexed by number. Dashboards expect go-grpc-middleware's names.
 constexpr std::string_view kCodeNames[] = {
     "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
     "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
@@ -31,7 +31,7 @@ constexpr std::string_view kCodeNames[] = {
     "DataLoss", "Unauthenticated"};
 static_assert(std::size(kCodeNames) == kNumStatusCodes);
 
-// From 50 us, the cost of the call itself, to one minute, for streaming.
+// Ranges from 50 us, the cost of a minimal call, to one minute, for streams.
 const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
     0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};

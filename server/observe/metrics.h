@@ -58,7 +58,7 @@ inline constexpr std::array<std::string_view, 6> kRejectionNames = {
     "overload",       "caller_limit",    "draining",
     "stalled_client", "unauthenticated", "permission_denied"};
 
-// gRPC's codes, which are Abseil's.
+// Number of gRPC's status codes, which are the same as Abseil's.
 inline constexpr int kNumStatusCodes = 17;
 
 // Thread-safe.
@@ -66,11 +66,11 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns the metrics and those of the process in Prometheus' text format. Must be called from
-  // one thread.
+  // Returns these metrics and those of the process, in Prometheus's text format. Must always be
+  // called from the same thread.
   std::string Text() const;
 
-  // Adds a number that Text reads. Must be called before Text.
+  // Adds a gauge, which Text reads by calling `value`. Must be called before Text.
   void AddGauge(const std::string& name, const std::string& help, std::function<double()> value);
 
   void CallStarted(Method method) { methods_[static_cast<int>(method)].started->Increment(); }

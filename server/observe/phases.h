@@ -17,7 +17,7 @@ namespace attnbias {
 enum class Phase : uint8_t {
   kPlan,     // the request is checked, decoded and planned
   kWait,     // the next step is queued
-  kCompute,  // the numbers are looked up or computed, possibly for another call
+  kCompute,  // the values are looked up or computed, possibly in another call
   kWrite     // gRPC and the client read the response
 };
 inline constexpr std::array<std::string_view, 4> kPhaseNames = {"plan", "wait", "compute", "write"};
@@ -48,7 +48,7 @@ class PhaseClock {
   // Returns the first changes, at most kMostChanges.
   std::span<const Change> changes() const { return changes_; }
 
-  // Returns the phases of a call that ends at `now`.
+  // Returns the time in each phase of a call that ends at `now`.
   PhaseTimes End(Clock::time_point now) {
     Stop(now);
     return spent_;

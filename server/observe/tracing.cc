@@ -54,7 +54,8 @@ std::string Variable(const std::string& name, const char* otherwise = "") {
   return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
-// Returns the variable that sets `name` for traces or, if it is unset, for all signals.
+// Returns the name of the variable that sets `name` for traces or, if that variable is unset, of
+// the one for all signals.
 std::string Otlp(const std::string& name) {
   const std::string own = "OTEL_EXPORTER_OTLP_TRACES_" + name;
   return Variable(own).empty() ? "OTEL_EXPORTER_OTLP_" + name : own;
@@ -200,7 +201,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& name) {
   return text;
 }
 
-// Decodes the variable as W3C baggage. Errors do not repeat the values: they are secret.
+// Decodes the variable as W3C baggage. Errors do not repeat the values, which are secret.
 absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
   const std::string text = Variable(Otlp("HEADERS"));
   std::map<std::string, std::string> headers;
@@ -272,7 +273,7 @@ absl::StatusOr<std::unique_ptr<sdk::trace::Sampler>> MakeSampler() {
   return std::make_unique<sdk::trace::ParentBasedSampler>(std::move(sampler));
 }
 
-// Never freed, since the process ends by _Exit.
+// Never freed, since the process ends with _Exit.
 sdk::trace::TracerProvider* provider = nullptr;
 
 absl::Status Start() {
@@ -321,7 +322,7 @@ void Describe(const AccessLine& line, otel::Span& span) {
   const std::string code = absl::StatusCodeToString(line.code);
   set("rpc.system.name", "grpc");
   set("rpc.response.status_code", code);
-  // ipv4:HOST:PORT, ipv6:%5BHOST%5D:PORT or unix:PATH.
+  // The peer is ipv4:HOST:PORT, ipv6:%5BHOST%5D:PORT or unix:PATH.
   const std::string peer = absl::StrReplaceAll(line.peer, {{"%5B", ""}, {"%5D", ""}});
   const size_t begin = peer.find(':') + 1;
   const size_t end = peer.starts_with("ip") ? peer.rfind(':') : peer.size();

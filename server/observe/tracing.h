@@ -12,8 +12,8 @@
 
 namespace attnbias {
 
-// Reads the variables, before any calls. Warns, and exports no spans, if this build does not
-// support them.
+// Reads the OTEL_* variables. Must be called before the first call. Warns, and exports no spans, if
+// a variable is invalid or this build does not support tracing.
 void StartTracing();
 
 // Returns whether calls have spans.
@@ -29,7 +29,7 @@ struct TraceContext {
 // W3C traceparent. Without tracing, returns the client's traceparent, if it is well-formed.
 std::string TraceCall(Method method, const AccessLine& line, const TraceContext& client);
 
-// Sends the queued spans, for at most `patience`.
+// Sends the queued spans, waiting for at most `patience`.
 void FlushSpans(std::chrono::milliseconds patience);
 
 // Returns the number of spans that did not reach a collector.

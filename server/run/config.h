@@ -45,7 +45,7 @@ struct ServerConfig {
 
   // A line FLAG=VALUE for each flag.
   std::string effective;
-  // Values that are allowed but probably mistakes.
+  // Warnings about values that are allowed but probably mistakes.
   std::vector<std::string> warnings;
 };
 

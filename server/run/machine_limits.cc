@@ -23,7 +23,7 @@ std::vector<double> Numbers(const std::string& path) {
 }
 
 // Calls `visit` with the folders of this process's group and of its ancestors in the controller's
-// hierarchies. The limits of each one apply to the process.
+// hierarchies. The limits of each group apply to the process.
 template <typename Visit>
 void ForEachGroup(const Cgroups& cgroups, const std::string& controller, Visit visit) {
   const auto ascend = [&visit](const std::string& mount, std::string group) {
@@ -75,7 +75,7 @@ int ProcessorLimit(const Cgroups& cgroups) {
       quota = Numbers(group + "/cpu.cfs_quota_us");
       absl::c_copy(Numbers(group + "/cpu.cfs_period_us"), std::back_inserter(quota));
     }
-    // A quota of -1 means none.
+    // A quota of -1 means no limit.
     if (quota.size() == 2 && quota[0] > 0 && quota[1] > 0) {
       least = std::min(least, quota[0] / quota[1]);
     }

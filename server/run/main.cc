@@ -28,9 +28,9 @@
 namespace attnbias {
 namespace {
 
-// Signals that would end the process by default and are ignored. A closed connection (SIGPIPE) or a
-// full log (SIGXFSZ) affects only one write. Signals that request a core dump, such as SIGQUIT,
-// keep their effect.
+// Signals that are ignored because they would end the process by default. A closed connection
+// (SIGPIPE) or a full log (SIGXFSZ) affects only one write. Signals that request a core dump, such
+// as SIGQUIT, keep their effect.
 constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 
@@ -109,8 +109,9 @@ void Signals::HandleSignals(int fd) {
   }
 }
 
-// Bounds the freed memory that glibc keeps, by default in eight arenas per processor and in ever
-// larger blocks: uses few arenas, and releases blocks larger than a message.
+// Limits the freed memory that glibc keeps. By default, glibc uses eight arenas per processor and
+// keeps ever larger blocks. Makes it use only a few arenas and release blocks larger than a
+// message.
 void KeepHeapSmall() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 4 << 20);

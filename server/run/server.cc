@@ -110,7 +110,7 @@ class Server::Backend final : public AcceleratorObserver {
     uses_device_ = true;
   }
 
-  // Selected kernels, with the device.
+  // The selected kernels, with the device as their accelerator.
   KernelSet kernels_;
   Metrics& metrics_;
   std::unique_ptr<Accelerator> accelerator_;
@@ -173,9 +173,9 @@ Server::~Server() {
   const auto now = std::chrono::system_clock::now();
   if (probe_server_) probe_server_->Shutdown(now);
   if (grpc_server_) grpc_server_->Shutdown(now);
-  // It reads gauges, which read members destroyed below.
+  // The metrics port reads gauges, and these read members that are destroyed later.
   metrics_port_.reset();
-  // The engine's tasks must have run before it is destroyed.
+  // The engine's tasks must have run before the engine is destroyed.
   pool_.Shutdown();
 }
 
@@ -292,9 +292,9 @@ std::string Server::address() const {
 
 std::string Server::probe_address() const { return ToString(probe_addresses_.front()); }
 
-// After about a second without work a callback thread of gRPC 1.51 sleeps for 100 ms, and a lone
-// request then waits tens of milliseconds. A call from the server to itself every 400 ms, which
-// costs 1.5 ms of CPU per second, keeps it awake.
+// After about a second without work, a callback thread of gRPC 1.51 sleeps for 100 ms, and a lone
+// request then waits for tens of milliseconds. To keep the thread awake, the server calls itself
+// every 400 ms, which costs 1.5 ms of CPU time per second.
 void Server::KeepWarm() {
   const std::shared_ptr<grpc::health::v1::Health::Stub> health =
       grpc::health::v1::Health::NewStub(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
@@ -353,7 +353,7 @@ absl::Status Server::BecomeReady(const CallerPtr& caller) {
   ATTNBIAS_RETURN_IF_ERROR(Precompute(precompute_, &engine_, caller));
   LogInfo(absl::StrCat("ready, ", precompute_.size(), " specs precomputed, ",
                        server_state_.tables.Get()->tables().size(), " tables mounted"));
-  precompute_.clear();  // and the tables that they hold
+  precompute_.clear();  // also releases the tables that they hold
   health_.SetServing(true);
   return absl::OkStatus();
 }

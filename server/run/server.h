@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds and owns everything that serves.
+// The server: builds and owns all of its parts.
 #pragma once
 
 #include <atomic>
@@ -51,10 +51,10 @@ class Server {
   void Drain();
 
   // Reads the learned tables and the files of AccessFiles again, on other threads. Logs errors,
-  // which leave the previous values in use. Requires Start.
+  // which leave the previous values in use. Must be called after Start.
   void Reload();
 
-  // Its tasks end before this object is destroyed.
+  // Tasks of this timer must end before this object is destroyed.
   Timer& timer() { return timer_; }
 
   // Returns the version and the configuration on one line.
@@ -92,7 +92,7 @@ class Server {
   StreamWatchdog watchdog_;
   Timer::Task cancelled_task_;
   ServerState server_state_;
-  // True once the shutdown delay starts.
+  // True once the shutdown delay has started.
   std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;

@@ -106,7 +106,7 @@ void TableMounts::Refresh() {
     last_error_.clear();
     LogInfo(absl::StrCat("tables: reloaded, ", mounted, " mounted"));
   } else {
-    // Retried at the next Refresh, since the system may have failed instead of the files.
+    // Retries at the next Refresh, since the cause may be the system rather than the files.
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
@@ -122,7 +122,7 @@ absl::Status TableMounts::Load() {
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
   if (failed_) return tables.status();
-  // The folder was emptied or is briefly missing.
+  // The folder has been emptied or is briefly missing.
   if ((*tables)->tables().empty() && !registry_.Get()->tables().empty()) {
     failed_ = true;
     return Invalid("--tables: ", sources_.folder, ": got no tables, want at least one");

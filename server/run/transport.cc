@@ -38,7 +38,7 @@ absl::Status Malformed(std::string_view text) {
   return Invalid("got '", std::string(text), "', want HOST:PORT with a port in [0, 65535]");
 }
 
-// unix:PATH or, in gRPC's alternative spelling, unix:///PATH.
+// Parses unix:PATH or, in gRPC's alternative spelling, unix:///PATH.
 absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
   std::string_view path = text.substr(kUnix.size());
   const bool has_authority = path.starts_with("//");
@@ -129,8 +129,8 @@ int Connect(const std::string& path) {
   return error;
 }
 
-// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC
-// reports no reason, and removes the socket of a running server.
+// Returns UNAVAILABLE, with the reason, if a server cannot create its socket at `path`. gRPC would
+// report no reason, and would remove the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(path).parent_path();
@@ -144,7 +144,7 @@ absl::Status CheckSocketFile(const std::string& path) {
     return absl::UnavailableError("the path exists and is not a socket");
   }
   switch (const int connected = Connect(path)) {
-    case ECONNREFUSED:  // left behind by a server that ended
+    case ECONNREFUSED:  // left behind by a server that has ended
       return absl::OkStatus();
     case 0:
     case EAGAIN:  // its queue is full
@@ -182,7 +182,7 @@ class ReflectionBound final : public grpc::experimental::Interceptor {
         batch->GetRecvMessage() != nullptr) {
       auto& request = *static_cast<google::protobuf::Message*>(batch->GetRecvMessage());
       if (request.ByteSizeLong() > kMaxReflectionBytes) {
-        // Unlike Clear, this frees its strings.
+        // Unlike Clear, this frees the request's strings.
         const std::unique_ptr<google::protobuf::Message> empty(request.New());
         request.GetReflection()->Swap(&request, empty.get());
       }
@@ -225,7 +225,7 @@ void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // Clients ping every 10 s. gRPC closes connections that ping more than twice that often.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  // By default, gRPC waits without limit for calls on such a connection.
+  // By default, gRPC waits without limit for the calls on a connection of this age to end.
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                Milliseconds(options.max_connection_age));

@@ -58,9 +58,9 @@ struct TransportOptions {
   bool reflection = true;
 };
 
-// Starts a server of `services` on `addresses`, and sets their ports to the bound ones. Bounds the
-// work and memory that clients can cause. Clients of socket files need no `credentials`. Returns
-// UNAVAILABLE, with the address, if one cannot be bound.
+// Starts a server of `services` on `addresses`, and sets their ports to the bound ones. Limits the
+// work that clients can cause and the memory that they can occupy. `credentials` do not apply to
+// socket files. Returns UNAVAILABLE, naming the address, if an address cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     std::vector<ListenAddress>& addresses, const TransportOptions& options,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
@@ -75,8 +75,8 @@ struct HttpPage {
 // Pages by path, such as "/metrics".
 using HttpPages = std::map<std::string, std::function<HttpPage()>, std::less<>>;
 
-// Serves metrics, health and version over HTTP. Does not use prometheus-cpp's Exposer, whose thread
-// stacks are too small next to OpenBLAS's thread-local memory.
+// Serves metrics, health and version over HTTP. Does not use prometheus-cpp's Exposer: the stacks
+// of its threads are too small, because OpenBLAS's thread-local memory is taken from them.
 //
 // Serves during its lifetime; its destructor waits for requests in progress.
 class MetricsPort {

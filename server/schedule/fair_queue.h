@@ -17,12 +17,12 @@
 
 namespace attnbias {
 
-// Pops an item of the owner that has used the least time. A returning owner starts level with the
-// others, not ahead of them: start-time fair queueing (Goyal, Vin and Cheng, 1996), except that an
-// item's time is charged after it has run.
+// Pops an item of the owner that has used the least time. An owner that returns after a pause
+// starts level with the others, not ahead of them. This is start-time fair queueing (Goyal, Vin and
+// Cheng, 1996), except that an item's time is charged after the item has run.
 //
-// Pops an owner's short items before its long ones, but while it has both, pops a long one after
-// kShortRun short ones. Keeps the order of items of the same kind.
+// Pops an owner's short items before its long ones. While an owner has both, however, one long item
+// follows every kShortRun short ones. Items of the same kind keep their order.
 //
 // Not safe for concurrent use.
 template <typename Item>
@@ -66,7 +66,7 @@ class FairQueue {
     return std::nullopt;
   }
 
-  // Charges `owner` the time of a popped item, once for each item.
+  // Charges `owner` for the time of a popped item. Called once for each popped item.
   void Charge(const std::string& owner, Time time) {
     Entry& entry = *owners_.find(owner);
     const bool waits = entry.second.HasItems();
@@ -74,9 +74,9 @@ class FairQueue {
     entry.second.used += time;
     --entry.second.running;
     if (waits) Enqueue(entry);
-    // New owners, however many, do not overtake owners that have waited.
+    // Raises the level of new owners, so that even many of them do not overtake waiting owners.
     level_ += time / static_cast<int64_t>(queue_.size() + 1);
-    // No other owner waited for it.
+    // No owner is waiting, so the time used no longer counts against this owner.
     if (empty()) level_ = std::max(level_, entry.second.used);
   }
 
@@ -161,7 +161,7 @@ class FairQueue {
 
   void Dequeue(Entry& entry) { queue_.erase({entry.second.used, entry.second.sequence, &entry}); }
 
-  // Drops owners without items that would start level with the others.
+  // Drops owners that have no items and that, if they returned, would start level with the others.
   void ForgetSome() {
     constexpr size_t kFew = 64;
     if (owners_.size() < 2 * queue_.size() + kFew) return;

@@ -82,8 +82,8 @@ void StreamWatchdog::CloseAll(const absl::Status& why) {
 
 template <typename Why>
 void StreamWatchdog::Close(Why why) {
-  // Calls are closed without holding the lock, since ending a call acquires it. A reference keeps
-  // each of them alive.
+  // Closes the calls without holding the lock, since ending a call acquires it. A reference keeps
+  // each call alive.
   std::vector<std::pair<grpc_call*, absl::Status>> calls;
   {
     MutexLock lock(mutex_);

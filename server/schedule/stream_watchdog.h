@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes calls that would not end by themselves. Closes, with ABORTED, calls whose client has
-// stopped reading or sending, sooner if other calls wait for the memory. A drain closes the calls
-// that wait for their client to send, and finally all calls.
+// Closes calls that would not end on their own. A call whose client has stopped reading or sending
+// is closed with ABORTED. A client that has stopped reading gets less time if other callers are
+// waiting for its memory. A drain first closes the calls that are waiting for their client to send,
+// and finally all calls.
 //
 // Such calls hold memory: a write that makes no progress holds its tensor, and an idle
-// ComputeLogits holds its vectors.
+// ComputeLogits call holds its spec and, until they are evicted, its vectors.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@ namespace attnbias {
 // Thread-safe. Outlives its entries.
 class StreamWatchdog {
  public:
-  // One call, for as long as it is open. `call` and `caller` outlive it.
+  // Registers an open call for as long as the entry exists. `call` and `caller` outlive the entry.
   class Entry {
    public:
     Entry(StreamWatchdog* watchdog, grpc_call* call, const Caller* caller);
@@ -36,7 +37,7 @@ class StreamWatchdog {
     void WriteStarted();
     void WriteDone() { write_started_ = 0; }
 
-    // Sets whether the call only waits for its client to send.
+    // Sets whether the call is only waiting for its client to send.
     void SetIdle(bool idle);
 
     // Returns why the call was closed; OK if it was not.
@@ -50,16 +51,17 @@ class StreamWatchdog {
     const Caller& caller_;
     // Why the call was closed; OK if it was not. Guarded by the watchdog's mutex.
     absl::Status why_closed_;
-    // Nanoseconds of the steady clock; 0 if nothing is being written or awaited.
+    // Nanoseconds of the steady clock; 0 if no write is in progress, or if the call is not idle.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
   };
 
-  // Divides the write timeout of clients that hold more than their share of memory while another
-  // client waits.
+  // Divides the write timeout of a client that holds more than its share of memory while another
+  // client is waiting.
   static constexpr int kCrowdedDivisor = 12;
 
-  // Maximum duration of a write, and of a call's idleness. `budget` and `timer` outlive this.
+  // The timeouts limit one write and one idle period of a call. `budget` and `timer` outlive this
+  // object.
   StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
                  std::chrono::milliseconds idle_timeout, const ByteBudget* budget, Timer* timer);
 

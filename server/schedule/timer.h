@@ -14,11 +14,11 @@ namespace attnbias {
 // Thread-safe. Outlives its tasks.
 class Timer {
  public:
-  // Thread that runs a body.
+  // Thread that runs a task's body.
   enum class On {
     // The timer's thread: a running body delays the timer's other tasks.
     kTimer,
-    // A new thread for each call, since the body may wait for a disk.
+    // A new thread for each call, for bodies that may wait for a disk.
     kOwnThread,
   };
 
@@ -60,7 +60,7 @@ class Timer {
   void RunUntilStopped();
 
   Mutex mutex_;
-  // Tasks have changed, or the timer ends.
+  // Notified when the tasks change and when the timer stops.
   Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<Task*> tasks_ ABSL_GUARDED_BY(mutex_);

@@ -14,7 +14,7 @@ namespace {
 // A caller's tasks count as short until it has used this much time.
 constexpr std::chrono::milliseconds kShort{10};
 
-// Worker threads per running non-preemptible task. They have a higher priority.
+// Number of worker threads, which have a higher priority, for each running non-preemptible task.
 constexpr int kWorkersForEachBlocking = 4;
 constexpr int kBlockingNice = 5;
 // Maximum number of non-preemptible tasks that have started, each on its own thread.
@@ -25,12 +25,12 @@ constexpr std::chrono::milliseconds kBlockingTimeSlice{2};
 }  // namespace
 
 struct WorkerPool::BlockingThread {
-  // The task that runs or starts on this thread.
+  // The task that is running or about to start on this thread.
   Waiting task;
   // True while the thread may start or resume its task.
   bool may_run = false;
   Condition changed;
-  // Start of the time that has not been charged.
+  // Start of the time that has not yet been charged.
   Clock::time_point start;
   // Last time that Yield looked for other tasks.
   Clock::time_point looked;
@@ -79,7 +79,8 @@ void WorkerPool::Yield() {
   if (own == nullptr || now - own->looked < kBlockingTimeSlice) return;
   own->looked = now;
   MutexLock lock(mutex_);
-  // If all threads have started a task, this one is free sooner if its task continues.
+  // If the next task has not started and no thread is idle, a thread becomes free sooner if this
+  // task continues.
   if (blocking_.empty() || (blocking_.Front().thread == nullptr && blocking_idle_.empty())) {
     return;
   }

@@ -16,8 +16,8 @@ namespace attnbias {
 // Shares time fairly between clients. Among a client's callers, those that have used little time,
 // because their results are cached or cheap, run first.
 //
-// Runs non-preemptible tasks on additional threads, a few at a time, at a lower priority. They
-// share time fairly when they yield.
+// Runs non-preemptible tasks on additional threads, a few at a time, at a lower priority. Those
+// tasks share time fairly when they yield.
 //
 // Thread-safe.
 class WorkerPool final : public Executor {
@@ -35,8 +35,8 @@ class WorkerPool final : public Executor {
   void Yield() override;
   int num_threads() const override { return num_threads_; }
 
-  // Moves non-preemptible tasks that have not started and whose callers have cancelled to the other
-  // threads, where they end sooner: they hold memory until then.
+  // Moves non-preemptible tasks that have not started, and whose callers have cancelled, to the
+  // threads for preemptible tasks. There they end sooner and release the memory that they hold.
   void ExpediteCancelled();
 
   // Runs the queued tasks and joins the threads. Must not be called from a task.
@@ -59,11 +59,12 @@ class WorkerPool final : public Executor {
     BlockingThread* thread = nullptr;
   };
 
-  // Returns whether there will be no more tasks.
+  // Returns whether the pool is stopping and no task remains.
   bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ && unfinished_ == 0;
   }
-  // Runs a task of `queue` without the lock. Charges the time since `start`, which Yield moves.
+  // Runs a task popped from `queue` without holding the lock, and charges its time since `start`.
+  // Sets `start`, which Yield advances when it has charged a part of the time.
   void Run(FairQueue<Waiting>& queue, Waiting& next, Clock::time_point& start)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
@@ -73,7 +74,8 @@ class WorkerPool final : public Executor {
   void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int num_threads_;
-  // Maximum number of running non-preemptible tasks. Others have started but have yielded.
+  // Maximum number of non-preemptible tasks that run at the same time. Other tasks may have started
+  // and then yielded.
   const int num_blocking_;
 
   mutable Mutex mutex_;

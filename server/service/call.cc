@@ -26,16 +26,16 @@ namespace {
 // Memory of a call, here and in gRPC, excluding its request and response.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
-// Counts a request's lists four times: as received, as positions of its plan, in the plan's
-// resolved spec, and in the header.
+// Number of copies of a request's lists: the received one, the plan's positions, the plan's
+// resolved spec, and the header.
 constexpr int64_t kCopies = 4;
 
-// Maximum backlog of a caller with limited bytes per second. Above it, GetTensor and ModelInfer are
-// rejected.
+// Maximum backlog of a caller whose bytes per second are limited. GetTensor and ModelInfer are
+// rejected if the backlog is longer.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
-// Uses the monotonic clock. The system clock, in nanoseconds, overflows in 2262, before Go's
-// longest timeout would expire.
+// Converts a deadline to the steady clock, at most one year from now. The longest timeout of a Go
+// client is 292 years; as nanoseconds since 1970, such a deadline would overflow.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
@@ -44,8 +44,8 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Returns the last address in `x-forwarded-for`, which the proxy that connects to this server
-// added. Ignores values longer than an address.
+// Returns the last address in `x-forwarded-for`. It was added by the proxy that connects to this
+// server. Ignores values longer than an address.
 std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   constexpr size_t kLongestAddress = 45;
   const std::string_view list = OnlyValue(context.client_metadata(), "x-forwarded-for");
@@ -123,7 +123,7 @@ Call::Call(ServerState* server_state, Method method, grpc::CallbackServerContext
 }
 
 Call::~Call() {
-  // A unary response ends the call. The client may read it later, or never.
+  // A unary call is ended before its client reads the response, and may be cancelled in between.
   if (end_.ok() && caller_->cancelled()) EndWith(WhyCancelled());
   const auto now = std::chrono::steady_clock::now();
   const PhaseTimes phases = phases_.End(now);
@@ -176,7 +176,7 @@ absl::Status Call::CheckAllowed() {
     return CallerLimit(absl::StrCat(Shortened(account.name), " has ", rights.concurrent_calls,
                                     " calls in flight, its limit; try again later"));
   }
-  // Streams are delayed; a unary call is answered immediately or rejected.
+  // A stream that exceeds the rate is delayed. A unary call is answered immediately or rejected.
   if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&
       account.pacer.Backlog() > kLongestBacklog) {
     return CallerLimit(absl::StrCat(Shortened(account.name), " may receive ",

@@ -59,12 +59,12 @@ class Call {
   // longer waiting for the response.
   absl::Status CheckCancelled() const;
 
-  // Plans `spec`, which is at `path` in the request; the path is empty if its fields are the
-  // request's own.
+  // Plans `spec`. Field paths in errors begin with `path`, the field of the request that contains
+  // the spec; empty if there is no such field.
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, std::string_view path = "spec");
 
-  // Checks whether the call is allowed, before it has any effect. Reserves memory until the call
-  // ends, for the call itself and the bytes received.
+  // Checks that the call is allowed, before it has any effect. Reserves memory for the call itself
+  // and for the bytes received, until the call ends.
   //
   // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or if the method is not granted
   // RESOURCE_EXHAUSTED                  no memory, or the caller's limit is reached
@@ -79,8 +79,8 @@ class Call {
   // Releases the memory that Parse reserved, before a stream's next request.
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
-  // Closes the call if its client stops reading or sending. Notified when a write or an idle period
-  // starts or ends.
+  // Returns the call's entry in the watchdog, which closes the call if its client stops reading or
+  // sending. The entry must be notified when a write or an idle period starts or ends.
   StreamWatchdog::Entry& watchdog_entry() { return watchdog_entry_; }
 
   PhaseClock& phases() { return phases_; }
@@ -88,13 +88,14 @@ class Call {
   // Sets the plan to log.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  // Returns when the next message, with this many bytes of tensors, may be sent, and reserves
-  // it at the caller's rate.
+  // Reserves time at the caller's rate for the next message, which has this many bytes of tensors.
+  // Returns the time at which the message may be sent.
   std::chrono::steady_clock::time_point ReserveSendTime(int64_t bytes);
-  // If the message may be sent now, reserves the same and returns true.
+  // If the message may be sent now, reserves its time and returns true.
   bool TryReserveSendTime(int64_t bytes);
 
-  // Counts the only response of a call, and closes the call if its client does not read it.
+  // Counts the only response of a call. From then on, the watchdog closes the call if its client
+  // does not read the response.
   void AnswerSent(int64_t bytes = 0);
   // Counts a message that was sent.
   void MessageSent(int64_t bytes = 0);

@@ -42,7 +42,7 @@ class CallReactor : public Reactor {
     return call_.Admit(static_cast<int64_t>(request.Length()));
   }
 
-  // Admits the call and runs `step` on an executor thread, if the client still waits, so that
+  // Admits the call. If the client is still waiting, runs `step` on an executor thread, so that
   // computations do not block gRPC's threads.
   template <typename Step>
   void Begin(const grpc::ByteBuffer& request, Step step) {
@@ -125,8 +125,8 @@ class UnaryReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   }
 };
 
-// Serves `Base`, a generated service, with raw messages: payloads are not copied, and bytes that
-// are not a message are answered, logged and counted like other invalid requests.
+// Serves `Base`, a generated service, with unparsed messages. Payloads are therefore not copied,
+// and malformed requests are answered, logged and counted like other invalid ones.
 template <typename Base>
 class RawService : public Base {
  public:
@@ -157,7 +157,7 @@ class RawService : public Base {
 // Writes one message while the executor makes the next.
 //
 // Every event ends in ProceedAndUnlock, which starts the next steps. The call ends when no step is
-// in progress and one has failed or none remain.
+// in progress and either a step has failed or none remains.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:
@@ -190,8 +190,8 @@ class OutputPump : public CallReactor<Reactor> {
       : CallReactor<Reactor>(server_state, method, context) {}
   ~OutputPump() override = default;
 
-  // Starts to make a message, on an executor thread; calls Made once. The call does not end before
-  // that. Handles one message at a time; the caller checks HasWork first.
+  // Starts to make one message, on an executor thread, and calls Made once. The call does not end
+  // before that. Called only if HasWork returns true, and not while another message is being made.
   virtual void Make() = 0;
   // Return whether there is a message to make, and whether the client may request more. Not called
   // while a message is being made.
@@ -219,8 +219,8 @@ class OutputPump : public CallReactor<Reactor> {
     ProceedAndUnlock();
   }
 
-  // Calls gRPC and the executor without the lock, since they may call back. The steps that it
-  // starts keep this object alive.
+  // Starts the next steps, which keep this object alive. Calls gRPC and the executor without
+  // holding the lock, since they may call back.
   void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
     if (caller_->cancelled()) status_.Update(call_.WhyCancelled());
     const bool write = !writing_ && status_.ok() && next_.has_value();
@@ -295,9 +295,9 @@ class OutputPump : public CallReactor<Reactor> {
   Mutex pause_mutex_;
   std::optional<grpc::Alarm> pause_ ABSL_GUARDED_BY(pause_mutex_);
 
-  // Being written; lives until OnWriteDone.
+  // The message that is being written; kept until OnWriteDone.
   Message written_;
-  // True once a message was made; does not change while one is being made.
+  // True once a message has been made. Does not change while one is being made.
   bool begun_ = false;
 
   std::optional<Message> next_ ABSL_GUARDED_BY(mutex_);
@@ -306,8 +306,9 @@ class OutputPump : public CallReactor<Reactor> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Works on one request while it reads the next one and writes one message, so that flow control
-// slows a client that sends faster than it reads. A pending read ends with the call.
+// Works on one request while it reads the next one and writes one message. Flow control therefore
+// slows down a client that sends requests faster than it reads responses. A pending read ends with
+// the call.
 class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
   void OnReadDone(bool ok) final {
@@ -335,7 +336,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
  protected:
   using OutputPump::OutputPump;
 
-  // Constructors call it last.
+  // Called at the end of a subclass's constructor.
   void Start() {
     absl::Status status = call_.CheckCancelled();
     if (status.ok()) status = call_.Admit(0);
@@ -357,7 +358,7 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
     absl::Status held;
   };
 
-  // Returns the pending request and starts to read the next. Make calls it unless IsUnfinished.
+  // Returns the pending request and starts to read the next. Make calls this unless IsUnfinished.
   Incoming TakeRequest() {
     Incoming taken = std::exchange(incoming_, Incoming());
     mutex_.Lock();
@@ -372,12 +373,12 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
   bool HasWork() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsUnfinished() || waiting_; }
   bool AwaitsClient() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !half_closed_; }
 
-  // Being read or pending.
+  // The request that is being read, or that is pending until TakeRequest.
   Incoming incoming_;
 
   // True once a request has been received.
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
-  // True while incoming_ is a request.
+  // True while incoming_ is a pending request.
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
   // True once no more requests can arrive.
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -50,7 +50,7 @@ const StatusCodeRow& RowOf(const absl::Status& status) {
   return kStatusCodes[static_cast<int>(status.code())];
 }
 
-// The path at the beginning of a message, or nothing.
+// Returns the field path at the beginning of the message; empty if there is none.
 std::string_view FieldOf(const absl::Status& status) {
   if (!RowOf(status).names_field) return "";
   const std::string_view message(status.message().data(), status.message().size());

@@ -18,8 +18,8 @@ namespace attnbias {
 // leave it unchanged.
 absl::Status Under(std::string_view parent, const absl::Status& status);
 
-// Shortens the message to a kilobyte: clients reject a status of more than 8 KB, and it contains
-// the message three times.
+// Shortens the message to a kilobyte: clients reject a status of more than 8 KB, and a status
+// contains its message three times.
 absl::Status WithShortMessage(const absl::Status& status);
 
 // Returns the reason under which calls with this status are counted, if they count as rejected.
@@ -28,9 +28,9 @@ std::optional<Rejection> RejectionOf(const absl::Status& status);
 // Returns the time after which the caller should retry, if any.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
-// Keeps code and message. Details: ErrorInfo always, with the status's reason, or else that of its
-// code; BadRequest if the message begins with a field's path and ": "; RetryInfo if there is a
-// RetryDelay; RequestInfo if `request_id` is not empty.
+// Keeps the code and the message, and adds details: ErrorInfo with the reason of the status, or
+// else of its code; BadRequest if the message begins with a field path and ": "; RetryInfo if
+// RetryDelay returns a delay; RequestInfo if `request_id` is not empty.
 grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id = "");
 
 }  // namespace attnbias

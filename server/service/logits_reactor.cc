@@ -42,7 +42,7 @@ class LogitsReactor final : public RequestPump {
   struct Work {
     BudgetedBuffer memory;
     RowBlock block;
-    // Lines of the result, and those already computed.
+    // Number of lines of the result, and of those already computed.
     int64_t lines = 0;
     int64_t made = 0;
   };
@@ -77,7 +77,7 @@ class LogitsReactor final : public RequestPump {
   absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(const grpc::ByteBuffer& bytes,
                                                      ByteBudget::Reservation& memory) {
     ATTNBIAS_RETURN_IF_ERROR(call_.CheckCancelled());
-    // The spec is kept for the duration of the call, rows until they are copied.
+    // The spec is kept for the duration of the call, but rows only until they have been copied.
     using Request = v1::ComputeLogitsRequest;
     if (plan_ == nullptr) return call_.Parse<Request>(bytes);
     return ParseRequest<Request>(bytes, [&](int64_t size) -> absl::Status {

@@ -25,13 +25,13 @@ using google::protobuf::io::CodedOutputStream;
 
 // Memory of an object, including a pointer to it and the allocator's overhead.
 constexpr int64_t kObjectBytes = 256;
-// Lists grow by doubling.
+// Memory of a number in a list, which grows by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
-// Memory of a field without a length. Unknown ones take 16 bytes, and three times that while their
-// vector grows.
+// Memory of a field that is not length-delimited. An unknown field takes 16 bytes, and three times
+// that while the vector of unknown fields grows.
 constexpr int64_t kFieldBytes = 3 * 16;
 
-// Returns the least number of bytes of a packed number.
+// Returns the minimum size of a packed number in bytes.
 int64_t ShortestOf(const FieldDescriptor& field) {
   switch (
       WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()))) {
@@ -44,8 +44,8 @@ int64_t ShortestOf(const FieldDescriptor& field) {
   }
 }
 
-// Walks over the fields up to the limit of `in`, and adds their decoded size. Returns false if they
-// do not end there.
+// Adds the decoded size of the fields up to the limit of `in`. Returns false if the fields do not
+// end at the limit.
 bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
   size += kObjectBytes;
   while (const uint32_t tag = in.ReadTag()) {
@@ -59,7 +59,7 @@ bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
     }
     uint32_t length = 0;
     if (!in.ReadVarint32(&length)) return false;
-    // A length beyond the end takes no memory.
+    // A message with a length beyond its end is not parsed, so the field takes no memory.
     if (static_cast<int64_t>(length) > in.BytesUntilLimit()) return false;
     const FieldDescriptor* const field =
         type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
@@ -79,11 +79,12 @@ bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
   return in.BytesUntilLimit() == 0;
 }
 
-// Returns "PATH: WHAT" for a field or a value that the message's descriptor does not have, ": WHAT"
-// if it is the message's own; empty if there is none.
+// Returns "PATH: WHAT" for a field or an enum value, at any depth, that its descriptor does not
+// have, or ": WHAT" for a field of `message` itself. Empty if there is none.
 std::string FindUnknown(const Message& message);
 
-// Returns the same for a field that is set; `index` is that of an element.
+// Returns the same for one field that is set. `index` is that of the element if the field is a
+// list.
 std::string FindUnknownIn(const Message& message, const FieldDescriptor& field, int index) {
   const Reflection& reflection = *message.GetReflection();
   const bool is_list = field.is_repeated();
@@ -156,7 +157,7 @@ void Describe(const Part& part, const Plan& plan, v1::TensorPart* header) {
   }
 }
 
-// Returns the field that brings a message of `size` other bytes to a multiple of kDataAlignment.
+// Returns the field that pads a message of `size` other bytes to a multiple of kDataAlignment.
 std::string Padding(size_t size) {
   constexpr size_t kTagAndLengthBytes = 2;
   const size_t missing = -(size + kTagAndLengthBytes) % kDataAlignment;
@@ -215,7 +216,7 @@ v1::LogitsHeader HeaderOf(const LogitsPlan& plan) {
 }
 
 std::string TagAndLength(int field, size_t length) {
-  // Two varints.
+  // Room for two varints.
   uint8_t bytes[20];
   uint8_t* at = CodedOutputStream::WriteTagToArray(
       WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED), bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of messages, documented in docs/protocol.md; parses requests and serializes responses.
+// Limits on messages, which docs/protocol.md documents. Parses requests and serializes responses.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@ namespace attnbias {
 // gRPC rejects larger requests.
 inline constexpr int kMaxRequestBytes = 8 << 20;
 
-// Maximum message size of stock clients, and the maximum payload that leaves room for a header.
+// Maximum size of a message that stock clients accept, and the maximum payload that leaves room for
+// a header.
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
@@ -42,11 +43,11 @@ inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
 // Properties of a message that has not been decoded.
 struct Measured {
-  // Approximate upper bound of its decoded size: an empty element of two bytes becomes an object,
-  // and a number of one byte takes sixteen. Stops at the first invalid byte.
+  // Approximate upper bound on the decoded size: an empty element of two bytes becomes an object,
+  // and a number of one byte takes sixteen bytes. Includes nothing after the first invalid byte.
   int64_t decoded_bytes = 0;
-  // True if each field ends inside its message. If a field claims more, protobuf's parser allocates
-  // up to 50 MB for a string in it.
+  // True if each field ends inside its message. Protobuf's parser allocates up to 50 MB for a
+  // string that claims to extend past the end.
   bool is_whole = false;
 };
 
@@ -54,8 +55,8 @@ struct Measured {
 Measured Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
 // Returns UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its
-// descriptor does not have. The error names path, number and this server's version. Otherwise a
-// newer client would receive only a part of the requested tensor.
+// descriptor does not have. The error names path, number and this server's version. If the server
+// ignored such fields, a newer client would receive only a part of the requested tensor.
 absl::Status CheckKnown(const google::protobuf::Message& message);
 
 // Parses a message after `hold(size)` has reserved memory for it. Returns INVALID_ARGUMENT if the
@@ -83,8 +84,8 @@ v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
 
 // Responses. The bytes of a tensor are the last field of their message and are not copied: a
-// message is its other fields followed by slices of the tensor's memory. Any generated stub parses
-// it.
+// message consists of its other fields, followed by slices of the tensor's memory. Any generated
+// stub can parse it.
 
 template <typename Message>
 grpc::ByteBuffer Serialized(const Message& message) {
@@ -94,7 +95,7 @@ grpc::ByteBuffer Serialized(const Message& message) {
   return bytes;
 }
 
-// Returns the bytes before those of a field.
+// Returns the bytes that precede the contents of a field.
 std::string TagAndLength(int field, size_t length);
 
 // Serializes a Response with only the header and the checksums of header and request.
@@ -116,7 +117,7 @@ grpc::ByteBuffer FrameHeader(const Header& header, uint32_t request_crc32c) {
   return grpc::ByteBuffer(&fields, 1);
 }
 
-// Appends slices of the chunk's memory, which keep it alive. Returns their size in bytes.
+// Appends slices of the chunk's memory, which keep that memory alive. Returns their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
 // Appends `chunk` as the bytes of `data_field` to serialized fields, after padding if `aligned`.
@@ -124,8 +125,8 @@ int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 grpc::ByteBuffer AppendData(std::string fields, int data_field, const Chunk& chunk,
                             bool aligned = false);
 
-// Serializes `response` with the chunk's checksum and bytes after `header`, which SerializeHeader
-// returned.
+// Serializes a message: `header`, which SerializeHeader has returned, then `response`, then the
+// chunk's checksum and bytes.
 template <typename Response>
 grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string_view header = "") {
   response.set_crc32c(chunk.crc32c);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the plans of recent small requests, by the requests' bytes.
 //
-// A small response from the cache costs little, so parsing, checking, naming and describing it
-// would account for most of the cost of its call: without the memo, a server answers only 65% as
-// many small calls. A plan depends only on the request and the mounted tables, so it is valid while
-// these stay mounted.
+// A small response from the cache costs little, so parsing, checking, naming and describing its
+// request would account for most of the cost of the call. Without the memo, a server answers only
+// 65% as many small calls. A plan depends only on the request and the mounted tables, so it is
+// valid while these stay mounted.
 #pragma once
 
 #include <cstddef>
@@ -39,17 +39,18 @@ using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 // Thread-safe.
 class PlanMemo {
  public:
-  // Enough for a learned table of a bias: T5's largest is 8 KiB, Swin's 21 KiB.
+  // Enough for a request that contains the learned table of a bias: T5's largest is 8 KiB, Swin's
+  // 21 KiB.
   static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
-  // Limit on all requests and headers; their plans need a few times as much.
+  // Maximum bytes of all requests and headers. Their plans need a few times as much.
   static constexpr size_t kMaxBytes = size_t{4} << 20;
 
-  // Null if no plan of the request with these tables is stored.
+  // Returns null if no plan is stored for the request with these tables.
   PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
-  // Does not store larger requests or those with a larger header, since a header repeats the parts
-  // that make a plan large. When full, drops all others, including those of unmounted tables, whose
-  // numbers they keep in memory.
+  // Does not store a request if it or its header exceeds kMaxRememberedBytes, since a header
+  // repeats the parts of the request that make a plan large. Drops the plans of unmounted tables,
+  // which keep the tables' values in memory, and drops all plans when the memo is full.
   void Insert(std::string request, const TableSetPtr& tables, PlannedRequestPtr planned);
 
  private:

@@ -22,7 +22,7 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry, const Engine& engine
   if (!parsed.ok()) {
     return Invalid("not a TensorSpec: ", parsed.ToString());
   }
-  // JSON may contain an enum's number, known or not.
+  // In JSON, an enum value may be a number, which may be unknown.
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(spec));
   ATTNBIAS_ASSIGN_OR_RETURN(const Tables found, TakeTables(tables, spec));
   return engine.MakePlan(std::move(spec), found);

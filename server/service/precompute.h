@@ -13,13 +13,14 @@
 
 namespace attnbias {
 
-// Plans a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form, which may name `tables`.
-// Returns INVALID_ARGUMENT, naming file and entry, for anything else and for an invalid spec.
+// Reads and plans a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form. The specs may
+// name tables of `tables`. Returns INVALID_ARGUMENT, naming file and entry, for anything else and
+// for an invalid spec.
 absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
                                                         const Engine& engine,
                                                         const TableSet& tables);
 
-// Computes the specs one after another until all are in the cache. An error names the entry.
+// Computes the tensors one after another and stores them in the cache. An error names the entry.
 // Returns CANCELLED if `caller` cancels.
 absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine, const CallerPtr& caller);
 

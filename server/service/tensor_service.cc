@@ -30,20 +30,20 @@ using google::protobuf::Message;
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// Precedes the last name of a page in a token. The next page begins after that name, even if tables
-// were mounted in the meantime.
+// Prefix of a page token, before the last name of the page. The next page begins after that name,
+// even if tables were mounted in the meantime.
 constexpr char kTokenPrefix[] = "after:";
 
-// Maximum size of cached responses that gRPC threads produce, since switching threads would take
-// longer.
+// Maximum size of the cached responses that gRPC's own threads produce, since switching to another
+// thread would take longer.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
-// Returns the mounted table of this digest. If several have the same numbers, returns the one whose
-// name is most similar to that of `own`.
+// Returns the mounted table with this digest. If several tables have it, returns the one whose name
+// has the longest prefix in common with the name of `own`.
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
   const MountedTable* best = nullptr;
@@ -125,8 +125,8 @@ absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& ta
 
 namespace {
 
-// Returns INVALID_ARGUMENT if the message of a header is larger than stock clients accept. Only two
-// long lists of negative positions make one that large.
+// Returns INVALID_ARGUMENT if a message with only the header is larger than stock clients accept.
+// Only two long lists of negative positions make a header that large.
 absl::Status CheckHeaderSize(int64_t message_bytes) {
   if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
   return Invalid("spec: got lists of positions that make a header of ", message_bytes,
@@ -154,10 +154,10 @@ int64_t RoomBeside(const std::string& header) {
 }
 
 // A call for a tensor: planned (unless remembered) -> computed (unless cached) -> answered. The
-// last step calls End. DescribeTensor ends with the plan.
+// last step calls End. DescribeTensor ends after planning.
 //
-// Unary responses are streams of one message: gRPC sends both in the same way, and the fields of
-// all responses have the same numbers.
+// A unary response is sent as a stream of one message. gRPC sends both in the same way, and the
+// fields of all responses have the same numbers.
 class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   TensorReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context,
@@ -203,7 +203,8 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
       own->header = SerializeHeader<v1::StreamTensorResponse>(header, ChecksumOf(request_));
       if (absl::Status status = CheckSize(*own); !status.ok()) return End(status);
       planned_ = own;
-      // A range is requested only once, and would displace frequent requests.
+      // A later range of a payload is requested only once. Storing it would displace frequent
+      // requests.
       if (IsRemembered() && planned_->window.bytes.begin == 0) {
         call_.server_state().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
       }
@@ -251,7 +252,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
       return SendOnly(grpc::ByteBuffer(&header, 1), 0);
     }
     call_.phases().Enter(Phase::kCompute);
-    // AnswerAtOnce may have found it.
+    // AnswerAtOnce may have found the payload.
     if (payload_ != nullptr) return Answer();
     GetPayload(planned_->plan, [this](PayloadPtr payload) {
       payload_ = std::move(payload);

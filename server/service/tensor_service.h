@@ -24,7 +24,7 @@ std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
 
 // Returns the range that a request selects.
 //
-// INVALID_ARGUMENT     a field's value
+// INVALID_ARGUMENT     a field has an invalid value
 // FAILED_PRECONDITION  expected_fingerprint differs from the plan's
 // OUT_OF_RANGE         read_offset lies past the payload's end
 absl::StatusOr<StreamWindow> ResolveStream(const v1::StreamTensorRequest& request,

@@ -38,7 +38,7 @@ std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
   const grpc::StatusCode code = end.status.error_code();
   const bool worth_it = code == grpc::StatusCode::UNAVAILABLE ||
                         code == grpc::StatusCode::ABORTED || code == grpc::StatusCode::CANCELLED ||
-                        // A stream that a proxy or a dying server reset.
+                        // A stream that a proxy or a dying server has reset.
                         absl::StrContains(end.status.error_message(), "RST_STREAM") ||
                         (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
                          (info.has_value() || end.pushback.has_value()));

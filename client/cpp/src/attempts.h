@@ -28,10 +28,10 @@ struct CallEnd {
   static CallEnd Of(grpc::Status status, const grpc::ClientContext& context);
 };
 
-// Returns the wait before the next attempt, or nothing if this end is final.
-// `failures` counts failed attempts in a row, this one included; `left` is the
-// remaining time of the call, `jitter` in [0, 1). The minimum wait is the pushback if sent,
-// otherwise RetryInfo's delay. A negative pushback forbids another attempt.
+// Returns the wait before the next attempt, or nothing if `end` is final. `failures` counts
+// consecutive failed attempts, including this one. `left` is the time that remains for the call;
+// `jitter` is in [0, 1). The minimum wait is the pushback, if the server sent one, or else
+// RetryInfo's delay. A negative pushback forbids another attempt.
 std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
                                         std::optional<int> max_attempts, absl::Duration left,
                                         double jitter);
@@ -39,8 +39,8 @@ std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
 // Makes the attempts of one call on one thread.
 class Attempts {
  public:
-  // All arguments outlive this; `token` may be null. The timeouts start now. `reached` is true once
-  // the client has had a connection.
+  // All arguments outlive this object; `token` may be null. The timeouts start at construction.
+  // `reached` is true once the client has had a connection.
   Attempts(const ClientOptions& options, grpc::Channel* channel, BearerToken* token,
            std::atomic<bool>* reached);
 

@@ -20,11 +20,11 @@ struct Chunk {
   std::optional<v1::TensorHeader> header;
   std::optional<uint32_t> request_crc32c;
   int64_t offset = 0;
-  // Bytes of `data`, which are now at the front of the room.
+  // Bytes of `data`, which ReadChunk has copied to the front of `room`.
   int64_t size = 0;
 };
 
-// Selects whether the payload stays in the caches.
+// Selects whether the payload stays in the processor's caches.
 enum class Placement { kCached, kStreamed };
 
 // Reads and consumes a message. DATA_LOSS if the message is malformed, has more data than `room` or

@@ -87,9 +87,9 @@ absl::Status Validate(const ClientOptions& options) {
   return absl::OkStatus();
 }
 
-// A call whose messages stay in the slices that gRPC received, so that payload is copied only once
-// and never through a protobuf message. Not thread-safe. The destructor cancels the call unless it
-// has ended.
+// A call whose messages stay in the slices that gRPC received, so that a payload is copied only
+// once and never through a protobuf message. Not thread-safe. The destructor cancels the call
+// unless it has ended.
 class RawStream {
  public:
   RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& request,
@@ -129,7 +129,7 @@ class RawStream {
     return Wait();
   }
 
-  // Returns how the call ended. Called once, after Read returned false.
+  // Returns how the call ended. Must be called once, after Read has returned false.
   CallEnd Finish() {
     if (!ended_) Wait(&status_);
     return CallEnd::Of(std::move(status_), context_);
@@ -157,7 +157,7 @@ class RawStream {
 };
 
 // Reserves memory for a payload of header.total_bytes(). Called again if a download starts over;
-// the memory returned earlier is then unused.
+// the memory returned earlier is then no longer used.
 using ReserveFn =
     std::function<absl::StatusOr<absl::Span<std::byte>>(const v1::TensorHeader& header)>;
 
@@ -178,7 +178,7 @@ class Download {
       const int64_t before = at_;
       const absl::StatusOr<CallEnd> end = Receive(channel, attempts);
       if (!end.ok()) return end.status();
-      // Once every byte is checked, the stream may end in any way.
+      // Once every byte has been checked, the stream may end in any way.
       if (has_header_ && at_ == total_bytes()) return std::move(header_);
       const grpc::StatusCode code = end->status.error_code();
       if (code == grpc::StatusCode::OK) {
@@ -243,7 +243,7 @@ class Download {
   }
 
   // Checks the header of the first message, without reading its data. Reserves memory unless an
-  // earlier stream began the payload.
+  // earlier stream has delivered the beginning of the payload.
   absl::Status ReadFirstHeader(grpc::ByteBuffer* message) {
     auto header = ReadHeader(message, request_crc32c_);
     if (!header.ok()) return header.status();
@@ -264,12 +264,12 @@ class Download {
   const ReserveFn& reserve_;
   const ProgressFn& progress_;
   v1::StreamTensorRequest request_;
-  uint32_t request_crc32c_ = 0;  // of the request bytes of the last call
+  uint32_t request_crc32c_ = 0;  // of the bytes of the last request
 
   v1::TensorHeader header_;
   absl::Span<std::byte> memory_;
   int64_t at_ = 0;  // bytes received and checked
-  // True once the current stream's header was received.
+  // True once the current stream's header has been received.
   bool has_header_ = false;
 };
 
@@ -305,7 +305,7 @@ struct Client::Connection {
   }
 
   const ClientOptions options;
-  const std::unique_ptr<BearerToken> token;  // null: none
+  const std::unique_ptr<BearerToken> token;  // null if there is none
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
   mutable std::atomic<bool> reached = false;

@@ -117,7 +117,7 @@ absl::Status CheckRows(const v1::TensorHeader& header) {
   return absl::OkStatus();
 }
 
-// Rejects column axes that do not match the parts of the grid's axes.
+// Rejects column_axes unless they assign to each axis as many columns as its parts have.
 absl::Status CheckColumns(const v1::TensorHeader& header) {
   if (header.column_axes().empty()) return absl::OkStatus();
   const int axes = header.resolved_spec().table().grid_size();
@@ -135,7 +135,7 @@ absl::Status CheckColumns(const v1::TensorHeader& header) {
   return absl::DataLossError("header.column_axes: got other columns, want those of the parts");
 }
 
-// Returns the prefix of an error about a header's part.
+// Returns a part of the header as text, for an error.
 std::string PartAsText(const v1::TensorHeader& header, int index) {
   if (index == header.parts_size()) return "no more";
   return absl::StrCat("{", internal::Excerpt(header.parts(index).ShortDebugString()), "}");

@@ -176,7 +176,7 @@ std::string WhyUnreached(absl::string_view report, const ClientOptions& options)
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";
 
-// Returns the first detail of google.rpc's type with the name of `Detail`.
+// Returns the first detail of the google.rpc type that has the same name as `Detail`.
 template <typename Detail>
 std::optional<Detail> FindDetail(const std::string& serialized) {
   internal::Status status;

@@ -15,7 +15,7 @@
 
 namespace attnbias {
 
-// Returns the same code and message, made printable; the details become a
+// Converts a status: keeps its code and its message, made printable, and stores its details as a
 // payload. If there is no connection, or the server rejects the caller, the message contains
 // advice. The target and TLS of `options` must already be resolved.
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options, bool has_token);
@@ -26,9 +26,9 @@ std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
 // Returns true if gRPC reports that no address of the target is reachable.
 bool IsUnreached(const grpc::Status& status);
 
-// Names the target, the reason and what to try, from gRPC's report on the last
+// Explains why the target cannot be reached and what to try, based on gRPC's report on the last
 // address. If the target has several addresses, connects to each one and returns the most
-// informative reason, followed by the reason of each address. Returns within 3 s.
+// informative reason, followed by the reason for each address. Returns within 3 s.
 std::string WhyAllUnreached(absl::string_view report, const ClientOptions& options);
 
 }  // namespace attnbias

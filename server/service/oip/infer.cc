@@ -40,7 +40,7 @@ using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
 using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
-// Maximum index in a path. Exceeds every encoding's lists of messages.
+// Maximum index in a path. No encoding has a list of messages this long.
 constexpr int kMaxIndex = 63;
 // Bounds messages from JSON: an empty object takes fifty times as much memory as its text.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
@@ -129,8 +129,8 @@ class SpecField {
     }
   }
 
-  // Sets a field that is not set, or returns INVALID_ARGUMENT. A string is text, the name of an
-  // enum's value with or without their common prefix, or JSON.
+  // Sets a field that is not set, or returns INVALID_ARGUMENT. A string may be text, JSON, or the
+  // name of an enum value, with or without the prefix that all values of the enum have.
   absl::Status Set(const inference::InferParameter& value) const {
     using Value = inference::InferParameter;
     ATTNBIAS_RETURN_IF_ERROR(CheckUnset(path_, *message_, *field_));
@@ -157,8 +157,8 @@ class SpecField {
     return Invalid(path_, ": got no value, want ", Wanted(*field_));
   }
 
-  // Sets a table or lists of positions to `data`, row-major and little-endian. Its size matches the
-  // tensor's shape and type.
+  // Sets a table or lists of positions to `data`, row-major and little-endian. The size of `data`
+  // matches the tensor's shape and type.
   absl::Status Set(const InputTensor& tensor, std::string data) const {
     if (IsMessage(*field_)) {
       if (field_->message_type() == v1::TableRef::descriptor() && !field_->is_repeated()) {
@@ -275,8 +275,8 @@ class SpecField {
   const FieldDescriptor* field_;
 };
 
-// A parameter of Triton's clients for streams, which has no effect here: the last response to a
-// request is marked as the last, so no empty response is needed.
+// A parameter that Triton's clients set for streams. It has no effect here: the last response to a
+// request is marked as such, so no empty response is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
 // Parameters that Triton's clients send to its schedulers.

@@ -33,7 +33,7 @@ std::unique_ptr<grpc::Service> MakeInferenceService(ServerState* server_state,
                                                     std::function<bool()> ready);
 
 struct InferRequest {
-  // Null until the request has named one.
+  // Null until Decode has found it.
   const Model* model = nullptr;
   // Shortened, since responses repeat it.
   std::string id;
@@ -46,7 +46,7 @@ struct InferRequest {
   //
   // NOT_FOUND         the model does not exist
   // INVALID_ARGUMENT  a parameter, input or output that the model does not have, or a bad value
-  // UNIMPLEMENTED     features of other servers of this protocol
+  // UNIMPLEMENTED     a feature that only other servers of this protocol have
   absl::Status Decode(inference::ModelInferRequest message);
 };
 
@@ -55,10 +55,10 @@ struct InferRequest {
 // INVALID_ARGUMENT  a part does not exist, or is named twice
 absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, const Plan& plan);
 
-// Elements of a part, in row-major order.
+// Consecutive elements of a part, in row-major order.
 struct Piece {
   Part part;
-  // In the payload.
+  // Range of the elements in the payload.
   Range bytes;
 };
 
@@ -73,17 +73,18 @@ class Pieces {
 
  private:
   std::vector<Part> outputs_;
-  // Position of the next piece; the offset is from the output's beginning.
+  // Position of the next piece: the index of an output, and an offset from the output's beginning.
   size_t output_ = 0;
   int64_t offset_ = 0;
 };
 
-// Puts all outputs into one message. `chunks` are their bytes in order, each of one output.
+// Puts all outputs into one message. `chunks` are the bytes of the outputs, in order; each chunk
+// belongs to one output.
 grpc::ByteBuffer FrameInferResponse(const InferRequest& request, const Plan& plan,
                                     const std::vector<Part>& outputs,
                                     absl::Span<const Chunk> chunks);
 
-// Makes a ModelStreamInferResponse from one piece; `last` marks the last of its request.
+// Makes a ModelStreamInferResponse from one piece; `last` marks the last piece of a request.
 grpc::ByteBuffer FrameStreamResponse(const InferRequest& request, const Plan& plan,
                                      const Piece& piece, bool last, const Chunk& chunk);
 

@@ -226,7 +226,7 @@ class InferenceService final : public RawService<inference::GRPCInferenceService
   }
 
  private:
-  // Follow the methods of Method.
+  // Indices of methods in GRPCInferenceService. The methods before these are in Method.
   enum HealthMethod : uint8_t { kServerLive = 7, kServerReady, kModelReady };
 
   template <typename Request, typename Response, typename Fill>

@@ -36,8 +36,8 @@ class Model {
   // Returns all models in the contract's order.
   static const std::vector<Model>& All();
 
-  // Returns NOT_FOUND with the reason MODEL_NOT_FOUND if the name or version does not exist. Errors
-  // name the fields with `prefix`.
+  // Returns NOT_FOUND with the reason MODEL_NOT_FOUND if the name or version does not exist. Field
+  // names in errors begin with `prefix`.
   static absl::StatusOr<const Model*> Find(std::string_view prefix, const std::string& name,
                                            const std::string& version);
 
@@ -49,8 +49,8 @@ class Model {
   // Returns the fields of TensorSpec that a spec with this encoding may set.
   std::vector<std::string_view> Fields() const;
 
-  // Sets the encoding of `spec` and, if the encoding has one, its extent, so that errors name their
-  // missing fields.
+  // Sets the encoding in `spec` and, if the encoding has only one kind of extent, the extent.
+  // Errors can then name missing fields of both.
   void Choose(v1::TensorSpec* spec) const {
     spec->GetReflection()->MutableMessage(spec, encoding_);
     if (extents_.size() > 1) return;

@@ -54,17 +54,17 @@ struct TlsOptions {
 struct ClientOptions {
   // Address of the server, in gRPC's syntax: "host:port", "unix:/run/a.sock".
   std::string target = "localhost:50051";
-  // Bound on one call, including its retries and waits; positive. Large tensors over slow links
-  // need more.
+  // Maximum duration of a call, including its retries and waits; positive. Large tensors over slow
+  // links need more.
   absl::Duration timeout = absl::Minutes(5);
-  // Bound on the time in which a call must connect if the client has never had a connection;
-  // positive. After that time the call fails with UNAVAILABLE, the reason and advice. A client that
-  // has had a connection retries until `timeout`, since its server may be restarting.
+  // Maximum time to connect, for a client that has never had a connection; positive. After that
+  // time, a call fails with UNAVAILABLE, the reason and advice. A client that has had a connection
+  // retries until `timeout`, since its server may be restarting.
   absl::Duration connect_timeout = absl::Seconds(10);
   // Maximum bytes of a payload. A larger one is rejected before its memory is allocated.
   int64_t max_tensor_bytes = int64_t{16} << 30;
-  // Maximum consecutive attempts without a byte received; 1: no retries. By
-  // default only `timeout` bounds them.
+  // Maximum number of consecutive attempts that receive no bytes; 1 disables retries. By default,
+  // only `timeout` limits them.
   std::optional<int> max_attempts = std::nullopt;
   // If unset, the environment decides: ATTNBIAS_CLIENT_TLS=1, files named by
   // ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY, or a name in ATTNBIAS_CLIENT_TLS_SERVER_NAME enable
@@ -79,10 +79,10 @@ struct ClientOptions {
   // Additional metadata of each call, such as {"tenant", "a"}: keys in lower case,
   // values in ASCII unless the key ends in "-bin".
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // gRPC channel arguments that override this library's, such as
-  // {"grpc.lb_policy_name", "pick_first"}. By default calls go to all addresses of the target in
-  // turn, names are resolved again when a connection ends, and a peer that is silent for 15 s while
-  // a call waits is abandoned.
+  // gRPC channel arguments that override this library's, such as {"grpc.lb_policy_name",
+  // "pick_first"}. By default, calls go to all addresses of the target in turn, names are resolved
+  // again when a connection ends, and a peer that is silent for 15 s while a call waits is
+  // abandoned.
   std::map<std::string, std::variant<int, std::string>> channel_options = {};
   RetryFn on_retry = nullptr;
 };
