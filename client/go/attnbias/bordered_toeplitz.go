@@ -7,7 +7,7 @@ type BorderedToeplitz[T Element] struct {
 	pairs
 	inner                *Toeplitz[T]
 	border               []T // [heads, 3]
-	classQuery, classKey int // index of position 0 among queries and keys, inside the window or not
+	classQuery, classKey int // index of position 0, which may lie outside the window
 }
 
 // AsBorderedToeplitz views a tensor of form TOEPLITZ with a border. It returns the same errors as
