@@ -101,7 +101,7 @@ func borderPlace(isQuery, isKey bool) int {
 	}
 }
 
-// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
+// Window returns a view of a part of the tensor, like [Toeplitz.Window].
 func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
 	part := *b
 	in, err := part.cut(window)

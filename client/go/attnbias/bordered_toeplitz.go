@@ -37,7 +37,7 @@ func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 	return number
 }
 
-// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
+// Window returns a view of a part of the tensor, like [Toeplitz.Window].
 func (b *BorderedToeplitz[T]) Window(window Window) (*BorderedToeplitz[T], error) {
 	inner, err := b.inner.Window(window)
 	if err != nil {

@@ -163,8 +163,8 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window returns a part of the tensor that shares its memory. The error is ErrInvalidArgument if
-// the part is empty or out of range.
+// Window returns a view of a part of the tensor. The error is ErrInvalidArgument if the part is
+// empty or out of range.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	part := *t
 	in, err := part.cut(window)

@@ -39,7 +39,7 @@ class FieldViolation:
     """One invalid field of a request."""
 
     field: str
-    """Its path: ``spec.pair.key_length``, ``spec.sinusoidal.dim``."""
+    """Path of the field, such as ``spec.pair.key_length``."""
     description: str
     """The value received and the values accepted."""
 

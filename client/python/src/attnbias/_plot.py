@@ -30,7 +30,7 @@ _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
 _Read: TypeAlias = Callable[[int, Array, Array], Array]
 
 Curve: TypeAlias = tuple[Array, int, str]
-"""Values ``[heads, n]`` or ``[n]``, the first one's position, and the meaning of positions."""
+"""Values ``[heads, n]`` or ``[n]``, the position of the first, and the meaning of positions."""
 
 _MOST_PIXELS = 400  # maximum pixels per side
 _MOST_POINTS = 4000  # points of a curve

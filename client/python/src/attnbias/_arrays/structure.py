@@ -149,7 +149,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
-        """Returns a part of this tensor that shares its memory.
+        """Returns a part of this tensor, without copying.
 
         Args:
             queries: rows inside the tensor: (begin, end), or n for the first n.

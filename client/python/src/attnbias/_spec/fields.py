@@ -277,7 +277,7 @@ class LogitsTerm(Fields):
     """
 
     field: ClassVar[str]
-    """Its name in the contract's ``LogitsSpec``."""
+    """Name of this term in the contract's ``LogitsSpec``."""
 
 
 class Encoding(Fields, Generic[Compact]):
@@ -292,7 +292,7 @@ class Encoding(Fields, Generic[Compact]):
     """
 
     field: ClassVar[str]
-    """Its name in the contract's ``TensorSpec``."""
+    """Name of this encoding in the contract's ``TensorSpec``."""
 
     _extents: ClassVar[tuple[str, ...]]
     # Fields that select the last of these extents.

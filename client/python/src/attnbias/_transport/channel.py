@@ -149,7 +149,7 @@ class Endpoint:
 
     target: str
     security: grpc.ChannelCredentials | Certificates | None
-    """None is plaintext."""
+    """None means plaintext."""
     token: Token | None
     metadata: Metadata
     options: Mapping[str, Any]
