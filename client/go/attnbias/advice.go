@@ -24,8 +24,8 @@ const silent = "%s accepts connections, but does not answer: is it the right por
 const anotherName = "%s has a certificate for another name: connect using one of its names, or " +
 	"set TLS.ServerName to one"
 
-// Phrases in messages of gRPC and Go about failed connections, and their meanings; the first match
-// wins.
+// Phrases in gRPC's and Go's messages about failed connections, and the advice for each. The first
+// match wins.
 var reasons = []struct{ sign, why string }{
 	{noAddress, "%s cannot be resolved: is the name right?"},
 	{"handshake failed: context deadline exceeded", silent},
@@ -47,7 +47,7 @@ const nothingAnswers = "nothing answers at %s: is the server running? attnbias-s
 	"one, New(target) connects to another"
 
 // advised prepends advice, if there is any, to the message of gRPC or the server. It also records
-// whether there was a connection.
+// whether the client had a connection.
 func (c *Client) advised(err *Error) *Error {
 	err.unreached = isUnreached(err)
 	if !err.unreached && err.Code != codes.DeadlineExceeded && err.Code != codes.Canceled {
@@ -80,7 +80,8 @@ func (c *Client) advice(err *Error) string {
 	return ""
 }
 
-// isUnreached reports whether there was no connection. Messages from servers begin differently.
+// isUnreached reports whether a call failed because there was no connection. Messages from servers
+// begin differently.
 func isUnreached(err *Error) bool {
 	for _, sign := range []string{"connection error: desc", noAddress, "write "} {
 		if err.Code == codes.Unavailable && strings.HasPrefix(err.Message, sign) {
@@ -126,8 +127,9 @@ const (
 	mostAddresses  = 8           // explained in an error
 )
 
-// explained adds the reason for each address to an error if the target has several: gRPC reports
-// only one address, which may not explain the failure best.
+// explained adds the outcome for each address to the error of a client that could not connect, if
+// the target has several addresses. gRPC reports the failure of only one, not always the most
+// telling.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {
 		return err
@@ -183,7 +185,7 @@ func (c *Client) addresses(ctx context.Context) []string {
 	return nil
 }
 
-// whyNot returns why the client has no connection to an address.
+// whyNot tries to connect to an address and describes the outcome.
 func (c *Client) whyNot(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, oneAddressTime)
 	defer cancel()

@@ -7,7 +7,7 @@ type BorderedToeplitz[T Element] struct {
 	pairs
 	inner                *Toeplitz[T]
 	border               []T // [heads, 3]
-	classQuery, classKey int // index of position 0 among queries and keys, inside the window or not
+	classQuery, classKey int // index of position 0, which may lie outside the window
 }
 
 // AsBorderedToeplitz views a tensor of form TOEPLITZ with a border. It returns the same errors as
@@ -37,7 +37,7 @@ func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 	return number
 }
 
-// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
+// Window returns a view of a part of the tensor, like [Toeplitz.Window].
 func (b *BorderedToeplitz[T]) Window(window Window) (*BorderedToeplitz[T], error) {
 	inner, err := b.inner.Window(window)
 	if err != nil {

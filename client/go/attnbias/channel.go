@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// Bytes in flight: several chunks.
+// Flow-control window: several chunks.
 const windowBytes = 16 << 20
 
 // dial returns a connection that the first call establishes. All clients of attnbias use these

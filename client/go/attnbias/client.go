@@ -37,7 +37,8 @@ type Client struct {
 // New returns a client that connects on its first call.
 //
 // The target is "host", "host:port" or any other gRPC target, such as "unix:/run/a.sock"; the
-// default port is 50051. "" selects the environment variable ATTNBIAS_SERVER, else localhost.
+// default port is 50051. An empty target means the environment variable ATTNBIAS_SERVER or, if that
+// is unset, localhost.
 //
 // Errors are ErrInvalidArgument and name the invalid option or variable.
 func New(target string, options ...Option) (*Client, error) {

@@ -13,9 +13,8 @@
 //	bias, err := attnbias.AsToeplitz[float32](tensor)
 //	fmt.Println(bias.At(0, 3, 1)) // head 0, query 3, key 1
 //
-// A request is the contract's own message, [attnbiaspb.TensorSpec], whose fields are documented
-// there. Errors name fields by their path, such as spec.pair.key_length. [InlineTable] makes a
-// learned table.
+// A request is an [attnbiaspb.TensorSpec], whose fields are documented there. Errors name fields by
+// their path, such as spec.pair.key_length. [InlineTable] makes a learned table.
 //
 // [Client.Get] returns a [Tensor]: a header and bytes. [AsArray], [AsToeplitz], [AsKeyRow],
 // [AsBlockToeplitz], [AsBorderedToeplitz] and [AsGridTable] view its elements without copying. The
@@ -23,8 +22,8 @@
 // [BFloat16], or int32 for indices. Indices h, i and j are a head, a query and a key, counted from
 // the beginning of the requested window. As with a slice, an index out of range panics.
 //
-// A call costs more than a slice: fetch once at the maximum length and take windows. Never call
-// once per decoded token.
+// A call costs more than slicing: fetch once at the maximum length and take windows. Never make one
+// call per decoded token.
 //
 // # Errors
 //

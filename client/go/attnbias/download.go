@@ -92,7 +92,7 @@ func (d *download) receive(stream receiver, request rawRequest) error {
 		err := stream.RecvMsg(&message)
 		switch {
 		case err != nil && !isFirst && d.at == len(d.memory):
-			return nil // once all bytes are checked, the stream may end in any way
+			return nil // all bytes have been checked, so the stream may end in any way
 		case errors.Is(err, io.EOF) && isFirst:
 			return corrupt("stream: ended without a header")
 		case errors.Is(err, io.EOF):

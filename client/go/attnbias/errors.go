@@ -33,7 +33,7 @@ var (
 	ErrPermissionDenied = sentinel(codes.PermissionDenied, "permission denied")
 	// ErrOverloaded: the server has no capacity now and sent a retry delay.
 	ErrOverloaded = errors.New("attnbias: overloaded")
-	// ErrTooLarge: a payload over WithMaxTensorBytes, or a request over gRPC's limit.
+	// ErrTooLarge: the payload exceeds WithMaxTensorBytes, or the request exceeds gRPC's limit.
 	ErrTooLarge = errors.New("attnbias: too large")
 	// ErrFingerprintMismatch: the server can no longer send the same payload.
 	ErrFingerprintMismatch = sentinel(codes.FailedPrecondition, "fingerprint mismatch")
@@ -61,7 +61,7 @@ func sentinel(code codes.Code, text string) error {
 
 // FieldViolation is one invalid field of a request.
 type FieldViolation struct {
-	// Field is its path in the request, such as spec.t5.num_buckets.
+	// Field is the path of the field, such as spec.t5.num_buckets.
 	Field string
 	// Description states the value and the accepted values.
 	Description string
@@ -154,7 +154,7 @@ func errorOf(err error, trailer func() metadata.MD) *Error {
 	return made
 }
 
-// takePushback reads the delay from gRPC's own trailer, which a server or a proxy sent.
+// takePushback reads the delay from gRPC's own trailer, which a server or a proxy may send.
 func (e *Error) takePushback(said []string) {
 	if len(said) == 0 {
 		return
@@ -167,7 +167,7 @@ func (e *Error) takePushback(said []string) {
 	e.delay = &delay
 }
 
-// Maximum bytes of text from a server in an error: of a message, and of a name.
+// Maximum bytes that an error quotes of a server's message, and of a name that a server sends.
 const (
 	mostText  = 8 << 10
 	mostBrief = 400

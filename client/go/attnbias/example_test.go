@@ -82,7 +82,7 @@ func ExampleClient_Get() {
 	// -Inf
 }
 
-// A learned table travels with the request.
+// A learned table is sent with the request.
 func ExampleInlineTable() {
 	client := newClient()
 	defer client.Close()
@@ -194,7 +194,7 @@ func ExampleNew() {
 func ExampleLogits() {
 	client := newClient()
 	defer client.Close()
-	table := []float32{0.5, 1, 2} // of relative positions -1, 0 and 1; one column
+	table := []float32{0.5, 1, 2} // for relative positions -1, 0 and 1; one column
 	logits := must(attnbias.NewLogits[float32, float32](client, &pb.LogitsSpec{
 		Term: &pb.LogitsSpec_ShawKeys{ShawKeys: &pb.RelativeTable{
 			Table: attnbias.InlineTable(table, 3, 1), Left: proto.Int64(1), Right: proto.Int64(1),

@@ -9,12 +9,12 @@ import "fmt"
 //
 //	At(token, column) = Axes[a].At(token's index on axis a, column's index among a's columns)
 type GridTable[T Element] struct {
-	// Axes are the tables [length, columns] of the axes, not copies.
+	// Axes has a table [length, columns] for each axis, not a copy.
 	Axes    []Array[T]
 	columns []gridColumn
 }
 
-// gridColumn is the axis of a column and its index among that axis's columns.
+// gridColumn holds the axis of a column, and its index among the columns of that axis.
 type gridColumn struct{ axis, place int }
 
 // AsGridTable views the named table, such as "positions", "cos" or "sin", of a tensor over a grid.

@@ -34,10 +34,10 @@ func ToFloat16(value float32) Float16 {
 	switch {
 	case magnitude > 0xff<<23: // NaN keeps its upper bits
 		return sign | 0x7e00 | Float16(magnitude>>13&0x3ff)
-	case magnitude >= (127+16)<<23: // 2^16 and infinity
+	case magnitude >= (127+16)<<23: // at least 2^16, or infinity
 		return sign | 0x7c00
 	case magnitude < (127-14)<<23:
-		// The sum is rounded to its last bit, 2^-24.
+		// Adding 0.5 rounds to a multiple of 2^-24, the last bit of the sum.
 		sum := math.Float32frombits(magnitude) + 0.5
 		return sign | Float16(math.Float32bits(sum)-math.Float32bits(0.5))
 	default:

@@ -161,7 +161,7 @@ func product[T int | int64](factors ...T) (int64, bool) {
 	return all, true
 }
 
-// checkSize rejects a payload before its memory is allocated.
+// checkSize rejects a payload that is too large, before its memory is allocated.
 func checkSize(bytes, most int64) error {
 	if bytes > most {
 		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, this "+
@@ -170,7 +170,7 @@ func checkSize(bytes, most int64) error {
 	return nil
 }
 
-// contradicts returns the error for a part whose shape is not that of the resolved request.
+// contradicts returns the error for a part whose shape does not match the resolved request.
 func contradicts(part *pb.TensorPart) error {
 	return corrupt("header: part %s has shape %s, want that of resolved_spec", part.Name,
 		strings.ReplaceAll(fmt.Sprint(part.Shape), " ", ", "))

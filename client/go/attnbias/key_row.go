@@ -39,7 +39,7 @@ func (k *KeyRow[T]) Row(h, i int) []T {
 	return k.data[begin : begin+k.keys : begin+k.keys]
 }
 
-// Window returns a part of the tensor that shares its memory, like [Toeplitz.Window].
+// Window returns a view of a part of the tensor, like [Toeplitz.Window].
 func (k *KeyRow[T]) Window(window Window) (*KeyRow[T], error) {
 	part := *k
 	in, err := part.cut(window)

@@ -18,7 +18,8 @@ import (
 const (
 	// Maximum data per request: the server's limit minus room for the other fields.
 	maxRequestBytes = 8<<20 - 4096
-	// Blocks amortize the cost of a message, yet allow sending, computing and receiving to overlap.
+	// Blocks are large enough to amortize the cost of a message, and small enough for sending,
+	// computing and receiving to overlap.
 	blockBytes       = 2 << 20
 	blockAnswerBytes = 16 << 20
 )
@@ -33,14 +34,14 @@ type Logits[In, Out Float] struct {
 	width  int // elements per head in its result
 
 	stream grpc.ClientStream // nil: no stream is open
-	// Outlives the call to Rows that opens the stream.
+	// Outlives the call to Rows that opened the stream.
 	streamContext context.Context
 	cancel        context.CancelFunc
 }
 
 // NewLogits prepares a stream for one spec; the first call to Rows opens it, and Close ends it. The
-// error is ErrInvalidArgument if data_type or output_data_type of the spec are set to types other
-// than In and Out.
+// error is ErrInvalidArgument if the spec sets data_type to a type other than In, or
+// output_data_type to a type other than Out.
 func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, Out], error) {
 	if spec == nil {
 		return nil, invalid("spec: got nil, want an *attnbiaspb.LogitsSpec")
@@ -84,11 +85,13 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 	return l, nil
 }
 
-// Rows computes the results [heads, count, width], row-major, for count query rows starting at row
-// first. The rows are [heads, count, head_dim]; for shaw_values [heads, count, key_length]; with
-// bias_alone there are no rows. Width is key_length; for shaw_values head_dim.
+// Rows computes the results for count query rows, starting at row first. It returns them in
+// row-major order, with the shape [heads, count, width].
 //
-// A new stream replaces one that breaks, and continues after the last answered row.
+// The shape of rows is [heads, count, head_dim], and width is key_length. For shaw_values, it is
+// [heads, count, key_length], and width is head_dim. With bias_alone, rows is empty.
+//
+// If the stream breaks, a new stream continues after the last answered row.
 func (l *Logits[In, Out]) Rows(
 	ctx context.Context, first int64, count int, rows []In,
 ) ([]Out, error) {
@@ -173,10 +176,10 @@ type rowsCall[In, Out Float] struct {
 	heads    int
 	first    int64
 	count    int
-	step     int // rows of a block
+	step     int // rows per block
 	rows     []In
 	answer   []Out
-	answered int // rows
+	answered int // number of rows
 }
 
 // run makes attempts until all rows are answered.
@@ -192,7 +195,7 @@ func (w *rowsCall[In, Out]) run(ctx context.Context) ([]Out, error) {
 		if w.answered > before {
 			tries.progressed()
 		} else if reused && isTransient(failure) && failure.delay == nil {
-			continue // the stream ended while it was idle
+			continue // the stream had ended while it was idle
 		}
 		if err := tries.waitAfter(ctx, failure); err != nil {
 			return nil, err
@@ -222,13 +225,13 @@ func (w *rowsCall[In, Out]) attempt(ctx context.Context) error {
 	if err != nil {
 		w.cancel() // ends a blocked send
 	}
-	<-sent // the caller may modify the rows only after they are last read
+	<-sent // after Rows returns, the caller may modify the rows
 	return err
 }
 
 // failure returns the error of an attempt.
 func (w *rowsCall[In, Out]) failure(ctx context.Context, err error) *Error {
-	if ctx.Err() != nil { // its end cancelled the stream
+	if ctx.Err() != nil { // the end of ctx cancelled the stream
 		err = ctx.Err()
 	}
 	var trailer func() metadata.MD
@@ -238,7 +241,7 @@ func (w *rowsCall[In, Out]) failure(ctx context.Context, err error) *Error {
 	return w.client.advised(errorOf(err, trailer))
 }
 
-// send sends the rows from begin on. Receiving returns the reason if the stream breaks.
+// send sends the rows from begin on. If the stream breaks, receive returns the cause.
 func (w *rowsCall[In, Out]) send(stream grpc.ClientStream, begin int) {
 	for ; begin < w.count; begin += w.step {
 		end := min(begin+w.step, w.count)

@@ -132,7 +132,8 @@ func TestSendsManyRowsInBlocks(t *testing.T) {
 
 type logitsStream = grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]
 
-// logitsServer answers each request with the row's number in every element, modified by spoil.
+// logitsServer answers each request with its row index in every element. Each answer is passed to
+// spoil, which may modify it.
 func logitsServer(
 	after int, end error, spoil func(*pb.ComputeLogitsResponse),
 ) func(logitsStream) error {

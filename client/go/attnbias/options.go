@@ -15,15 +15,16 @@ type Option func(*settings)
 // GetOption is an option of [Client.Get] and [GetInto].
 type GetOption func(*getSettings)
 
-// TLS names the files that authenticate server and client. Files are PEM and read for each
-// connection. A certificate and its key should change together.
+// TLS names the PEM files that authenticate server and client. They are read for each connection. A
+// certificate and its key should change together.
 type TLS struct {
 	// CA is a file with trusted authorities. If empty, the system's authorities are trusted.
 	CA string
 	// Cert is a file with the client's certificate, followed by its intermediate certificates;
 	// Key is a file with its unencrypted private key. Set both or neither.
 	Cert, Key string
-	// ServerName is a name that the server's certificate must have; by default the target's.
+	// ServerName is a name that the server's certificate must have. The default is the name in the
+	// target.
 	ServerName string
 }
 
@@ -48,17 +49,17 @@ func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithConnectTimeout bounds the time in which a client that has not yet reached its server tries to
-// connect; it must be positive and is 10 seconds by default. After that time a call fails with
-// ErrUnavailable and the reason: a closed port, an unknown host, an untrusted certificate. A client
-// that has had a connection retries until [WithTimeout] expires, since its server may be
+// WithConnectTimeout bounds how long a client that has not yet reached its server tries to connect;
+// it must be positive and is 10 seconds by default. A call then fails with ErrUnavailable and the
+// reason, such as a closed port, an unknown host or an untrusted certificate. A client that has
+// reached its server before retries until [WithTimeout] expires, since the server may be
 // restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
 
-// WithMaxAttempts bounds consecutive attempts without a byte received; it must be at least 1, which
-// disables retries. By default only the timeout bounds them.
+// WithMaxAttempts bounds consecutive attempts that receive no data; it must be at least 1, which
+// disables retries. By default, only the timeout bounds them.
 func WithMaxAttempts(attempts int) Option {
 	return func(s *settings) { s.maxAttempts = &attempts }
 }
@@ -99,8 +100,8 @@ func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
 
-// WithDialOptions adds gRPC options, which override this package's: interceptors, credentials,
-// window sizes.
+// WithDialOptions adds gRPC options, such as interceptors, credentials or window sizes. They
+// override this package's own.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }

@@ -21,7 +21,7 @@ type attempts struct {
 	client   *Client
 	began    time.Time
 	failures int  // in a row
-	told     bool // the first retry was logged
+	told     bool // the first retry has been logged
 }
 
 // progressed resets the failure count.

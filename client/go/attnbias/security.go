@@ -58,7 +58,7 @@ func (s *security) options() []grpc.DialOption {
 	return options
 }
 
-// certificates holds the files of a [TLS] and their names in errors.
+// certificates holds the files of a [TLS], and the name of each in errors.
 type certificates struct {
 	TLS
 	caName, certName, keyName string
@@ -196,5 +196,5 @@ func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]stri
 	return map[string]string{"authorization": "Bearer " + *b.last.Load()}, nil
 }
 
-// RequireTransportSecurity returns false: securityOf has checked it.
+// RequireTransportSecurity returns false because securityOf has already checked it.
 func (b *bearer) RequireTransportSecurity() bool { return false }

@@ -82,7 +82,7 @@ func (a *authority) sign(name string, files TLS) {
 	replaceFile(a.t, files.Key, pemOf("PRIVATE KEY", der))
 }
 
-// server returns a configuration with a certificate for that name.
+// server returns a configuration with a certificate for the given name.
 func (a *authority) server(name string, validity time.Duration) *tls.Config {
 	certificate, key := a.make(name, false, validity)
 	return &tls.Config{

@@ -48,7 +48,7 @@ func get(t *testing.T, client *Client, spec *pb.TensorSpec) *Tensor {
 	return tensor
 }
 
-// dense returns the same tensor as an array.
+// dense fetches a tensor in dense form.
 func dense[T Element](t *testing.T, client *Client, spec *pb.TensorSpec) Array[T] {
 	t.Helper()
 	spec = proto.CloneOf(spec)

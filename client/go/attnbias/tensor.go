@@ -10,7 +10,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// Element is the type of a tensor's elements, one for each DataType of the contract.
+// Element is the type of a tensor's elements. It has one Go type for each DataType.
 type Element interface {
 	float64 | float32 | Float16 | BFloat16 | int32
 }
@@ -55,8 +55,8 @@ func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 // Fingerprint returns 64 hex digits. Equal fingerprints mean equal bytes, from any server.
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
-// Bytes returns the whole payload, not a copy: little-endian, row-major, the parts of the header
-// one after another.
+// Bytes returns the whole payload, not a copy. It has the parts in the order of the header, each of
+// them little-endian and row-major.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
 // Array holds the elements of one part of a payload.
@@ -102,8 +102,8 @@ func (a Array[T]) At(index ...int) T {
 	return a.Row(index[:len(index)-1]...)[index[len(index)-1]]
 }
 
-// Row returns the elements along the last axis, not a copy. It requires an index for each other
-// axis: Row(position) of a table, Row(head, query) of a dense bias.
+// Row returns the elements along the last axis, not a copy. It requires an index for every axis
+// except the last: Row(position) for a table, Row(head, query) for a dense bias.
 func (a Array[T]) Row(index ...int) []T {
 	last := len(a.Shape) - 1
 	if len(index) != last {
@@ -133,21 +133,21 @@ func memoryFor(bytes int64) []byte {
 
 func elementSize[T Element | uint64]() int { return int(unsafe.Sizeof(*new(T))) }
 
-// bytesOf returns the memory of numbers.
+// bytesOf views numbers as bytes.
 func bytesOf[T Element | uint64](numbers []T) []byte {
 	size := len(numbers) * elementSize[T]()
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(numbers))), size)
 }
 
-// numbersIn returns the numbers in aligned memory.
+// numbersIn views aligned memory as numbers.
 func numbersIn[T Element](memory []byte) []T {
 	count := len(memory) / elementSize[T]()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
 }
 
-// InlineTable makes a learned table to send with the request, from row-major numbers of at most 2
-// MiB and the length of each axis. T5's shape is [num_buckets, num_heads], unless a different
-// layout is set. The server rejects tables of the wrong size.
+// InlineTable makes a learned table that is sent with the request. The numbers are in row-major
+// order and may occupy at most 2 MiB; shape is the length of each axis. T5's shape is [num_buckets,
+// num_heads], unless a different layout is set. The server rejects tables of the wrong size.
 func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {
 	return &pb.TableRef{Source: &pb.TableRef_InlineTable{InlineTable: &pb.InlineTable{
 		DataType: dataTypeOf[T](),

@@ -25,7 +25,7 @@ func (s Span) within(length int, name string) (Span, error) {
 // pairs holds the numbers of heads, queries and keys of a tensor.
 type pairs struct{ heads, queries, keys int }
 
-// cut reduces the counts to those of a window, and returns the window with its bounds set.
+// cut reduces the counts to those of a window, and returns the window with explicit bounds.
 func (p *pairs) cut(window Window) (Window, error) {
 	for _, axis := range []struct {
 		span  *Span
@@ -45,8 +45,8 @@ func (p *pairs) cut(window Window) (Window, error) {
 	return window, nil
 }
 
-// splitHeads returns the counts of a tensor's window, and the axes of its first part except the
-// head axis, whose presence the resolved request determines.
+// splitHeads returns the counts of a tensor's window, and the shape of its first part without the
+// head axis. The resolved request determines whether the part has a head axis.
 func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
 	spec := header.ResolvedSpec
 	queries, keys := axesOf(spec)
@@ -57,7 +57,7 @@ func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
 	return counts, shape
 }
 
-// Heads returns the number of heads; 1 if all heads share the values.
+// Heads returns the number of heads, or 1 if all heads share the values.
 func (p *pairs) Heads() int { return p.heads }
 
 // Queries returns the number of queries: the rows of each head.
@@ -102,7 +102,8 @@ func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return toeplitzOf[T](tensor, 1)
 }
 
-// toeplitzOf reads the diagonals of a tensor of one part, or of two if a border follows.
+// toeplitzOf reads the diagonals of a tensor with the given number of parts: 1, or 2 if it has a
+// border.
 func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 	array, err := arrayOfForm[T](tensor, pb.Form_FORM_TOEPLITZ, parts)
 	if err != nil {
@@ -121,7 +122,7 @@ func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 	return t, nil
 }
 
-// Dim returns the length of each vector; 1 for scalars.
+// Dim returns the length of each vector, or 1 for scalars.
 func (t *Toeplitz[T]) Dim() int { return t.dim }
 
 // FirstRelativePosition returns the position of key 0 minus that of the last query: the relative
@@ -162,8 +163,8 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window returns a part of the tensor that shares its memory. The error is ErrInvalidArgument if
-// the part is empty or out of range.
+// Window returns a view of a part of the tensor. The error is ErrInvalidArgument if the part is
+// empty or out of range.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	part := *t
 	in, err := part.cut(window)

@@ -19,8 +19,8 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// rawMessage is a response in serialized form, since checksums cover its bytes. Free returns its
-// memory to gRPC.
+// rawMessage is a response that is kept serialized, because checksums cover its bytes. Free returns
+// its memory to gRPC.
 type rawMessage struct{ mem.Buffer }
 
 // rawRequest is a serialized request; the response contains the checksum of these bytes.
@@ -67,7 +67,7 @@ const (
 
 // chunk is the content of a message. Its data points into the message.
 type chunk struct {
-	header        []byte // serialized; nil without one
+	header        []byte // serialized; nil if there is none
 	headerCRC32C  *uint32
 	requestCRC32C *uint32
 	offset        int64

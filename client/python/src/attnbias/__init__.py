@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client for attnbias, which computes, caches and streams Transformers' position tensors.
+"""Client for attnbias, which computes, caches and streams position tensors of Transformers.
 
 with attnbias.Client("localhost:50051") as client:
     table = client.get(attnbias.Sinusoidal(dim=512), positions=131072)

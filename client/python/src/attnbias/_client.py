@@ -161,7 +161,7 @@ class BaseClient:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # a copy opens the same way as the original
+        self.__init__(**state)  # type: ignore[misc]  # a copy connects as the original does
 
     def _open(self) -> None:
         """Makes the connection that ``_new_calls`` uses; nothing is sent yet."""
@@ -218,10 +218,10 @@ class BaseClient:
         timeout: float | None = None,
         **options: Unpack[LogitsOptions],
     ) -> npt.NDArray[Any]:
-        """Computes positional logits: the contribution of queries and positions alone.
+        """Computes positional logits, which depend only on queries and positions.
 
-        Rows are streamed in blocks, without gathering a vector for each pair of query and key.
-        Checksums are verified in both directions; an interrupted call resumes.
+        Rows are streamed in blocks, and the vectors of all pairs of queries and keys are never
+        materialized. Checksums are verified in both directions; an interrupted call resumes.
 
         Args:
             term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
@@ -234,10 +234,10 @@ class BaseClient:
             out: an array to write into, with the result's shape and dtype.
             timeout: seconds for this call, instead of the client's.
             **options: alignment ("start", "end") or query_offset, one of which is required if the
-                numbers of queries and keys differ; output_data_type, like data_type of ``Request``
-                and by default f32; fill_value of logits of hidden keys, by default -inf, or
-                fill_lowest; scale; query_bias ``[heads, head_dim]``, added to every query
-                (Transformer-XL's v).
+                numbers of queries and keys differ; output_data_type, which accepts the values of
+                ``Request.data_type`` and is f32 by default; fill_value, the logit of hidden keys
+                and by default -inf, or fill_lowest; scale; query_bias ``[heads, head_dim]``, added
+                to every query (Transformer-XL's v).
 
         Returns:
             ``[heads, queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.
@@ -262,10 +262,10 @@ class BaseClient:
     ) -> TensorInfo:
         """Fetches a tensor into a file, which appears whole or not at all.
 
-        A ``.npy`` holds a payload's only part, a ``.safetensors`` all parts under their names
-        ("positions", "diagonals", "row", "block", "border", "dense"), with the metadata from which
-        ``attnbias.load`` restores the result. NumPy loads bf16 from a ``.npy`` as ``V2``,
-        ``attnbias.load`` as bf16. The arguments after the path are those of ``get``.
+        A ``.npy`` holds a payload of one part. A ``.safetensors`` holds all parts under their names
+        ("positions", "diagonals", "row", "block", "border", "dense"), and the metadata from which
+        ``attnbias.load`` restores the result. In a ``.npy``, bf16 is loaded as ``V2`` by NumPy and
+        as bf16 by ``attnbias.load``. The arguments after the path are those of ``get``.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
@@ -406,26 +406,27 @@ def _blocking(
 
 
 class Client(BaseClient):
-    """A connection to an attnbias server; a context manager that closes it.
+    """A connection to an attnbias server, and a context manager that closes it.
 
     Safe to share between threads, and between processes: a pickled or forked client opens its own
-    connection on its first call. Nothing is sent before that.
+    connection. A client sends nothing before its first call.
 
     Args:
-        target: "host", "host:port" or any gRPC target; the default port is 50051. None selects the
-            environment variable ``ATTNBIAS_SERVER``, or else this machine.
+        target: "host", "host:port" or any gRPC target; the default port is 50051. None means the
+            environment variable ``ATTNBIAS_SERVER`` or, if that is unset, this machine.
         timeout: seconds that a call may take, retries included; None means no limit.
         connect_timeout: seconds in which a call must connect if the client has never been
-            connected. After that time the call raises UnavailableError with the reason: a closed
-            port, an unknown name, a different protocol or a wrong certificate. After the first
-            connection only the timeout applies. None means the timeout.
-        tls: True means TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
-            key=...)`` TLS with these files, False plaintext. None means that the environment
-            decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by ``ATTNBIAS_CLIENT_TLS_CA``,
-            ``..._CERT`` and ``..._KEY`` enable TLS; the default is plaintext.
-        token: identifies the caller: the path of a file with a bearer token, such as
-            ``pathlib.Path("/run/secrets/attnbias")``, read again when it changes; or the token
-            itself as a str, "" for none. None selects the environment variables
+            connected. If it cannot, it raises UnavailableError with the reason, such as a closed
+            port, an unknown name, a different protocol or a wrong certificate. Once the client has
+            been connected, only the timeout applies. None means the timeout.
+        tls: True enables TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
+            key=...)`` enables it with these files, False disables it. None means that the
+            environment decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by
+            ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and ``..._KEY`` enable TLS; the default is
+            plaintext.
+        token: identifies the caller. It is either the path of a file with a bearer token, such as
+            ``pathlib.Path("/run/secrets/attnbias")``, which is read again when it changes, or the
+            token itself as a str ("" means no token). None means the environment variable
             ``ATTNBIAS_CLIENT_TOKEN_FILE`` or ``ATTNBIAS_CLIENT_TOKEN``. A token leaves this machine
             only over TLS.
         credentials: gRPC credentials, such as ``grpc.ssl_channel_credentials()``, instead of
@@ -441,7 +442,7 @@ class Client(BaseClient):
         max_tensor_bytes: larger payloads are rejected before memory is allocated for them.
         streams: number of connections, 1 to 64, over which a payload of more than 16 MiB is fetched
             in ranges. One stream receives at most a window of 16 MiB per round trip: 0.2 GB/s at 80
-            ms. More streams therefore pay off over long round trips, but not on one machine.
+            ms. More streams therefore help if round trips are long, but not on one machine.
         cache: a folder that caches fetched tensors ("~/.cache/attnbias"). Processes that request
             a cached tensor map it from there, without a call; arrays are then read-only. None means
             the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
@@ -507,16 +508,16 @@ class Client(BaseClient):
         Args:
             encoding: the encoding to compute, such as ``attnbias.T5(...)``.
             out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any object
-                with the buffer protocol. An array must have the result's shape (for a Toeplitz,
-                that of its diagonals; for several tables of equal shape, an additional first axis
-                over the tables) or one axis with all elements; raw bytes may have any shape. The
-                result is this object.
+                with the buffer protocol. An array must have either one axis with all elements or
+                the result's shape. For a Toeplitz, this is the shape of its diagonals. Several
+                tables of equal shape need an additional first axis, over the tables. Raw bytes may
+                have any shape. The result is this object.
             device_mesh: a torch mesh, which makes the result a ``DTensor``. This process fetches
                 only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
                 of the dense array, or of each table.
             sharding: a JAX sharding (``NamedSharding``), which makes the result a ``jax.Array`` of
-                the dense array, or of each table. Boxes that several devices share are fetched only
+                the dense array, or of each table. A part that several devices hold is fetched only
                 once.
             progress: True shows a progress bar, False does not; None shows one on a terminal if a
                 large payload takes long.
@@ -528,14 +529,14 @@ class Client(BaseClient):
                 fill_value, fill_lowest, scale.
 
         Returns:
-            Depending on the form: for "table" a NumPy array ``[positions, dim]`` (over a grid a
-            ``GridTable``), for "dense" one of ``[heads, queries, keys]``, for "toeplitz" a
-            ``Toeplitz`` (with a class token a ``BorderedToeplitz``), for "key_row" a ``KeyRow``,
-            for "block_toeplitz" a ``BlockToeplitz``. Rotary returns ``RotaryTables``, or with a
-            decay ``XposTables``. The default is the encoding's compact form, or "dense" if none
-            exists, as for most lists of positions, windows of a grid and masks of a key row.
-            ``out`` is returned if given. With ``device_mesh`` or ``sharding`` the result is dense,
-            and form applies only to the transfer.
+            The type depends on the form. "table" returns a NumPy array ``[positions, dim]``, or a
+            ``GridTable`` over a grid; "dense" an array ``[heads, queries, keys]``; "toeplitz" a
+            ``Toeplitz``, or a ``BorderedToeplitz`` with a class token; "key_row" a ``KeyRow``;
+            "block_toeplitz" a ``BlockToeplitz``. Rotary returns ``RotaryTables``, or ``XposTables``
+            with a decay. The default is the encoding's compact form, or "dense" if none exists, as
+            for most lists of positions, windows of a grid and masked key rows. ``out`` is returned
+            if given. With ``device_mesh`` or ``sharding``, the result is dense, and form applies
+            only to the transfer.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.

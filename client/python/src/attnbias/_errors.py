@@ -39,7 +39,7 @@ class FieldViolation:
     """One invalid field of a request."""
 
     field: str
-    """Its path: ``spec.pair.key_length``, ``spec.sinusoidal.dim``."""
+    """Path of the field, such as ``spec.pair.key_length``."""
     description: str
     """The value received and the values accepted."""
 
@@ -51,8 +51,7 @@ class Error(Exception):
         code: the gRPC status code.
         message: text from the server (or, for local failures, from this package), with control
             characters escaped.
-        details: the status's ``google.rpc`` detail messages, decoded, with control characters
-            escaped.
+        details: the decoded ``google.rpc`` details of the status, with control characters escaped.
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
@@ -169,7 +168,7 @@ class UnavailableError(Error):
 
 
 class DataLossError(Error):
-    """Received data is inconsistent: a checksum, an offset, a length."""
+    """Received data does not match a checksum, an offset, a length or the request."""
 
 
 class UnauthenticatedError(Error):

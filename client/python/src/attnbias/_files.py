@@ -37,7 +37,7 @@ Loaded = npt.NDArray[Any] | Structure | RotaryTables | XposTables
 
 
 def save(bias: Structure, path: str | os.PathLike[str]) -> None:
-    """Writes a structure into a file, which appears whole or not at all; ``load`` reads it.
+    """Writes a structure to a file that ``load`` can read, and that appears whole or not at all.
 
     Args:
         bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
@@ -98,7 +98,7 @@ def to_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str]) -> None:
-    """Writes arrays under their names, or the only one into a .npy; replaces an existing file."""
+    """Writes arrays under their names, or a single array to a .npy. Replaces an existing file."""
     if path.suffix == ".npy" and len(arrays) != 1:
         message = f"path: a .npy holds one array, got {', '.join(arrays)}; want a .safetensors"
         raise ValueError(message)
@@ -118,7 +118,7 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
 
 
 def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
-    """Returns the metadata of a structure, an array or tables, which ``source`` describes."""
+    """Returns the metadata of a result (a structure, an array or tables) from its description."""
     values: dict[str, Any] = {}
     if source.fingerprint:
         values["fingerprint"] = source.fingerprint

@@ -33,9 +33,9 @@ _PATIENCE: Final = 5.0  # seconds within which a process ends after closing its 
 
 # The shell becomes the server. First it starts a process that waits for EOF on a pipe whose write
 # end only this process holds, so that the server dies whenever this process does. A parent-death
-# signal would not work: it is sent when the thread that started the server ends. $$ is either the
-# server or no process: with process_group=0 it is also the group of the waiting process, and the
-# kernel does not reuse the ID of a live group.
+# signal would not work: it is sent when the thread that started the server ends. $$ never refers to
+# an unrelated process: with process_group=0 it is also the ID of the group of the waiting process,
+# and the kernel does not reuse the ID of a live group.
 _SCRIPT: Final = """
 exec 3<&0 </dev/null
 { read -r _ <&3 || { kill -KILL $$; rm -rf -- "$0"; }; } >/dev/null 2>&1 &
@@ -58,8 +58,8 @@ class LocalServer(forks.Forkable):
         bias = client.get(attnbias.ALiBi(num_heads=32), query_length=4096, key_length=4096)
 
     The server ends with the block, with ``close()``, or with the process, even if the process is
-    killed. Until then other processes may also use the client, inherited or pickled, and a file
-    holds the server's log; ``--access-log=all`` logs each call.
+    killed. Until then, other processes may use the client too, whether inherited or pickled, and
+    the server's log is kept in a file; ``--access-log=all`` adds each call.
 
     The environment variable ``ATTNBIAS_SERVER_BINARY`` names the program. If unset, the program is
     that of the package attnbias_server (``attnbias[server]``, from wheels), or else

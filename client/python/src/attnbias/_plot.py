@@ -30,13 +30,13 @@ _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
 _Read: TypeAlias = Callable[[int, Array, Array], Array]
 
 Curve: TypeAlias = tuple[Array, int, str]
-"""Values ``[heads, n]`` or ``[n]``, the first one's position, and the meaning of positions."""
+"""Values ``[heads, n]`` or ``[n]``, the position of the first, and the meaning of positions."""
 
-_MOST_PIXELS = 400  # maximum pixels of a side
+_MOST_PIXELS = 400  # maximum pixels per side
 _MOST_POINTS = 4000  # points of a curve
 _MOST_HEADS = 16  # heads drawn by default
-_LONG = 8  # times the shorter side; a longer picture does not have square pixels
-_LONG_NUMBERS = 10_000  # positions whose labels take up much of an axis
+_LONG = 8  # ratio of the sides beyond which pixels are not square
+_LONG_NUMBERS = 10_000  # labels of positions this large take up much of an axis
 _HATCHED: dict[str, Any] = {
     "hatch": "////",
     "facecolor": "0.95",
@@ -58,11 +58,11 @@ def plot(
 ) -> list[Axes]:
     """Draws a tensor with matplotlib; the caller shows or saves it.
 
-    Heat maps share one colour scale. Masked elements are hatched and do not affect the scale:
-    values that are infinite, the lowest of their type, or fill_value. On a long axis every n-th
-    position is drawn. Key positions and a table's positions are relative to the first one; query
-    positions are chosen so that differences are relative positions. Tokens of a grid keep their
-    indices in a window.
+    Heat maps share one colour scale. Elements that are infinite, the lowest value of their type or
+    fill_value are considered masked: they are hatched and do not affect the scale. On a long axis,
+    only every n-th position is drawn. Key positions and a table's positions are relative to the
+    first one; query positions are chosen so that differences are relative positions. Tokens of a
+    grid keep their indices in a window.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
@@ -80,7 +80,7 @@ def plot(
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: the tensor has no such picture, its values are not real, or the number of axes
-            differs from that of the pictures.
+            differs from the number of pictures.
         IndexError: heads are outside the tensor.
     """
     if kind == "heads":
@@ -168,7 +168,7 @@ def _heat_maps(tensor: Any, name: str = "") -> list[HeatMap]:
             f"tensor: got {type(tensor).__name__} of shape {array.shape}, want a structure, "
             "an array [heads, queries, keys] or a table [positions, columns]"
         )
-    # Indices of pairs have no heads.
+    # A matrix of integers holds bucket indices of pairs, which have no heads.
     is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
     labels = ("position", "column") if is_table else POSITIONS
     return [heat_map_of(array, labels, (0, 0), name)]

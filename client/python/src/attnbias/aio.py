@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for asyncio: the methods of ``attnbias.Client``, to be awaited.
+"""The client for asyncio: the methods of ``attnbias.Client`` as coroutines.
 
 async with attnbias.aio.Client("localhost:50051") as client:
     table = await client.get(attnbias.Sinusoidal(dim=512), positions=131072)
@@ -23,8 +23,8 @@ __all__ = ["Client"]
 class Client(AsyncGet):
     """``attnbias.Client`` for asyncio: the same arguments, results and errors.
 
-    Calls of many tasks share one connection. Cancelling a task ends its call. In another event loop
-    the client opens another connection.
+    All tasks of an event loop share one connection; in another event loop, the client opens another
+    one. Cancelling a task ends its call.
     """
 
     async def __aenter__(self) -> Self:

@@ -31,8 +31,8 @@ class BlockToeplitz(Structure):
 
     Attributes:
         block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
-        border: None, or ``[H, 3]``: the values from the class token to every other token, from
-            every other token to it, and from it to itself.
+        border: None, or ``[H, 3]``: the values for pairs in which only the query is the class
+            token, only the key is, and both are.
         grid: sides of the grid, as (height, width).
         query_stride: stride of the queries on each axis: with n, every n-th token is a query.
         queries: the queries (begin, end) that are its rows; all unless this is a window.
@@ -168,8 +168,8 @@ class BorderedToeplitz(Structure):
 
     Attributes:
         toeplitz: the tensor as if it had no class token.
-        border: ``[H, 3]``: the values from the class token to every other key, from every other
-            query to it, and from it to itself.
+        border: ``[H, 3]``: the values for pairs in which only the query is the class token, only
+            the key is, and both are.
         class_query: the query that is the class token; None if it is outside the window.
         class_key: the key that is the class token; None if it is outside the window.
     """

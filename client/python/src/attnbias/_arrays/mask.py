@@ -13,7 +13,7 @@ from attnbias.v1 import tensor_pb2
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """Pairs hidden from attention; attributes are arguments of ``Client.get``.
+    """Pairs hidden from attention. The attributes match arguments of ``Client.get``.
 
     Attributes:
         causal: hides keys after the query.

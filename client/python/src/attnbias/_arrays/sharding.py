@@ -74,8 +74,7 @@ class OnMesh:
                 f"{device_mesh.ndim} axes: Shard(dim) or Replicate()"
             )
         for index, placement in enumerate(placements):
-            # Checks the exact types, since torch's strided shards, which are subclasses, have no
-            # bounds.
+            # Checks the exact types: torch's strided shards are subclasses, but not contiguous.
             if type(placement) not in (Shard, Replicate):
                 raise ValueError(
                     f"placements[{index}]: got {placement!r}, want Shard(dim) or Replicate(): "
@@ -116,7 +115,7 @@ class OnMesh:
         numbers = next(iter(boxes.values()), np.empty(0, dtype))
         local = to_torch(numbers, self._mesh.device_type).contiguous()
         if local.numel() == 0:
-            local = local.new_empty(local.shape)  # numpy's may have strides of 0
+            local = local.new_empty(local.shape)  # NumPy's empty arrays may have strides of 0
         return DTensor.from_local(
             local,
             self._mesh,
@@ -127,7 +126,7 @@ class OnMesh:
 
 
 class OnJax:
-    """A ``jax.Array``: a box for each of this process's devices, many of them the same."""
+    """A ``jax.Array``: a box for each of this process's devices, several of which may be equal."""
 
     def __init__(self, sharding: Any) -> None:
         jax = sys.modules.get("jax")

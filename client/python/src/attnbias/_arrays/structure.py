@@ -125,7 +125,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return {name: array for name, array in held.items() if array is not None}
 
     def view(self) -> npt.NDArray[Any]:
-        """Returns ``[H, queries, keys]``, read-only; a copy unless strides suffice."""
+        """Returns ``[H, queries, keys]``, read-only; copies only if strides cannot express it."""
         dense = self.dense()
         dense.flags.writeable = False
         return dense
@@ -149,12 +149,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
-        """Returns a part of this tensor that shares its memory.
+        """Returns a part of this tensor, without copying.
 
         Args:
-            queries: rows, a length n or (begin, end), inside the tensor.
-            keys: columns, in the same way.
-            heads: heads, in the same way.
+            queries: rows inside the tensor: (begin, end), or n for the first n.
+            keys: columns, in the same form.
+            heads: heads, in the same form.
 
         Raises:
             IndexError: a window is empty or not inside the tensor.
@@ -236,7 +236,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, not those of the dense tensor."""
+        """Bytes of the stored arrays, not of the dense tensor."""
         return sum(part.nbytes for part in self.parts().values())
 
     def dense(self) -> npt.NDArray[Any]:
@@ -293,10 +293,10 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
 
-        The mask is ``[1, heads, queries, keys]``, for any batch, with rows aligned for torch's
-        kernels. Hidden pairs are -inf, not the fill value. The mask has heads x queries x keys
-        elements, except for a KeyRow, whose queries share a row; ``score_mod`` materializes none of
-        them.
+        The mask is ``[1, heads, queries, keys]``, which suits any batch, and its rows are aligned
+        for torch's kernels. Hidden pairs are -inf, not the fill value. The mask occupies heads x
+        queries x keys elements, or heads x keys for a KeyRow, whose queries share a row. Use
+        ``score_mod`` to avoid materializing it.
 
         Args:
             device: device of the attention; None means the CPU.
@@ -334,9 +334,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         Args:
             device: device of the attention; None means the CPU.
-            query_offset: index in this tensor of the attention's query 0. If it is a torch tensor,
-                its value may change between calls, so that one function decodes token after token;
-                the value is not checked, and queries out of range read wrong values or fail on the
+            query_offset: the query of this tensor that is query 0 of the attention. The value of a
+                torch tensor may change between calls, so that one function decodes token after
+                token. It is not checked, and queries out of range read wrong values or fail on the
                 device.
 
         Raises:
@@ -382,7 +382,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             block_size: block size of queries and keys, or a pair (queries, keys).
 
         Raises:
-            ValueError: the tensor has no mask: see ``mask``; or block_size is not positive.
+            ValueError: the tensor has no mask (see ``mask``), or block_size is not positive.
         """
         self._require_mask()
         from torch.nn.attention.flex_attention import create_block_mask  # noqa: PLC0415
@@ -538,7 +538,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         self._check_implicit(self.dtype)
         if self.dtype != BFLOAT16:
             return self.dense().__dlpack__(**options)
-        try:  # numpy has no bfloat16 to pass on
+        try:  # NumPy cannot export bfloat16
             return self.to_torch("cpu").contiguous().__dlpack__(**options)
         except ImportError:
             message = "dtype: got bfloat16, which needs torch for DLPack; torch is not installed"
@@ -579,7 +579,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return {name: value for name, value in vars(self).items() if name not in OF_DEVICES}
 
     def _named(self, fingerprint: str, resolved_spec: encodings_pb2.TensorSpec | None) -> Self:
-        """Sets the fingerprint and the resolved spec, and returns itself."""
+        """Sets the fingerprint and the resolved spec, and returns self."""
         self.fingerprint, self.resolved_spec = fingerprint, resolved_spec
         return self
 
@@ -646,7 +646,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return spans, steps
 
     def _part(self, spans: dict[str, tuple[int, int]]) -> Self:
-        """Returns a window; itself if the window covers everything."""
+        """Returns a window, or self if the window covers everything."""
         cut = {axis: span for axis, span in spans.items() if axis != "columns"}
         if list(cut.values()) == [(0, length) for length in self.shape[: len(cut)]]:
             return self
@@ -734,9 +734,9 @@ class RingShard(Structure):
         query_indices: npt.ArrayLike | None = None,
         key_indices: npt.ArrayLike | None = None,
     ) -> None:
-        """Wraps a structure without copying. Indices of None select all.
+        """Wraps a structure without copying. None selects all queries or keys.
 
-        For a RingShard, uses its whole and composes the indices.
+        If the structure is a RingShard, wraps its whole instead and composes the indices.
 
         Raises:
             IndexError: there are no indices, or some are outside the structure.
@@ -773,7 +773,7 @@ class RingShard(Structure):
     def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
         return _plot.OF_SHARD, (0, 0)
 
-    # Shards share the structure's copies on devices: a ring's step sends only indices.
+    # Shards share the structure's copies on devices, so a step of the ring sends only indices.
 
     def _bias_on(self, device: Device) -> Mod:
         bias = self.whole._bias_on(device)

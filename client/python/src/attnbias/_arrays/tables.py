@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of positions: those over a grid, held as rows per axis, and named tuples of tables."""
+"""Tables over a grid, stored as one table per axis, and named tuples of tables."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class GridTable(Structure):
     and columns are the keys.
 
     Attributes:
-        numbers: a flat array: the tables of the grid's axes, one after another, each
-            ``[length, its columns]`` in row-major order.
+        numbers: a flat array that holds the tables of the grid's axes one after another. Each is
+            ``[length, its columns]``, row-major.
         lengths: lengths of the grid.
         column_axes: the axis of each column of the whole table.
         queries: the tokens (begin, end) that are its rows; all unless this is a window.
@@ -73,7 +73,7 @@ class GridTable(Structure):
 
     @property
     def axes(self) -> tuple[npt.NDArray[Any], ...]:
-        """Each axis's table, ``[length, its columns]``: views of ``numbers``."""
+        """The tables of the axes, each ``[length, its columns]``, as views of ``numbers``."""
         return tuple(self._axes())
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:

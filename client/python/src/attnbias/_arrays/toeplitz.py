@@ -33,7 +33,7 @@ class Toeplitz(Structure):
         query_length: rows of the dense tensor.
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
-        vectors: whether the last axis of the diagonals holds the columns of vectors.
+        vectors: True if the last axis of the diagonals holds the columns of vectors.
         mask: the mask, already applied to the diagonals; None if none was requested.
     """
 
@@ -60,8 +60,8 @@ class Toeplitz(Structure):
         """Wraps diagonals without copying.
 
         Raises:
-            ValueError: the axis of diagonals, which is the last, or with vectors the second to
-                last, does not have query_length + key_length - 1 elements.
+            ValueError: the axis of diagonals does not have query_length + key_length - 1 elements.
+                It is the last axis, or with vectors the second to last.
         """
         wanted = query_length + key_length - 1
         axis = diagonals.ndim - 1 - vectors

@@ -73,7 +73,7 @@ class CacheEntry:
 class Cache:
     """The folder in which ``Client(cache=folder)`` caches tensors.
 
-    Only files that no other user can have written are used.
+    Only files that no other user could have written are used.
 
     Args:
         folder: path, which need not exist; "~" is the home folder.
@@ -178,7 +178,7 @@ class Cache:
     def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
         """Returns a cached payload in writable memory: each page is shared until it is written.
 
-        None if it was removed.
+        None if it has been removed.
         """
         try:
             with (
@@ -343,7 +343,7 @@ class Cache:
                     requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
-        """Removes the drafts of processes that died."""
+        """Removes the drafts of processes that have died."""
         with contextlib.suppress(OSError):
             for drafts, name in self._files(_DRAFTS):
                 with contextlib.suppress(OSError):
@@ -416,7 +416,7 @@ class Draft(forks.Forkable):
         self._drafts.move(self._name, folder, name)
 
     def close(self) -> None:
-        """Releases the lock and removes a draft that did not become a tensor."""
+        """Releases the lock and removes a draft that has not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
         if self._lock is None:  # in a child of the process that holds the lock
@@ -489,7 +489,7 @@ class _Known(NamedTuple):
 
 
 class _DamagedError(Exception):
-    """A file differs from the data written; the message states the file and the difference."""
+    """A file differs from the data stored in it; the message states file and difference."""
 
 
 @dataclass(frozen=True)

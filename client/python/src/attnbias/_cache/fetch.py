@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches payloads through the cache: maps cached ones; only one process fetches a missing one."""
+"""Fetches payloads through the cache, so that only one process fetches a missing payload."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ class Replacement:
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
         fetched_bytes: bytes of the response; 0 if another replacement fetched it.
         spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one.
-        left: whether it is unchanged.
+        left: True if it is unchanged.
         reason: why it was not replaced, or why its values could not be compared with the server's;
-            empty if they were.
+            empty if neither applies.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Attached:
         return f"Attached({len(self._replacements) - left} replaced, {left} left unchanged)"
 
     def report(self) -> tuple[Replacement, ...]:
-        """Returns what was replaced, in the order of the model's modules."""
+        """Returns the replacements, in the order of the model's modules."""
         return self._replacements
 
     def detach(self) -> None:
@@ -91,7 +91,7 @@ def attach(
         model(tokens)
 
     The values that the model needs are fetched once, during this call, and compared with its own
-    within the bounds in docs/models.md. Learned bias tables stay the model's own: the server
+    within the bounds in docs/models.md. The model keeps its learned bias tables: the server only
     provides the row index for each relative position. Learned position tables are replaced by the
     server's if the server has identical values. The model can be trained, moved, cast and saved.
 
@@ -106,7 +106,7 @@ def attach(
             nor attention weights, nor gradients on a CPU. Not every family supports it.
 
     Returns:
-        The replacements and comparisons, and the means to detach the model.
+        An object that reports the replacements, and that can detach the model.
 
     Raises:
         ImportError: transformers or torch is not installed, or has a version that
@@ -255,7 +255,7 @@ def _attention_of(
 
 
 def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
-    """Sets the attention in each configuration, since encoder and decoder have copies."""
+    """Sets the attention in each configuration, since encoder and decoder have their own."""
     if attention == "flex":
         from attnbias._models.families import flex  # noqa: PLC0415  # imports torch
 

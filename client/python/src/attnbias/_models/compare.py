@@ -14,7 +14,7 @@ from torch import nn
 
 ULP: Final = 2.0**-23  # of float32, relative to a power of two
 _HALF_ULP: Final = ULP / 2
-_ANGLE_ROUNDINGS: Final = 16  # roundings of a frequency, its scaling, and its product
+_ANGLE_ROUNDINGS: Final = 16  # in a frequency, its scaling, and its product with a position
 
 
 class IncomparableError(Exception):
@@ -30,7 +30,7 @@ class Pair:
         own: the module's values, on any device.
         served: the server's values, of the same shape.
         axes: name of each axis, which states the meaning of its indices.
-        bound: maximum difference, which broadcasts to the shape; 0 if they must be equal.
+        bound: maximum difference, which broadcasts to the shape; 0 if the values must be equal.
         cause: probable cause of a difference, for the error.
     """
 
@@ -101,7 +101,7 @@ def require_readable(*tensors: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def probing(module: nn.Module, **attributes: Any) -> Iterator[None]:
-    """Sets attributes of a module; on exit undoes these and all its other changes."""
+    """Sets attributes of a module; on exit undoes these and all other changes to the module."""
     before = dict(vars(module))
     inner = {name: dict(value) for name, value in before.items() if type(value) is dict}
     contents = [

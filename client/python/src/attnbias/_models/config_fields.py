@@ -151,7 +151,7 @@ class ConfigFields:
     def ignore(self, name: str, instead: Any = None) -> None:
         """Accepts a field that the model's code does not read.
 
-        The field is ``ignored`` if it differs from ``instead``, the value that the code uses.
+        Adds the field to ``ignored`` if it differs from ``instead``, the value that the code uses.
         """
         value = self.get(name)
         if name in self._values and value is not None and value != instead:
@@ -163,7 +163,7 @@ class ConfigFields:
             self.ignore(name)
 
     def refuse_unread_of_positions(self) -> None:
-        """Rejects a field whose name suggests positions, that is not off, and that was not read."""
+        """Rejects an unread field that is not off and whose name suggests positions."""
         for name in self._values.keys() - self._read:
             if _OF_POSITIONS.match(name) and self._values[name]:
                 self.refuse(name, "no such field: its effect on positions is unknown")

@@ -106,7 +106,7 @@ def family_of(model: PreTrainedModel) -> Family:
     """Returns the family of a model's type.
 
     Raises ImportError for versions of transformers or torch that the extra "transformers" excludes,
-    ValueError for a type that is not known.
+    and ValueError for an unknown type.
     """
     module = _module_of(model)
     if module is None:

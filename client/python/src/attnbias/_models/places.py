@@ -249,7 +249,7 @@ def swin(config: ConfigFields, table: TableOf) -> Places:
 
 
 def swin_v2(config: ConfigFields, table: TableOf) -> Places:
-    """Limits each window to its stage: a square whose side the image's height determines."""
+    """Limits each window to its stage, a square whose side depends on the image's height."""
     window, (height, _) = config.integer("window_size"), _grid(config)
     num_heads = _of_stages(config, "num_attention_heads")
     pretrained = _of_stages(config, "pretrained_window_sizes", least=0)
@@ -305,7 +305,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
-    """Positions are fractions of an image. The caller sets its size; the 0 set here is rejected."""
+    """Positions are fractions of an image, whose size the caller sets in place of the invalid 0."""
     places: Places = {"queries": LearnedAbsolute(table=table("queries"), offset=0)}
     if config.choice("position_embedding_type", ["sine", "learned"]) == "learned":
         axes = ("rows", "columns")

@@ -7,10 +7,10 @@ tests compare them with its classes.
 
 - ``models`` has a row for each known model type, with the arguments of ``Model``. The default
   "=NAME" of a field is the value of the field NAME.
-- ``tables`` lists the tensors of checkpoints that hold positions, under the name in a row's
-  ``tables``; see core/mount/checkpoint_rules.h.
-- ``shapes`` are the lengths of these tensors' axes, from the configuration's fields. Terms are
-  evaluated from left to right; terms that are not fields are defined in
+- ``tables`` lists the checkpoint tensors that hold positions. Rows refer to its entries by name in
+  their ``tables``; see core/mount/checkpoint_rules.h.
+- ``shapes`` has the lengths of the axes of these tensors, computed from the configuration's fields.
+  Terms are evaluated from left to right; terms that are not fields are defined in
   core/mount/checkpoint_rules.cc.
 - ``unserved`` lists the model types without a served encoding, by reason.
 """

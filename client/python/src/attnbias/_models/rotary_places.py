@@ -121,8 +121,8 @@ class RotaryModel:
     Attributes:
         head_dim: the field with the number of columns of a head for positions.
         hidden_size: the field with the number of columns of all heads, if there is no head_dim.
-        rope_theta: the field that holds it if the rope parameters do not.
-        partial_rotary_factor: the same for that parameter.
+        rope_theta: the field that holds rope_theta if the rope parameters do not.
+        partial_rotary_factor: the field that holds that factor if the rope parameters do not.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: layout of its columns.
         default_type: its rope_type instead of "default".
@@ -131,7 +131,7 @@ class RotaryModel:
             rope_parameters, or the rope_theta itself if it is fixed.
         scales_all_types: whether the former rope_scaling applies to all of these types instead of
             only the first.
-        reads: additional parameters that no encoding has.
+        reads: additional parameters that its code reads but no encoding has.
         mrope_interleaved: whether pairs are assigned to the axes in turn, if there are several.
         mrope_section: pairs of each axis if the rope parameters lack them.
     """

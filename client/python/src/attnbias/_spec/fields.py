@@ -71,8 +71,8 @@ class TableInfo:
             selects the table by its digest.
         sha256: selects the same values on any server: ``table="sha256:" + sha256``.
         source: the file and tensor that the values came from.
-        encoding: the encoding that uses the table, by name, as in training; None unless the table
-            is from a checkpoint and its use is known.
+        encoding: the encoding that the table was trained for, which refers to it by name; None
+            unless the table is from a checkpoint and its use is known.
     """
 
     name: str
@@ -144,9 +144,9 @@ def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def set_fields(message: Any, arguments: object, path: str = "") -> None:
     """Sets the fields that are attributes of ``arguments`` and not None.
 
-    A table's order of axes is the attribute ``NAME_layout``. False is not set if it is the default.
-    Errors prefix the field with ``path``: TypeError for a value of the wrong type, ValueError for
-    an invalid one, or for two mutually exclusive fields.
+    The attribute ``NAME_layout`` states the order of a table's axes. False is not set if it is the
+    default. Errors prefix the field with ``path``: TypeError for a value of the wrong type,
+    ValueError for an invalid one, or for two mutually exclusive fields.
     """
     fields = message.DESCRIPTOR.fields_by_name
     given = vars(arguments)
@@ -155,7 +155,7 @@ def set_fields(message: Any, arguments: object, path: str = "") -> None:
             continue
         field = fields[name]
         if isinstance(value, np.bool_):
-            value = bool(value)  # noqa: PLW2901  # protobuf's versions accept different types
+            value = bool(value)  # noqa: PLW2901  # versions of protobuf accept different types
         oneof = field.containing_oneof
         # proto3 creates a oneof for each optional field.
         is_choice = oneof is not None and len(oneof.fields) > 1
@@ -220,7 +220,7 @@ _NOUNS: Final[Mapping[Any, str]] = {
 
 @contextmanager
 def _naming(name: str, value: Any, field: FieldDescriptor) -> Iterator[None]:
-    """Makes errors of Python, NumPy and protobuf state the field, its value and what it wants."""
+    """Makes errors of Python, NumPy and protobuf state the field, its value and valid values."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -277,7 +277,7 @@ class LogitsTerm(Fields):
     """
 
     field: ClassVar[str]
-    """Its name in the contract's ``LogitsSpec``."""
+    """Name of this term in the contract's ``LogitsSpec``."""
 
 
 class Encoding(Fields, Generic[Compact]):
@@ -292,7 +292,7 @@ class Encoding(Fields, Generic[Compact]):
     """
 
     field: ClassVar[str]
-    """Its name in the contract's ``TensorSpec``."""
+    """Name of this encoding in the contract's ``TensorSpec``."""
 
     _extents: ClassVar[tuple[str, ...]]
     # Fields that select the last of these extents.

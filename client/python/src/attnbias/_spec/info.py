@@ -299,7 +299,8 @@ def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
     """Returns the caller's memory as bytes; copies nothing.
 
     ``out`` is an array, a torch CPU tensor, or anything with the buffer protocol. Raw bytes accept
-    any payload of their size; elements accept only their own type, in the payload's shape or flat.
+    any payload of their size. Other elements accept only a payload of their type, and must have the
+    payload's shape or one axis.
     """
     array = _as_array(out)
     if not array.flags.c_contiguous:

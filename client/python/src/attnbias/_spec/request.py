@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests by the contract's names: for a tensor, or for positional logits."""
+"""Requests for a tensor or for positional logits, with the contract's names."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Request(RequestFields):
         window_right: masks keys more than this many positions after the query.
         fill_value: value of masked elements; None means -inf. Only with a mask: causal, window_left
             or window_right.
-        fill_lowest: fills masked elements with the data type's lowest number instead.
+        fill_lowest: fills masked elements with the data type's lowest finite value instead.
     """
 
     def __post_init__(self) -> None:
@@ -242,7 +242,7 @@ class LogitsRequest:
 
 
 def _length(table: Any, axis: int, name: str) -> int:
-    """Returns one length of a table; rejects a name, whose shape is unknown here."""
+    """Returns one length of a table; rejects a named table, whose shape is unknown here."""
     shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
     if not shape:
         raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")
@@ -253,7 +253,7 @@ _KEY_PREFIX: Final = b"attnbias request 1\n"
 
 
 def key_of(spec: encodings_pb2.TensorSpec) -> str:
-    """Returns the key under which the cache files a request."""
+    """Returns the key under which the cache stores a request."""
     return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
 
 

@@ -24,7 +24,7 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _REQUEST_CRC32C, _DATA = 1, 2, 3, 5, 6, 16
 _MAX_VARINT_BYTES = 10
-_MORE = 0x80  # the bit of a varint's byte that means another byte follows
+_MORE = 0x80  # the bit of a byte in a varint that announces another byte
 
 
 class Chunk(NamedTuple):

@@ -91,8 +91,8 @@ class AsyncConnection(forks.Forkable):
     def leave(self) -> bool:
         inherited, self._channels = self._channels, {}
         if inherited:
-            # Freeing it would wait for threads that do not exist in this process, so it is never
-            # freed.
+            # Freeing the channels would wait for threads that do not exist in this process, so they
+            # are never freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
         self._loop, self._methods = None, {}
         return bool(inherited)

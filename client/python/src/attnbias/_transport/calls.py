@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of the service, and the function that runs a request's coroutine.
 
-A request is a coroutine: the asynchronous client awaits it, and the calls of the synchronous one
-block instead of suspending, so that ``run`` completes it in one step. Retries, resumption and
-checksums are therefore implemented only once.
+A request is a coroutine, which the asynchronous client awaits. In the synchronous client, calls
+block instead of suspending the coroutine, so that ``run`` completes it in one step. Retries,
+resumption and checksums are therefore implemented only once.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ DESCRIBE_TENSOR: Final = _method(_SERVICE, "DescribeTensor", is_raw=True)
 LIST_TABLES: Final = _method(_SERVICE, "ListTables")
 GET_SERVER_INFO: Final = _method(_SERVICE, "GetServerInfo")
 CHECK_HEALTH: Final = _method(_HEALTH, "Check")
-# Sends the single request as a stream, which is identical on the wire: after a cancelled
-# unary_stream gRPC would keep its threads forever, which blocks forks.
+# Sends the single request as a stream, which is identical on the wire. After a cancelled
+# unary_stream call, gRPC would keep its threads forever and thereby block forks.
 WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 

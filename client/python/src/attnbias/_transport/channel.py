@@ -109,7 +109,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "grpc.lb_policy_name": "round_robin",
     # gRPC's default is one lookup per 30 s; replicas are replaced within 5 s.
     "grpc.dns_min_time_between_resolutions_ms": 500,
-    # Clients in one process do not share a connection, which is limited to one core.
+    # Clients in one process do not share a connection, since each is limited to one core.
     "grpc.use_local_subchannel_pool": 1,
     # A connection whose peer is silent during a call is closed after 10 + 5 s.
     "grpc.keepalive_time_ms": 10_000,
@@ -149,7 +149,7 @@ class Endpoint:
 
     target: str
     security: grpc.ChannelCredentials | Certificates | None
-    """None is plaintext."""
+    """None means plaintext."""
     token: Token | None
     metadata: Metadata
     options: Mapping[str, Any]

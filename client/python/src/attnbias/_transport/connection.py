@@ -149,7 +149,7 @@ class CallGroup:
     async def wait(self, seconds: float) -> None:
         """Sleeps as ``pause`` does, while gRPC tries to connect to the server.
 
-        gRPC reads its sockets only during a call; here that is a health check.
+        gRPC reads its sockets only during a call, so this method makes a health check.
         """
         with contextlib.ExitStack() as stack:
             with (

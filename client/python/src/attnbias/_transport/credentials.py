@@ -86,8 +86,8 @@ _ROOTS_OF_GRPC: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 class Tls:
     """TLS settings: ``Client(target, tls=Tls(ca="/etc/attnbias/ca.pem"))``.
 
-    Files are PEM. A changed file is read again, and its new content is used from the next call on
-    if it is complete and the certificate matches the key.
+    Files are in PEM format. A changed file is read again, and its new content is used from the next
+    call on if it is complete and the certificate matches the key.
 
     Args:
         ca: certificates of the authorities trusted to sign the server's certificate. None selects
@@ -95,7 +95,8 @@ class Tls:
         cert: the client's own certificate, for a server that requests one, followed by its
             intermediate certificates.
         key: the private key of ``cert``, not encrypted.
-        server_name: a name that the server's certificate must have. None means the target's.
+        server_name: a name that the server's certificate must have. None means the name in the
+            target.
     """
 
     ca: str | os.PathLike[str] | None = None

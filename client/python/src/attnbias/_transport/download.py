@@ -40,7 +40,7 @@ _PATIENCE = 0.5  # seconds before a bar appears by default
 
 
 class Progress:
-    """A progress bar on stderr; None shows it only on a terminal, if a large payload takes long."""
+    """A progress bar on stderr; by default only on a terminal, if a large payload takes long."""
 
     def __init__(self, wanted: bool | None) -> None:
         self._wanted = wanted
@@ -77,7 +77,7 @@ class Progress:
 
 # The first range fits in one window of one stream.
 _FIRST_BYTES: Final = WINDOW_BYTES
-_CHUNK_BYTES: Final = 1 << 20  # Ranges are rounded to it, so that chunks stay whole.
+_CHUNK_BYTES: Final = 1 << 20  # Ranges are rounded to multiples of it, so that chunks stay whole.
 
 
 _CHANGED: Final = (FailedPreconditionError, NotFoundError)
@@ -101,7 +101,7 @@ class Download:
         self._has_restarted = False
 
     async def run(self) -> Payload:
-        """Fetches everything, with retries, within the timeout; ``borrow`` describes ``out``."""
+        """Fetches everything, with retries, within the timeout; see ``borrow`` for ``out``."""
         with self._progress:
             with contextlib.suppress(_PayloadChangedError):
                 await self._fetch_all()
@@ -143,7 +143,7 @@ class Download:
             try:
                 await self._attempt(calls, assembler)
             except (CallFailed, CallInterrupted) as ended:
-                # Once every byte was received and checked, the stream's status does not matter.
+                # All bytes have been received and checked, so the stream's status does not matter.
                 if assembler.complete:
                     return
                 if assembler.at > before:
@@ -200,7 +200,7 @@ class Download:
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:
             return self._payload.memory
         received = np.frombuffer(data, np.uint8)
-        # A structure is read-only, so it may keep the message with its values.
+        # A structure is read-only, so it may keep the message that holds its values.
         is_structure = info.parts[0].form not in ("table", "dense")
         if is_structure and received.nbytes == info.nbytes and _is_aligned(received, info):
             return received

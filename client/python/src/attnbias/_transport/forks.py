@@ -27,7 +27,7 @@ lock: Final = threading.RLock()
 
 _THREADS: Final = Path("/proc/self/task")
 _NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # prefixes of gRPC's thread names
-_PATIENCE: Final = 1.0  # seconds; it takes about 10 ms, unless other users keep gRPC alive
+_PATIENCE: Final = 1.0  # seconds to wait for gRPC's threads to end, which takes about 10 ms
 
 _WHY_OPEN: Final = (
     "gRPC cannot be used in this process, which was forked while an attnbias.aio.Client was "

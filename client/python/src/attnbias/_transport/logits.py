@@ -45,7 +45,7 @@ class LogitsStream:
         return self._answer
 
     async def _attempt(self) -> None:
-        """Makes one call for the rows that are not answered yet."""
+        """Makes one call for the rows that have not been answered yet."""
         blocks = list(self._blocks())
         first = logits_pb2.ComputeLogitsRequest(spec=self._spec).SerializeToString()
         requests, timeout = chain([first], self._requests(blocks)), self._deadline.remaining()

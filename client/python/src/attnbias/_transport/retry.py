@@ -117,7 +117,7 @@ class Retry:
         calls = self._options.calls
         if not _is_transient(error) or is_last or is_late or delay == math.inf:
             raise await explained(error, calls, self._deadline)
-        await calls.pause(0)  # raises if the call was cancelled
+        await calls.pause(0)  # raises if the call has been cancelled
         self._tell(error, left)
         await calls.wait(delay)
         await self._left(error)  # a busy machine may end the wait late
@@ -125,7 +125,7 @@ class Retry:
     async def _left(self, error: Error) -> float | None:
         """Returns the seconds for further attempts; None without a limit.
 
-        Raises ``error`` if none are left: it names the cause, unlike the deadline.
+        Raises ``error`` if none are left, since it names the cause and a deadline error does not.
         """
         calls, patience = self._options.calls, None
         if error.unreached and not calls.has_reached:
@@ -169,7 +169,7 @@ def _is_transient(error: Error) -> bool:
 
 
 _SECONDS: Final = 1.0  # for all addresses, which are tried concurrently
-_LEAST_SECONDS: Final = 0.2  # time beyond the deadline
+_LEAST_SECONDS: Final = 0.2  # allowed even beyond the deadline
 _MOST_ADDRESSES: Final = 8
 _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")  # proxy variables that gRPC reads
 

@@ -36,7 +36,7 @@ class CallFailed(Exception):  # noqa: N818
 
 
 class CallInterrupted(Exception):  # noqa: N818
-    """A call ended because its process forks; the caller retries immediately."""
+    """A call ended because its process is forking; the caller retries immediately."""
 
 
 _UNREACHED: Final = re.compile(

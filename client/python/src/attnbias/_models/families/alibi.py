@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """BLOOM, MPT and Falcon: slopes times positions, with one row of keys for all queries.
 
-BLOOM and Falcon count from the first token that is not padding, MPT from the last key. Falcon's
-values are always bfloat16; without ``alibi``, Falcon uses rotary positions.
+BLOOM and Falcon count positions from the first token that is not padding, and MPT from the last
+key. Falcon's values are always bfloat16; without ``alibi``, Falcon uses rotary positions.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
 def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[Pair]:
     """Compares the row that a model computes with the fetched row at these places.
 
-    The last bit of a slope, which is a power, depends on the processor, and so does the last bit of
-    its float32 product.
+    A slope is a power, whose last bit depends on the processor. So does the last bit of its float32
+    product with a position.
     """
     served = to_torch(answer.row)[:, places]
     bound = 2 * ULP * served.double().abs() if served.dtype == torch.float32 else 0.0

@@ -31,7 +31,7 @@ CompactBias: TypeAlias = Diagonals | KeyRows
 
 
 def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
-    """Returns the bias ``[1 or batch, heads, queries, keys]``; for KeyRows it broadcasts."""
+    """Returns the bias ``[1 or batch, heads, queries, keys]``; for KeyRows, queries is 1."""
     if isinstance(bias, KeyRows):
         return bias.numbers[:, :, None, :keys]
     numbers, first = bias
@@ -61,8 +61,8 @@ def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
 
     In a program for tensors of any shape, torch 2.15 confuses the names of their sizes with its own
     (cpp_flex_attention_template.py), and the C++ compiler rejects the program. Each program is
-    therefore compiled for one shape, and padding the last axis to a power of two keeps the shapes
-    few.
+    therefore compiled for one shape, and padding the last axis to a power of two limits the number
+    of shapes.
     """
     if tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return tensor
@@ -75,11 +75,11 @@ def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
 def embedded(
     module: Any, queries: int, keys: int, past: int | torch.Tensor = 0, *, whole: bool = False
 ) -> Diagonals:
-    """Returns a window's diagonals from a learned table; with ``whole`` all diagonals.
+    """Returns a window's diagonals from a learned table, or all diagonals if ``whole``.
 
-    The module has the table, ``[buckets, heads]``, and in ``attnbias_buckets`` its row for each
-    relative position from ``1 - max_length`` to ``max_length - 1``. Keys begin at position 0,
-    queries at ``past``.
+    The module has the table, ``[buckets, heads]``, and a buffer ``attnbias_buckets`` with the
+    table's row for each relative position from ``1 - max_length`` to ``max_length - 1``. Keys begin
+    at position 0, queries at ``past``.
     """
     buckets, table = module.attnbias_buckets, module.relative_attention_bias
     max_length = (buckets.shape[0] + 1) // 2

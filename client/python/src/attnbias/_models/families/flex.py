@@ -26,7 +26,7 @@ from attnbias._models.families.bias import CompactBias, dense, of_few_shapes, sc
 LEAST_QUERIES: Final = 128
 _BLOCK: Final = 128  # queries and keys, as in torch's own block masks
 # A model has a few kinds of biases and masks, each with one or two programs. Beyond the limit,
-# fullgraph raises an error; without it, FlexAttention would materialize all scores.
+# fullgraph raises an error; without fullgraph, FlexAttention would materialize all scores.
 _compiled: Final = torch.compile(
     flex_attention, fullgraph=True, recompile_limit=64, isolate_recompiles=True
 )
@@ -104,8 +104,8 @@ def attend(
     has_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learns)
     if has_gradients and query.device.type == "cpu":
         _refuse("gradients", 'FlexAttention computes none on a CPU: use torch.no_grad(), or "sdpa"')
-    # In a model compiled as a whole, torch 2.15 on a CPU rejects a bias computed in that program,
-    # so attention becomes its own program.
+    # In a model compiled as a whole, torch 2.15 on a CPU rejects a bias computed in the same
+    # program, so attention gets a program of its own.
     on_cpu = query.device.type == "cpu"
     attention = _flex_apart if on_cpu else _flex
     if on_cpu and attention_mask is None:
@@ -154,8 +154,8 @@ def _flex(
 def _all_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
     """Returns a mask that hides nothing.
 
-    A CPU thread holds the scores of one block. Without a mask, a single block covers all queries
-    and keys.
+    A CPU thread holds the scores of one block. Without a mask, a single block would cover all
+    queries and keys.
     """
     rows, columns = (-(-length // _BLOCK) for length in (queries, keys))
     return BlockMask.from_kv_blocks(

@@ -70,7 +70,7 @@ class _Form(NamedTuple):
     Attributes:
         axes: number of axes of positions.
         axis: the dimension of position_ids for these axes; None if the module supports only one.
-        is_complex: whether the output is complex numbers instead of cosines and sines.
+        is_complex: whether the module returns complex numbers instead of cosines and sines.
         keeps_float32: whether the output is not cast to the type of the module's input.
     """
 
@@ -83,8 +83,8 @@ class _Form(NamedTuple):
 def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
     """Returns the form, and a number for each column: a * n + m for pair m of n on axis a.
 
-    Probes the module's own code, regardless of its frequencies and their device: test frequencies
-    replace them, so that each pair of each axis has a distinct angle.
+    Probes the module's own code with test frequencies, which give each pair of each axis a distinct
+    angle. The module's own frequencies are not used, whatever their device.
     """
     pairs = getattr(module, _own(layer_type, "inv_freq")).shape[-1]
     octave = 0.125 * (1 + torch.arange(pairs, device="cpu") / pairs)
@@ -152,7 +152,7 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
 def _of_one_axis(encoding: Rotary) -> Rotary:
     """Returns the encoding with each pair once, at the same position on all axes."""
     axes = encoding.axes or ()
-    if axes and axes[0].ladder:  # each axis has an equal share of the pairs, and all frequencies
+    if axes and axes[0].ladder:  # each axis has an equal share of the pairs, with all frequencies
         columns, theta = encoding.head_dim // len(axes), axes[0].ladder.base
         encoding = replace(encoding, head_dim=columns, rope_theta=theta)
     return replace(encoding, layout="compact", axes=None, pair_axis=None)
@@ -337,8 +337,8 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
     """Returns the row of each position p, or of |p| if positions are ``signed``.
 
-    A fraction or a position beyond the table gets the nonexistent row ``rows``: torch's indexing
-    rejects it in all modes, without waiting for a device.
+    A fraction or a position beyond the table gets the nonexistent row ``rows``, which torch's
+    indexing rejects in all modes, without waiting for a device.
     """
     whole = position_ids.long().clamp(-rows, rows).abs()  # abs() of the minimum overflows
     if position_ids.is_floating_point():
@@ -382,7 +382,8 @@ def _rows_of_magnitudes(module: Any, position_ids: torch.Tensor, layer_type: str
     long_table = numbers_of(long_bits, device)
     count, trained = long_table.shape[1], table.shape[1]
     check_positions(position_ids, count, least=1 - count)
-    # As in transformers, one long sequence makes the whole batch long. Nothing waits for a device.
+    # As in transformers, a batch counts as long if one of its sequences is. Nothing waits for a
+    # device.
     is_long = position_ids.max() >= trained
     rows = rows_of(position_ids, count)
     # A long sequence may use any row, a short one only rows below the trained length.
@@ -399,7 +400,7 @@ def _rows_of_length(
     table: torch.Tensor,
     at: Callable[[int, int, int], torch.Tensor],
 ) -> torch.Tensor:
-    """Follows transformers: the length grows; a sequence shorter than in training resets it."""
+    """As in transformers, the length grows until a sequence shorter than in training resets it."""
     on_cpu = position_ids.cpu()
     longest = getattr(module, _name(layer_type, "max_length"))
     check_positions(on_cpu, longest, least=1 - longest)

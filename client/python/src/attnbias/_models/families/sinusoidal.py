@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, GPT-J, Whisper, M2M100 and similar models: sinusoids, frozen weights or a buffer.
+"""Marian, GPT-J, Whisper, M2M100 and similar models: sinusoids in frozen weights or a buffer.
 
 GPT-J's rotary table equals Marian's. M2M100 and similar models count positions from the row after
 the padding row, which is zero. Whisper's decoder has a learned table, which is replaced if the

@@ -125,7 +125,7 @@ def _encoding_of(module: Any) -> T5:
 
 
 def _numbered(module: Any) -> nn.Embedding:
-    """Returns a table whose row b is b in each column, so that biases are buckets.
+    """Returns a table whose row b is b in each column, so that each bias is its bucket index.
 
     The comparison then covers the fetched values, regardless of where the weights are.
     """
