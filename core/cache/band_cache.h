@@ -114,8 +114,7 @@ class BandCache {
   // Same as Allocate, for memory allocated elsewhere.
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes, const Caller& caller);
 
-  // Adds an idle object, which holds `bytes` of the budget and has no other owners, to the
-  // evictable set.
+  // Makes an idle object evictable. It holds `bytes` of the budget and has no other owners.
   void AddEvictable(std::shared_ptr<const void> idle, int64_t bytes);
   // Removes such an object, unless it has been evicted.
   void RemoveEvictable(const void* idle);

@@ -194,7 +194,6 @@ int64_t Payload::ElementsAtOnce() const {
     return source_.evaluator.numbers->batch() * (plan_->element_bytes() / element_bytes_);
   }
   if (row_bytes_ > kBytesAtOnce) return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);
-  // Whole rows.
   return kBytesAtOnce / row_bytes_ * (row_bytes_ / element_bytes_);
 }
 

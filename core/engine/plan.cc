@@ -127,7 +127,6 @@ std::vector<int32_t> Plan::ColumnAxes() const {
   return axes;
 }
 
-// Makes one plan.
 class Planner {
  public:
   Planner(v1::TensorSpec spec, const Tables& tables, int64_t max_tensor_bytes)
@@ -209,7 +208,6 @@ class Planner {
     Range& hull = plan_.hull_;
     queries = IndexMap::Zeros(window.queries.size());
     keys = IndexMap(window.keys);
-    // Rows and columns of the dense matrix.
     switch (plan_.encoding().structure) {
       case Structure::kTable:
         queries = IndexMap::Zeros(1);
@@ -403,7 +401,6 @@ class Planner {
     plan_.resolved_spec_ = std::move(resolved_);
   }
 
-  // The request with its defaults.
   v1::TensorSpec spec_;
   v1::TensorSpec resolved_;
   const Tables& tables_;

@@ -337,8 +337,7 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Copies a row's products to the columns of their keys, and the fill to keys outside the
-  // segments.
+  // Copies a row's products to the columns of their keys, and the fill to keys outside segments.
   void Spread(const KeySegments& segments, const std::byte* products, int64_t first_vector,
               std::byte* out) const {
     const DataType type = plan_.output_type();

@@ -101,8 +101,7 @@ Limbs MagnitudeOf(const Real& value) {
 ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   ReducedAngle angle;
   if (shift == 0) {
-    // Rounds to the nearest quarter revolution: adds an eighth, truncates, and subtracts the
-    // eighth.
+    // Rounds to the nearest quarter revolution: adds an eighth, truncates, then subtracts it.
     const uint64_t shifted = fraction[3] + (uint64_t{1} << 61);
     angle.quarter = static_cast<int>(shifted >> 62);
     fraction[3] -= static_cast<uint64_t>(angle.quarter) << 62;

@@ -49,8 +49,7 @@ void AddSwitch(CLI::App& app, const std::string& name, bool& target,
   app.add_flag(name, target, description)->default_str(target ? "true" : "false");
 }
 
-// Adds a flag whose text `parse(text, &target)` accepts. The error for any other text states
-// `want`.
+// Adds a flag whose text `parse(text, &target)` accepts. Errors for other text state `want`.
 template <typename Value, typename Parse>
 CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& target,
                        const std::string& default_text, const std::string& want, Parse parse,

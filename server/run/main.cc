@@ -131,7 +131,6 @@ constexpr std::chrono::seconds kHeapPeriod(1);
 // Time to export spans still queued when the last call ends.
 constexpr std::chrono::milliseconds kLastSpans(1000);
 
-// Logs an error and returns an exit code.
 int Failed(const absl::Status& status, int exit_code = 1) {
   LogError(std::string(status.message()));
   return exit_code;

@@ -39,10 +39,8 @@ absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
   return files;
 }
 
-// Returns the value in NAME=VALUE.
 std::string FlagValue(const std::string& flag) { return flag.substr(flag.find('=') + 1); }
 
-// Returns the name in NAME=VALUE.
 absl::StatusOr<std::string> FlagName(const std::string& flag, absl::string_view wanted) {
   const size_t equals = flag.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == flag.size()) {

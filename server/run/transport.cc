@@ -172,8 +172,8 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
   }
 };
 
-// Clears ServerReflectionRequests that are longer than any symbol or file name, because responses
-// repeat them.
+// Clears ServerReflectionRequests that are longer than any symbol or file name: responses repeat
+// them.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
@@ -288,7 +288,6 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(const std::stri
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (parsed.host.empty()) parsed.host = "::";
   if (const int error =
           getaddrinfo(parsed.host.c_str(), std::to_string(parsed.port).c_str(), &hints, &found);
       error != 0) {

@@ -19,7 +19,6 @@ constexpr int kWorkersForEachBlocking = 4;
 constexpr int kBlockingNice = 5;
 // Maximum number of non-preemptible tasks that have started, each on its own thread.
 constexpr int kMostBegun = 16;
-// Time slice of a non-preemptible task.
 constexpr std::chrono::milliseconds kBlockingTimeSlice{2};
 
 }  // namespace

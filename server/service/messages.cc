@@ -83,8 +83,7 @@ bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
 // have, or ": WHAT" for a field of `message` itself. Empty if there is none.
 std::string FindUnknown(const Message& message);
 
-// Returns the same for one field that is set. `index` is that of the element if the field is a
-// list.
+// Returns the same for one field that is set. `index` is the element's if the field is a list.
 std::string FindUnknownIn(const Message& message, const FieldDescriptor& field, int index) {
   const Reflection& reflection = *message.GetReflection();
   const bool is_list = field.is_repeated();

@@ -203,8 +203,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
       own->header = SerializeHeader<v1::StreamTensorResponse>(header, ChecksumOf(request_));
       if (absl::Status status = CheckSize(*own); !status.ok()) return End(status);
       planned_ = own;
-      // A later range of a payload is requested only once. Storing it would displace frequent
-      // requests.
+      // A later range is requested only once. Storing it would displace frequent requests.
       if (IsRemembered() && planned_->window.bytes.begin == 0) {
         call_.server_state().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
       }

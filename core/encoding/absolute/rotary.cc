@@ -26,7 +26,6 @@
 namespace attnbias {
 namespace {
 
-// The contract's default.
 constexpr double kRopeTheta = 10000;
 
 // Returns true if an axis uses the message's own frequencies.
@@ -174,8 +173,8 @@ absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(const v1::Rotary& spe
   return rotation;
 }
 
-// Returns the same message for all sequence lengths that produce the same values, so that they
-// share a band.
+// Returns the same message for all sequence lengths with the same values, so that they share a
+// band.
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   auto spec = std::make_shared<v1::Rotary>(given);
   spec->clear_pair_axis();

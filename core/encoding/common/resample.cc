@@ -167,7 +167,6 @@ Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t r
   return found;
 }
 
-// Holds the weights of one row of the target.
 class RowWeights {
  public:
   RowWeights(const Resampling& resampling, int64_t row) : resampling_(resampling), row_(row) {

@@ -224,7 +224,6 @@ struct Tupe {
   int64_t FromClassToken() const { return spec.num_buckets() / 2; }
   int64_t ToClassToken() const { return spec.num_buckets(); }
 
-  // Returns the relative term of a pair.
   double RelativeAt(int64_t query, int64_t key, int64_t head) const {
     if (!relative_table.has_value()) return 0;
     int64_t bucket = buckets.SpanFrom(key - query).row;

@@ -84,7 +84,6 @@ absl::Status DenseExpander::TryMake(Range elements, std::byte* out) {
 
 namespace {
 
-// Size of a piece.
 constexpr int64_t kDevicePieceBytes = int64_t{8} << 20;
 // One in this many elements may be undecided; about one in 2^24 actually is.
 constexpr int64_t kUndecidedFraction = 256;

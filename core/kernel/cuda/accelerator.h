@@ -21,7 +21,7 @@
 
 namespace attnbias {
 
-// Keeps pinned host memory, by size, for the next piece of work. Pinning memory takes longer than
+// Keeps pinned host memory, by size, for the next piece of work. Pinning takes longer than
 // computing a piece.
 struct PinnedPool {
   Mutex mutex;

@@ -27,7 +27,6 @@ absl::Status ToStatus(cudaError_t error, const char* what) {
   return absl::InternalError(message);
 }
 
-// Functions of cuBLAS.
 struct Cublas {
   decltype(&cublasCreate_v2) create;
   decltype(&cublasDestroy_v2) destroy;

@@ -104,8 +104,7 @@ struct SinusoidLaunch {
   DeviceArray<const double> rotation_cos;
   // [rows, width] elements.
   DeviceArray<std::byte> out;
-  // Number of undecided elements, followed by their indices. The number may exceed the room for
-  // indices.
+  // Number of undecided elements, then their indices. The number may exceed the room for indices.
   DeviceArray<uint32_t> undecided;
 
   int64_t blocks() const {

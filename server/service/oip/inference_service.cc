@@ -29,7 +29,6 @@ class InferenceStatistics {
     }
   }
 
-  // Counts one request.
   void Add(const Model& model, bool success, std::chrono::nanoseconds duration) {
     MutexLock lock(mutex_);
     inference::ModelStatistics& statistics = models_[model.index()];
@@ -52,14 +51,12 @@ class InferenceStatistics {
 
  private:
   mutable Mutex mutex_;
-  // One per model.
   std::vector<inference::ModelStatistics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Maximum bytes of the response to a ModelInfer. Its client has --write-stall-timeout to read it.
 constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
-// A request in progress.
 struct InferWork {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   InferRequest request;
