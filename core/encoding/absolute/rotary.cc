@@ -349,10 +349,10 @@ std::vector<DerivedValue> Derive(const Rotation& rotation) {
   const v1::Rotary& spec = rotation.spec;
   constexpr int kPrecision = 128;
   std::vector<double> frequencies;
-  for (const Real& each : InverseFrequencies(rotation, kPrecision).All()) {
+  InverseFrequencies(rotation, kPrecision).ForEach([&](const Real& each) {
     frequencies.push_back(spec.angle() == v1::ANGLE_PRECISION_FLOAT32 ? NearestFloat(each)
                                                                       : each.ToDouble());
-  }
+  });
   std::vector<DerivedValue> derived = {
       {"inverse_frequencies", std::move(frequencies)},
       {"attention_factor", {EffectiveAttentionFactor(spec, kPrecision).ToDouble()}}};
@@ -394,7 +394,11 @@ EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const NumberFormat& format, const KernelSet* kernels,
                            const RealPositionsPtr& positions) {
   const v1::Rotary& spec = rotation->spec;
-  const std::vector<Real> all = InverseFrequencies(*rotation, kSinusoidPrecision).All();
+  std::vector<Real> all;
+  all.reserve(RotaryPairs(spec));
+  InverseFrequencies(*rotation, kSinusoidPrecision).ForEach([&all](Real each) {
+    all.push_back(std::move(each));
+  });
   // Returns the attention factor times the request's scale.
   const RealToAnyPrecision scale = [rotation, asked = format.scale](int bits) {
     return EffectiveAttentionFactor(rotation->spec, bits) * asked;

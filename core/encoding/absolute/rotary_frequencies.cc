@@ -142,22 +142,18 @@ Real InverseFrequencies::Of(int64_t pair) const {
   return Finished(pair, std::move(power));
 }
 
-std::vector<Real> InverseFrequencies::All() const {
+void InverseFrequencies::ForEach(absl::FunctionRef<void(Real)> use) const {
   // The next power of each axis.
   std::vector<Real> next(axes_.size(), Real(1, working_precision_));
-  std::vector<Real> all;
-  const int64_t pairs = RotaryPairs(spec_);
-  all.reserve(pairs);
-  for (int64_t pair = 0; pair < pairs; ++pair) {
+  for (int64_t pair = 0; pair < RotaryPairs(spec_); ++pair) {
     // Called only to yield, since a cancelled caller discards the result.
     (void)ComputeScope::Continues();
     const int64_t axis = RotaryAxisOf(spec_, pair);
-    all.push_back(Finished(pair, next[axis]));
+    use(Finished(pair, next[axis]));
     for (int64_t i = 0; i < std::ssize(axes_); ++i) {
       if (i == axis || !HasLadder(spec_, i)) next[i] *= axes_[i].step;
     }
   }
-  return all;
 }
 
 Real InverseFrequencies::Finished(int64_t pair, Real power) const {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/numerics/real.h"
@@ -68,8 +69,8 @@ class InverseFrequencies {
   InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
-  // Computes the frequencies of all pairs, at the cost of one product each.
-  std::vector<Real> All() const;
+  // Calls `use` with the frequency of each pair in order, at the cost of one product each.
+  void ForEach(absl::FunctionRef<void(Real)> use) const;
 
  private:
   // Frequency k is given[k], or first step^k if `given` is null.

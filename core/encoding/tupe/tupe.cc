@@ -45,7 +45,6 @@ absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   return absl::OkStatus();
 }
 
-// Returns 1 / sqrt(2 d_model / num_heads).
 double DefaultScale(const v1::Tupe& spec, const Table& positions) {
   Real scale(2 * positions.columns() / spec.num_heads(), std::numeric_limits<double>::digits);
   mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);

@@ -302,11 +302,12 @@ TEST(RotaryParameters, AllFrequenciesEqualThoseComputedOneByOne) {
       rotation.places.push_back(pair);
     }
     const InverseFrequencies frequencies(rotation, 384);
-    const std::vector<Real> all = frequencies.All();
-    for (size_t pair = 0; pair < all.size(); ++pair) {
-      const Real one = frequencies.Of(static_cast<int64_t>(pair));
-      EXPECT_EQ(mpfr_cmp(all[pair].get(), one.get()), 0) << golden.name << " " << pair;
-    }
+    int64_t pair = 0;
+    frequencies.ForEach([&](const Real& each) {
+      EXPECT_EQ(mpfr_cmp(each.get(), frequencies.Of(pair).get()), 0) << golden.name << " " << pair;
+      ++pair;
+    });
+    EXPECT_EQ(pair, pairs);
   }
 }
 
