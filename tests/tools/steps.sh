@@ -264,10 +264,16 @@ step_attack() {
 
 test_attack() {
   need_toxiproxy
-  # In an outage, clients mostly wait.
-  pytest tests/load/attack/outage_test.py &
-  pytest tests/load/attack --ignore tests/load/attack/outage_test.py
-  wait $!
+  # Tests that do not depend on the machine's speed run at the same time.
+  local attack=tests/load/attack others=()
+  pytest $attack/outage_test.py &
+  others+=($!)
+  pytest $attack/{cost,log_sink,soak}_test.py &
+  others+=($!)
+  pytest $attack/memory_test.py
+  wait "${others[0]}"
+  wait "${others[1]}"
+  pytest $attack --ignore-glob='*/'{cost,log_sink,memory,outage,soak}_test.py
 }
 
 # Fuzzes each target with its program and inputs; newly found inputs are kept. A finding ends the
