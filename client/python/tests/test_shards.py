@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attnbias
-from attnbias._spec.info import allocate
+from attnbias._transport.download import Download
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -446,11 +446,12 @@ def payloads() -> Iterator[list[int]]:
     """Records the bytes of each payload fetched inside the context."""
     fetched: list[int] = []
 
-    def counted(info: attnbias.TensorInfo) -> Any:
+    def counted(download: Download, info: attnbias.TensorInfo, data: memoryview) -> Any:
         fetched.append(info.nbytes)
-        return allocate(info)
+        return memory_for(download, info, data)
 
-    with mock.patch("attnbias._transport.download.allocate", counted):
+    memory_for = Download._memory_for
+    with mock.patch.object(Download, "_memory_for", counted):
         yield fetched
 
 
