@@ -2,6 +2,7 @@
 #include "server/schedule/timer.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace attnbias {
@@ -40,6 +41,14 @@ void Timer::Task::CallBody() {
   timer_.changed_.NotifyAll();
 }
 
+bool Timer::Task::StartThread() try {
+  // Joins the thread of the previous call, which has ended.
+  thread_ = std::jthread([this] { CallBody(); });
+  return true;
+} catch (const std::system_error&) {
+  return false;
+}
+
 Timer::~Timer() {
   {
     MutexLock lock(mutex_);
@@ -61,14 +70,10 @@ void Timer::RunUntilStopped() {
     } else {
       task.running_ = true;
       task.due_ = Clock::time_point::max();
-      if (task.on_ == On::kOwnThread) {
-        // Joins the thread of the previous call, which has ended.
-        task.thread_ = std::jthread([&task] { task.CallBody(); });
-      } else {
-        mutex_.Unlock();
-        task.CallBody();
-        mutex_.Lock();
-      }
+      if (task.on_ == On::kOwnThread && task.StartThread()) continue;
+      mutex_.Unlock();
+      task.CallBody();
+      mutex_.Lock();
     }
   }
 }

@@ -40,6 +40,8 @@ class Timer {
     friend class Timer;
 
     void CallBody();
+    // Returns false if no thread can be created.
+    bool StartThread();
 
     Timer& timer_;
     const std::chrono::milliseconds period_;

@@ -265,15 +265,17 @@ step_attack() {
 test_attack() {
   need_toxiproxy
   # Tests that do not depend on the machine's speed run at the same time.
-  local attack=tests/load/attack others=()
+  local attack=tests/load/attack process others=() status=0
   pytest $attack/outage_test.py &
   others+=($!)
   pytest $attack/{cost,log_sink,soak}_test.py &
   others+=($!)
-  pytest $attack/memory_test.py
-  wait "${others[0]}"
-  wait "${others[1]}"
-  pytest $attack --ignore-glob='*/'{cost,log_sink,memory,outage,soak}_test.py
+  pytest $attack/memory_test.py || status=1
+  for process in "${others[@]}"; do
+    wait "$process" || status=1
+  done
+  pytest $attack --ignore-glob='*/'{cost,log_sink,memory,outage,soak}_test.py || status=1
+  return $status
 }
 
 # Fuzzes each target with its program and inputs; newly found inputs are kept. A finding ends the

@@ -40,11 +40,7 @@ inline bool RaisesRopeTheta(const v1::Rotary& spec) { return spec.has_dynamic() 
 
 // Returns the number of pairs of a row, including those that do not rotate.
 int64_t RotaryPairs(const v1::Rotary& spec);
-
-// Returns the number of pairs that rotate.
 int64_t RotatingPairs(const v1::Rotary& spec);
-
-// Returns a pair's position axis.
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair);
 
 // Returns true if the axis has its own frequencies.

@@ -40,7 +40,6 @@ void Activate(v1::Activation activation, std::vector<double>& features) {
   }
 }
 
-// A layer whose parameters are doubles.
 struct Layer {
   explicit Layer(const NetworkLayer& layer)
       : linear(layer.weight, layer.bias, {0, layer.weight.rows()}), activation(layer.activation) {

@@ -38,7 +38,6 @@ constexpr double kChainBound = 0x1p-85;
 constexpr double kMinKernelScale = 0x1p-4;
 constexpr double kMaxKernelScale = 0x1p4;
 
-// Returns the number of rows per anchor.
 int64_t BlockRowsOf(int64_t pairs) {
   return std::clamp(kRotationCount / std::max<int64_t>(pairs, 1), kMinBlockRows, kMaxBlockRows);
 }

@@ -68,7 +68,6 @@ class Stream {
 class Device {
  public:
   virtual ~Device() = default;
-  // Returns a description for logs.
   virtual std::string description() const = 0;
   // Returns true if cuBLAS can multiply matrices.
   virtual bool has_products() const = 0;
