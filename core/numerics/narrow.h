@@ -6,13 +6,6 @@
 #include <bit>
 #include <cstdint>
 
-// Marks functions that run on the CPU and on a CUDA device.
-#ifdef __CUDACC__
-#define ATTNBIAS_HOST_DEVICE __host__ __device__
-#else
-#define ATTNBIAS_HOST_DEVICE
-#endif
-
 namespace attnbias {
 
 struct NarrowFormat {
@@ -61,26 +54,20 @@ constexpr uint32_t Narrow(double value, NarrowFormat format) {
   return static_cast<uint32_t>(sign | ShiftRounding(uint64_t{1} << 52 | mantissa, subnormal_shift));
 }
 
-// Elements, rounded on the CPU and on a CUDA device.
-
 struct F64Element {
   using Bits = uint64_t;
-  static ATTNBIAS_HOST_DEVICE Bits Of(double value) { return std::bit_cast<uint64_t>(value); }
+  static Bits Of(double value) { return std::bit_cast<uint64_t>(value); }
 };
 
 struct F32Element {
   using Bits = uint32_t;
-  static ATTNBIAS_HOST_DEVICE Bits Of(double value) {
-    return std::bit_cast<uint32_t>(static_cast<float>(value));
-  }
+  static Bits Of(double value) { return std::bit_cast<uint32_t>(static_cast<float>(value)); }
 };
 
 template <NarrowFormat kFormat>
 struct Element16 {
   using Bits = uint16_t;
-  static ATTNBIAS_HOST_DEVICE Bits Of(double value) {
-    return static_cast<uint16_t>(Narrow(value, kFormat));
-  }
+  static Bits Of(double value) { return static_cast<uint16_t>(Narrow(value, kFormat)); }
 };
 using Bf16Element = Element16<kBfloat16>;
 using F16Element = Element16<kBinary16>;
@@ -88,7 +75,7 @@ using F16Element = Element16<kBinary16>;
 // Sets `bits` to the one element to which every number in [high - width, high] rounds, and returns
 // true. Returns false if several elements are possible.
 template <class Element>
-ATTNBIAS_HOST_DEVICE bool RoundInterval(double high, double width, typename Element::Bits* bits) {
+bool RoundInterval(double high, double width, typename Element::Bits* bits) {
   *bits = Element::Of(high);
   return *bits == Element::Of(high - width);
 }

@@ -39,16 +39,5 @@ def test_expansion_has_no_spills(architecture: str) -> None:
         assert not [word for word in code if word.startswith(("STL", "LDL"))], name
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_sinusoids_use_fused_multiply_add(architecture: str) -> None:
-    fills = {
-        name: code for name, code in instructions(architecture).items() if "FillSinusoid" in name
-    }
-    assert len(fills) == 3  # F32, BF16, F16
-    for name, code in fills.items():
-        assert sum(word.startswith("DFMA") for word in code) == 4, name
-        assert not [word for word in code if word.startswith(("STL", "LDL"))], name
-
-
 def test_ptx_is_included_for_newer_devices() -> None:
     assert re.findall(r"\.target (\S+)", cuobjdump("-ptx")) == ["sm_90"]

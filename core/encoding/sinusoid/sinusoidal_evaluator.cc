@@ -8,7 +8,6 @@
 
 #include "core/base/executor.h"
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/positions.h"
@@ -126,7 +125,6 @@ class SinusoidalEvaluator {
     const int64_t chain_rows = kAnchorsPerChain * block_rows_;
     for (int64_t row = 0; row < rows; row += chain_rows) {
       const Rows chain = all.Piece(row, chain_rows, row_bytes_);
-      if (FillOnAccelerator(chain, work)) continue;
       ForEachBlock(chain, work, [&](int64_t first) {
         FillBlock(chain.Piece(first, block_rows_, row_bytes_), work);
       });
@@ -173,40 +171,6 @@ class SinusoidalEvaluator {
       }
       use(row);
     }
-  }
-
-  // Returns false if no accelerator does the work; `out` may then be partly written.
-  bool FillOnAccelerator(const Rows& chain, Workspace& work) const {
-    Accelerator* const accelerator = kernels_.accelerator;
-    if (accelerator == nullptr || !HasKernel() ||
-        !accelerator->Wants(chain.count * row_bytes_, false)) {
-      return false;
-    }
-    const int64_t blocks = (chain.count + block_rows_ - 1) / block_rows_;
-    AlignedDoubles anchor_sin(blocks * pairs_);
-    AlignedDoubles anchor_cos(blocks * pairs_);
-    AlignedDoubles sin_bound(blocks * pairs_);
-    ForEachBlock(chain, work, [&](int64_t first) {
-      SetScaledAnchor(work);
-      const int64_t at = first / block_rows_ * pairs_;
-      std::copy_n(work.scaled_anchor.Row(0).sin_hi, pairs_, &anchor_sin[at]);
-      std::copy_n(work.scaled_anchor.Row(0).cos_hi, pairs_, &anchor_cos[at]);
-      std::copy_n(work.sin_bound.data(), pairs_, &sin_bound[at]);
-    });
-    const SinusoidBlocks work_blocks = {
-        .block = DescribeBlock(anchor_sin.data(), anchor_cos.data(), rotations_.Row(0),
-                               sin_bound.data(), chain.count),
-        .block_rows = block_rows_,
-        .type = type_};
-    std::vector<int64_t> undecided;
-    if (!accelerator->FillSinusoids(work_blocks, chain.out, &undecided)) {
-      return false;
-    }
-    for (const int64_t at : undecided) {
-      Resolve(chain.position + at / columns_.width, at % columns_.width,
-              chain.out + at * SizeOf(type_));
-    }
-    return true;
   }
 
   // Sets bounds on the sines' magnitudes over the chain: 1, or the largest angle if that is
@@ -267,33 +231,26 @@ class SinusoidalEvaluator {
   void RotateInDoubles(const Rows& part, int64_t rotation, Workspace& work) const {
     const ConstRotors anchor = AsConst(work.scaled_anchor.Row(0));
     std::byte* out = part.direct ? part.out : work.part();
-    SinusoidBlock block = DescribeBlock(anchor.sin_hi, anchor.cos_hi, rotations_.Row(rotation),
-                                        work.sin_bound.data(), part.count);
-    block.stream = part.stream && part.direct;
+    const ConstRotors rotations = rotations_.Row(rotation);
+    const SinusoidBlock block = {.anchor_sin = anchor.sin_hi,
+                                 .anchor_cos = anchor.cos_hi,
+                                 .rotation_sin = rotations.sin_hi,
+                                 .rotation_cos = rotations.cos_hi,
+                                 .sin_bound = work.sin_bound.data(),
+                                 .cos_bound = kRotationBound * std::fabs(rounding_.factor().hi),
+                                 .rows = part.count,
+                                 .pairs = pairs_,
+                                 .sines = columns_.sines,
+                                 .cosines = columns_.cosines,
+                                 .width = columns_.width,
+                                 .pair_stride = columns_.pair_stride,
+                                 .cos_offset = columns_.cos_offset,
+                                 .stream = part.stream && part.direct};
     const int64_t undecided = RunKernel(block, out, work.undecided.get());
     for (int64_t i = 0; i < undecided; ++i) {
       const int64_t at = work.undecided[i];
       Resolve(part.position + at / columns_.width, at % columns_.width, out + at * SizeOf(type_));
     }
-  }
-
-  SinusoidBlock DescribeBlock(const double* anchor_sin, const double* anchor_cos,
-                              const ConstRotors& rotations, const double* sin_bound,
-                              int64_t rows) const {
-    return {.anchor_sin = anchor_sin,
-            .anchor_cos = anchor_cos,
-            .rotation_sin = rotations.sin_hi,
-            .rotation_cos = rotations.cos_hi,
-            .sin_bound = sin_bound,
-            .cos_bound = kRotationBound * std::fabs(rounding_.factor().hi),
-            .rows = rows,
-            .pairs = pairs_,
-            .sines = columns_.sines,
-            .cosines = columns_.cosines,
-            .width = columns_.width,
-            .pair_stride = columns_.pair_stride,
-            .cos_offset = columns_.cos_offset,
-            .stream = false};
   }
 
   int64_t RunKernel(const SinusoidBlock& block, std::byte* out, uint32_t* undecided) const {

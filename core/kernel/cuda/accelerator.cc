@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstring>
 #include <deque>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +15,6 @@
 namespace attnbias {
 namespace {
 
-constexpr int64_t kMaxPooledBytes = int64_t{64} << 20;
 constexpr int64_t kMinBytes = int64_t{64} << 10;
 
 }  // namespace
@@ -27,14 +25,14 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   Stream& stream = *stream_;
   const int64_t size = expansion.element_bytes;
   const int64_t bytes = expansion.lanes * expansion.lane_numbers * size;
-  ATTNBIAS_ASSIGN_OR_RETURN(SharedMemory numbers, device.Allocate(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory numbers, device.Allocate(bytes));
+  memory_.push_back(numbers);
   for (int64_t lane = 0; lane < expansion.lanes; ++lane) {
     ATTNBIAS_RETURN_IF_ERROR(stream.CopyIn(numbers.get() + lane * expansion.lane_numbers * size,
                                            expansion.numbers + lane * expansion.lane_stride_bytes,
                                            expansion.lane_numbers * size));
   }
   launch_.numbers = ArrayOf<const std::byte>(numbers, bytes);
-  memory_.push_back(std::move(numbers));
   launch_.lane_numbers = expansion.lane_numbers;
   launch_.element_bytes = size;
   launch_.num_queries = expansion.queries.size();
@@ -81,78 +79,6 @@ absl::Status DenseExpander::TryMake(Range elements, std::byte* out) {
   device_.Made(bytes);
   return absl::OkStatus();
 }
-
-namespace {
-
-constexpr int64_t kDevicePieceBytes = int64_t{8} << 20;
-// One in this many elements may be undecided; about one in 2^24 actually is.
-constexpr int64_t kUndecidedFraction = 256;
-constexpr int64_t kMinUndecided = 1024;
-
-// Copies the arrays of the launch's source to `memory`.
-absl::Status UploadArrays(Device& device, Stream& stream, SinusoidLaunch& launch,
-                          std::vector<SharedMemory>& memory) {
-  const SinusoidBlock& block = launch.source.block;
-  const int64_t block_rows = launch.source.block_rows;
-  const int64_t anchors = RoundUp(block.rows, block_rows) / block_rows;
-  const int64_t rotations = std::min(block_rows, block.rows);
-  for (const auto& [data, rows, array] :
-       {std::tuple(block.anchor_sin, anchors, &launch.anchor_sin),
-        std::tuple(block.anchor_cos, anchors, &launch.anchor_cos),
-        std::tuple(block.sin_bound, anchors, &launch.sin_bound),
-        std::tuple(block.rotation_sin, rotations, &launch.rotation_sin),
-        std::tuple(block.rotation_cos, rotations, &launch.rotation_cos)}) {
-    ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(data, rows * block.pairs),
-                                    &memory.emplace_back(), array));
-  }
-  return stream.Wait();
-}
-
-// Computes the sinusoids of many blocks, in pieces of whole blocks.
-absl::Status FillInPieces(Device& device, const SinusoidBlocks& blocks, std::byte* out,
-                          std::vector<int64_t>* undecided) {
-  const SinusoidBlock& block = blocks.block;
-  const int64_t row_bytes = block.width * SizeOf(blocks.type);
-  const int64_t piece_blocks =
-      std::max<int64_t>(1, kDevicePieceBytes / (row_bytes * blocks.block_rows));
-  const int64_t piece_rows = std::min(piece_blocks * blocks.block_rows, block.rows);
-  // The count, then the indices.
-  std::vector<uint32_t> found(
-      1 + std::max(kMinUndecided, piece_rows * block.width / kUndecidedFraction));
-  auto* const found_bytes = reinterpret_cast<std::byte*>(found.data());
-  const auto found_size = static_cast<int64_t>(found.size() * sizeof(found[0]));
-  std::vector<SharedMemory> memory;
-  ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory elements, device.Allocate(piece_rows * row_bytes));
-  ATTNBIAS_ASSIGN_OR_RETURN(const SharedMemory indices, device.Allocate(found_size));
-  // Destroyed first; the destructor waits for the stream's work.
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device.NewStream());
-  SinusoidLaunch whole = {.source = blocks};
-  ATTNBIAS_RETURN_IF_ERROR(UploadArrays(device, *stream, whole, memory));
-  for (int64_t row = 0; row < block.rows; row += piece_rows) {
-    SinusoidLaunch launch = whole;
-    launch.source.block.rows = std::min(piece_rows, block.rows - row);
-    const int64_t anchor = row / blocks.block_rows * block.pairs;
-    for (auto* array : {&launch.anchor_sin, &launch.anchor_cos, &launch.sin_bound}) {
-      *array = {&(*array)[anchor], array->size() - anchor};
-    }
-    const int64_t bytes = launch.source.block.rows * row_bytes;
-    launch.out = ArrayOf<std::byte>(elements, bytes);
-    launch.undecided = ArrayOf<uint32_t>(indices, std::ssize(found));
-    ATTNBIAS_RETURN_IF_ERROR(stream->SetZero(indices.get(), sizeof(found[0])));
-    ATTNBIAS_RETURN_IF_ERROR(stream->Launch(launch));
-    ATTNBIAS_RETURN_IF_ERROR(stream->CopyOut(out + row * row_bytes, elements.get(), bytes));
-    ATTNBIAS_RETURN_IF_ERROR(stream->CopyOut(found_bytes, indices.get(), found_size));
-    ATTNBIAS_RETURN_IF_ERROR(stream->Wait());
-    const uint32_t count = found[0];
-    if (count >= found.size()) {
-      return absl::ResourceExhaustedError("no room for undecided elements");
-    }
-    for (uint32_t i = 1; i <= count; ++i) undecided->push_back(row * block.width + found[i]);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::Status DeviceVectors::Start(const std::byte* numbers, int64_t bytes) {
   ATTNBIAS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device_->NewStream());
@@ -245,15 +171,6 @@ std::unique_ptr<DenseExpander> Accelerator::MakeExpander(const DenseExpansion& e
   if (!device_.works()) return nullptr;
   auto expander = std::make_unique<DenseExpander>(&device_);
   return device_.Check(expander->Start(expansion)) ? std::move(expander) : nullptr;
-}
-
-bool Accelerator::FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
-                                std::vector<int64_t>* undecided) {
-  if (!device_.works() || !device_.Check(FillInPieces(*device_, blocks, out, undecided))) {
-    return false;
-  }
-  device_.Made(blocks.block.rows * blocks.block.width * SizeOf(blocks.type));
-  return true;
 }
 
 std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(const std::byte* numbers, int64_t bytes) {

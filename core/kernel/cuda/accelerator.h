@@ -133,10 +133,6 @@ class Accelerator {
   SharedMemory AllocateHost(int64_t bytes);
   // Returns null on failure. Copies the expansion's arrays.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
-  // Writes elements, and the indices of undecided ones, as FillSinusoid does, but does not overrun
-  // `out`. Every column holds a sine or a cosine. Returns false on failure; `out` may then be
-  // partly written.
-  bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out, std::vector<int64_t>* undecided);
   // Returns null on failure. Copies the numbers.
   std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers, int64_t bytes);
 

@@ -107,14 +107,8 @@ class CudaStream final : public Stream {
     return ToStatus(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_.get()),
                     "copy from the device");
   }
-  absl::Status SetZero(std::byte* device, int64_t bytes) override {
-    return ToStatus(cudaMemsetAsync(device, 0, bytes, stream_.get()), "set memory");
-  }
   absl::Status Launch(const ExpansionLaunch& launch) override {
     return ToStatus(StartKernel(launch, stream_.get()), "expand");
-  }
-  absl::Status Launch(const SinusoidLaunch& launch) override {
-    return ToStatus(StartKernel(launch, stream_.get()), "fill sinusoids");
   }
   absl::Status Launch(const ProductLaunch& launch) override {
     if (blas_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(MakeBlas());
@@ -144,14 +138,21 @@ class CudaStream final : public Stream {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(std::string description) : description_(std::move(description)) {}
+  CudaDevice(std::string description, StreamHandle allocations)
+      : description_(std::move(description)), allocations_(std::move(allocations)) {}
 
   std::string description() const override { return description_; }
   bool has_products() const override { return LoadCublas() != nullptr; }
   absl::StatusOr<SharedMemory> Allocate(int64_t bytes) override {
     void* memory = nullptr;
-    ATTNBIAS_RETURN_IF_ERROR(ToStatus(cudaMalloc(&memory, bytes), "allocate"));
-    return SharedMemory(static_cast<std::byte*>(memory), &cudaFree);
+    ATTNBIAS_RETURN_IF_ERROR(
+        ToStatus(cudaMallocAsync(&memory, bytes, allocations_.get()), "allocate"));
+    SharedMemory owner(static_cast<std::byte*>(memory), [stream = allocations_](std::byte* data) {
+      cudaFreeAsync(data, stream.get());
+    });
+    // Other streams may use the memory as soon as this one reaches it.
+    ATTNBIAS_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(allocations_.get()), "allocate"));
+    return owner;
   }
   absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) override {
     void* memory = nullptr;
@@ -168,7 +169,22 @@ class CudaDevice final : public Device {
 
  private:
   const std::string description_;
+  // Orders allocations from the device's pool, which, unlike cudaFree, does not wait for the
+  // device.
+  const std::shared_ptr<CUstream_st> allocations_;
 };
+
+// Lets the device's pool keep some freed memory, and creates the stream that orders allocations.
+cudaError_t PrepareAllocations(cudaStream_t* stream) {
+  cudaMemPool_t pool = nullptr;
+  uint64_t kept_bytes = kMaxPooledBytes;
+  cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, 0);
+  if (error == cudaSuccess) {
+    error = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept_bytes);
+  }
+  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+  return error;
+}
 
 absl::StatusOr<std::unique_ptr<Device>> Open() {
   int count = 0;
@@ -182,12 +198,15 @@ absl::StatusOr<std::unique_ptr<Device>> Open() {
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, 0);
   // Creates the device's context.
   if (error == cudaSuccess) error = cudaFree(nullptr);
+  cudaStream_t allocations = nullptr;
+  if (error == cudaSuccess) error = PrepareAllocations(&allocations);
   if (error != cudaSuccess) {
     return absl::UnavailableError(absl::StrCat("no CUDA device: ", cudaGetErrorString(error)));
   }
-  return std::make_unique<CudaDevice>(absl::StrCat(properties.name, ", compute capability ",
-                                                   properties.major, ".", properties.minor, ", ",
-                                                   properties.totalGlobalMem >> 20, " MiB"));
+  return std::make_unique<CudaDevice>(
+      absl::StrCat(properties.name, ", compute capability ", properties.major, ".",
+                   properties.minor, ", ", properties.totalGlobalMem >> 20, " MiB"),
+      StreamHandle(allocations, &cudaStreamDestroy));
 }
 
 }  // namespace

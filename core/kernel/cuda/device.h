@@ -21,7 +21,11 @@
 
 namespace attnbias {
 
-// Freed with its last copy; device memory is aligned to 256 bytes.
+// Freed memory that is kept for later use, of each kind: the device's and the host's.
+inline constexpr int64_t kMaxPooledBytes = int64_t{64} << 20;
+
+// Freed with its last copy, when no stream may use it any more; device memory is aligned to 256
+// bytes.
 using SharedMemory = std::shared_ptr<std::byte>;
 
 // A product with some of the vectors stored on a device: `vectors` vectors of `width` numbers each,
@@ -57,9 +61,7 @@ class Stream {
   virtual ~Stream() = default;  // waits for its work
   virtual absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) = 0;
   virtual absl::Status CopyOut(std::byte* host, const std::byte* device, int64_t bytes) = 0;
-  virtual absl::Status SetZero(std::byte* device, int64_t bytes) = 0;
   virtual absl::Status Launch(const ExpansionLaunch& launch) = 0;
-  virtual absl::Status Launch(const SinusoidLaunch& launch) = 0;
   virtual absl::Status Launch(const ProductLaunch& launch) = 0;
   virtual absl::Status Wait() = 0;
 };

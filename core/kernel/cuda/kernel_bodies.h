@@ -4,19 +4,25 @@
 // thread of a launch.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/kernel/kernel_set.h"
-#include "core/numerics/narrow.h"
 #include "core/tensor/data_type.h"
+
+// Marks functions that run on the CPU and on a CUDA device.
+#ifdef __CUDACC__
+#define ATTNBIAS_HOST_DEVICE __host__ __device__
+#else
+#define ATTNBIAS_HOST_DEVICE
+#endif
 
 namespace attnbias {
 
 inline constexpr int kThreadsPerBlock = 256;
+// One store of a thread; device memory is aligned to it.
+inline constexpr int kBytesPerExpandThread = 16;
 
 // An array in the device's memory. Checks every index if the kernel runs on a CPU.
 template <typename T>
@@ -57,6 +63,7 @@ struct DeviceIndexMap {
   ATTNBIAS_HOST_DEVICE int64_t At(int64_t index) const {
     return list.size() > 0 ? list[index] : begin + index * step;
   }
+  ATTNBIAS_HOST_DEVICE bool is_range() const { return list.size() == 0 && step == 1; }
 };
 
 // Elements [first, first + count) of DenseExpansion's flat tensor.
@@ -80,109 +87,76 @@ struct ExpansionLaunch {
   int64_t count = 0;
   DeviceArray<std::byte> out;
 
-  int64_t blocks() const { return (count + kThreadsPerBlock - 1) / kThreadsPerBlock; }
-};
-
-// Consecutive blocks of FillSinusoid with the same rotations.
-struct SinusoidBlocks {
-  // Here anchor_sin, anchor_cos and sin_bound are [blocks, pairs], and `rows` counts the rows of
-  // all blocks. All blocks except the last have block_rows.
-  SinusoidBlock block;
-  int64_t block_rows = 0;
-  // F32, F16 or BF16.
-  DataType type = DataType::kF32;
-};
-
-// SinusoidBlocks on the device.
-struct SinusoidLaunch {
-  // The arrays are in the host's memory.
-  SinusoidBlocks source;
-  DeviceArray<const double> anchor_sin;
-  DeviceArray<const double> anchor_cos;
-  DeviceArray<const double> sin_bound;
-  DeviceArray<const double> rotation_sin;
-  DeviceArray<const double> rotation_cos;
-  // [rows, width] elements.
-  DeviceArray<std::byte> out;
-  // Number of undecided elements, then their indices. The number may exceed the room for indices.
-  DeviceArray<uint32_t> undecided;
-
+  ATTNBIAS_HOST_DEVICE int64_t NumberAt(int64_t lane, int64_t query, int64_t key) const {
+    return lane * lane_numbers + key_coordinates.At(key) - query_coordinates.At(query);
+  }
+  // Returns true if `size` keys of a query are consecutive numbers of a lane.
+  ATTNBIAS_HOST_DEVICE bool IsSlice(int64_t query, int64_t key, int64_t size) const {
+    if (key + size > num_keys || !keys.is_range() || !key_coordinates.is_range()) return false;
+    const int64_t query_position = queries.At(query);
+    const int64_t key_position = keys.At(key);
+    const int64_t relative = key_position - query_position;
+    const bool has_border = border.size() > 0 &&
+                            (query_position == 0 || (key_position <= 0 && key_position + size > 0));
+    return relative >= visible_begin && relative + size <= visible_end && !has_border;
+  }
   int64_t blocks() const {
-    return (source.block.rows * source.block.width + kThreadsPerBlock - 1) / kThreadsPerBlock;
+    constexpr int64_t kBytes = int64_t{kThreadsPerBlock} * kBytesPerExpandThread;
+    return (count * element_bytes + kBytes - 1) / kBytes;
   }
 };
 
-// Writes an element of a dense expansion, with mask and border.
+// Returns an element of a dense expansion, with mask and border.
 template <typename Bits>
-ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch, int64_t block, int thread) {
-  const int64_t index = block * kThreadsPerBlock + thread;
-  if (index >= launch.count) return;
-  const int64_t row = (launch.first + index) / launch.num_keys;
-  const int64_t key = launch.first + index - row * launch.num_keys;
-  const int64_t lane = row / launch.num_queries;
-  const int64_t query = row - lane * launch.num_queries;
+ATTNBIAS_HOST_DEVICE Bits ExpandedElement(const ExpansionLaunch& launch, int64_t lane,
+                                          int64_t query, int64_t key) {
   const int64_t query_position = launch.queries.At(query);
   const int64_t key_position = launch.keys.At(key);
   const int64_t relative = key_position - query_position;
-  Bits& out = launch.out.As<Bits>()[index];
   if (relative < launch.visible_begin || relative >= launch.visible_end) {
-    out = static_cast<Bits>(launch.fill_bits);
-  } else if (launch.border.size() > 0 && (query_position == 0 || key_position == 0)) {
-    const int kind = query_position != 0 ? 1 : (key_position != 0 ? 0 : 2);
-    out = launch.border.As<const Bits>()[3 * lane + kind];
-  } else {
-    out = launch.numbers
-              .As<const Bits>()[lane * launch.lane_numbers + launch.key_coordinates.At(key) -
-                                launch.query_coordinates.At(query)];
+    return static_cast<Bits>(launch.fill_bits);
   }
+  if (launch.border.size() > 0 && (query_position == 0 || key_position == 0)) {
+    const int kind = query_position != 0 ? 1 : (key_position != 0 ? 0 : 2);
+    return launch.border.As<const Bits>()[3 * lane + kind];
+  }
+  return launch.numbers.As<const Bits>()[launch.NumberAt(lane, query, key)];
 }
 
-// A CPU runs the threads one after the other; a device needs an atomic.
-ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
-#ifdef __CUDA_ARCH__
-  return atomicAdd(&counter, 1U);
-#else
-  return counter++;
-#endif
-}
-
-// A column's frequency, and whether it holds the sine or the cosine.
-struct SinusoidColumn {
-  int64_t pair;
-  bool is_sine;
+// One store of a thread.
+template <typename Bits>
+struct alignas(kBytesPerExpandThread) ExpandedElements {
+  Bits at[kBytesPerExpandThread / sizeof(Bits)];
 };
 
-ATTNBIAS_HOST_DEVICE inline SinusoidColumn SinusoidColumnAt(const SinusoidBlock& block,
-                                                            int64_t column) {
-  if (block.pair_stride == 2) return {column / 2, column % 2 == 0};
-  if (column < block.sines) return {column, true};
-  return {column - block.cos_offset, false};
-}
-
-// Computes an element: the sine or cosine of a sum of two angles. Two fused products give the high
-// end of the interval that contains it.
-template <class Element>
-ATTNBIAS_HOST_DEVICE void SinusoidThread(const SinusoidLaunch& launch, int64_t block, int thread) {
-  const SinusoidBlock& source = launch.source.block;
-  const int64_t block_rows = launch.source.block_rows;
-  const int64_t index = block * kThreadsPerBlock + thread;
-  if (index >= source.rows * source.width) return;
-  const int64_t row = index / source.width;
-  const SinusoidColumn column = SinusoidColumnAt(source, index - row * source.width);
-  auto& out = launch.out.As<typename Element::Bits>()[index];
-  const int64_t anchor_row = row / block_rows;
-  const int64_t anchor = anchor_row * source.pairs + column.pair;
-  const int64_t rotation = (row - anchor_row * block_rows) * source.pairs + column.pair;
-  const double bound = column.is_sine ? launch.sin_bound[anchor] : source.cos_bound;
-  const double anchor_sin = launch.anchor_sin[anchor];
-  const double anchor_cos = launch.anchor_cos[anchor];
-  const double sin = launch.rotation_sin[rotation];
-  const double cos = launch.rotation_cos[rotation];
-  const double high = column.is_sine ? std::fma(anchor_sin, cos, std::fma(anchor_cos, sin, bound))
-                                     : std::fma(-anchor_sin, sin, std::fma(anchor_cos, cos, bound));
-  if (RoundInterval<Element>(high, bound + bound, &out)) return;
-  const int64_t place = int64_t{1} + FetchIncrement(launch.undecided[0]);
-  if (place < launch.undecided.size()) launch.undecided[place] = static_cast<uint32_t>(index);
+// Writes consecutive elements of a dense expansion.
+template <typename Bits>
+ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch, int64_t block, int thread) {
+  constexpr int kElements = kBytesPerExpandThread / sizeof(Bits);
+  const int64_t store = block * kThreadsPerBlock + thread;
+  const int64_t begin = store * kElements;
+  if (begin >= launch.count) return;
+  const int64_t row = (launch.first + begin) / launch.num_keys;
+  int64_t key = launch.first + begin - row * launch.num_keys;
+  int64_t lane = row / launch.num_queries;
+  int64_t query = row - lane * launch.num_queries;
+  if (begin + kElements <= launch.count && launch.IsSlice(query, key, kElements)) {
+    const int64_t number = launch.NumberAt(lane, query, key);
+    ExpandedElements<Bits> elements;
+    for (int i = 0; i < kElements; ++i) {
+      elements.at[i] = launch.numbers.As<const Bits>()[number + i];
+    }
+    launch.out.As<ExpandedElements<Bits>>()[store] = elements;
+    return;
+  }
+  for (int64_t i = begin; i < begin + kElements && i < launch.count; ++i) {
+    launch.out.As<Bits>()[i] = ExpandedElement<Bits>(launch, lane, query, key);
+    if (++key < launch.num_keys) continue;
+    key = 0;
+    if (++query < launch.num_queries) continue;
+    query = 0;
+    ++lane;
+  }
 }
 
 }  // namespace attnbias

@@ -11,12 +11,6 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   ExpandThread<Bits>(launch, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 
-template <class Element>
-__global__ void __launch_bounds__(kThreadsPerBlock)
-    FillSinusoids(const __grid_constant__ SinusoidLaunch launch) {
-  SinusoidThread<Element>(launch, blockIdx.x, static_cast<int>(threadIdx.x));
-}
-
 }  // namespace
 
 cudaError_t StartKernel(const ExpansionLaunch& launch, cudaStream_t stream) {
@@ -27,18 +21,6 @@ cudaError_t StartKernel(const ExpansionLaunch& launch, cudaStream_t stream) {
     Expand<uint32_t><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   } else {
     Expand<uint64_t><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
-  }
-  return cudaGetLastError();
-}
-
-cudaError_t StartKernel(const SinusoidLaunch& launch, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(launch.blocks());
-  if (launch.source.type == DataType::kF32) {
-    FillSinusoids<F32Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
-  } else if (launch.source.type == DataType::kBF16) {
-    FillSinusoids<Bf16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
-  } else {
-    FillSinusoids<F16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(launch);
   }
   return cudaGetLastError();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that start a kernel on a stream and return the result of cudaGetLastError.
+// Starts a kernel on a stream and returns the result of cudaGetLastError.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +9,5 @@
 namespace attnbias {
 
 cudaError_t StartKernel(const ExpansionLaunch& launch, cudaStream_t stream);
-cudaError_t StartKernel(const SinusoidLaunch& launch, cudaStream_t stream);
 
 }  // namespace attnbias

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CUDA device: its kernels against its memory bandwidth and torch on the same card, and whole
-answers against a server that computes only on the CPU."""
+"""A CUDA device: its kernels against copies from it, and whole answers against torch on the same
+card and a server that computes only on the CPU."""
 
 import statistics
 import subprocess
@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 import attnbias
 from tests.load.bench.kernels import benchmark_rates
@@ -18,8 +17,7 @@ from tests.load.bench.measure import Row, by_turns, compare, compare_rates, time
 from tests.load.bench.programs import binary, server
 from tests.support.server import Server
 
-HEADS, LENGTH = 32, 4096
-TYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
+HEADS = 32
 ON_DEVICE = "--backend=cuda"
 
 
@@ -40,38 +38,15 @@ def need_device() -> None:
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
     del running  # the compared servers have their own flags
     rates = benchmark_rates("cuda_bench", repetitions)
-    what = f"Dense expansion {HEADS}x{LENGTH}x{LENGTH}"
-    for name, dtype in TYPES.items():
+    for name in ("F32", "BF16"):
         yield compare_rates(
-            f"{what} {name}, on the device",
-            "memset of the same bytes, on the device",
+            f"Dense expansion {name}, 2 MiB into the host's memory",
+            "a copy of the same bytes from the device",
             rates[f"expand/{name}"],
-            rates[f"memset/{name}"],
+            rates["copy"],
             goal=0.9,
         )
-        yield compare_rates(
-            f"{what} {name}, on the device",
-            "torch: unfold().flip() of the diagonals, on the device",
-            rates[f"expand/{name}"],
-            torch_expansion_rates(dtype, repetitions),
-            goal=1.0,
-        )
     yield logits_row(repetitions)
-
-
-def torch_expansion_rates(dtype: torch.dtype, repetitions: int) -> list[float]:
-    """Returns GB per second, with several launches per round, as in cuda_bench."""
-    diagonals = torch.randn(HEADS, 2 * LENGTH - 1, device="cuda").to(dtype)
-    num_bytes = HEADS * LENGTH * LENGTH * diagonals.element_size()
-    launches = 8
-
-    def expand() -> None:
-        for _ in range(launches):
-            diagonals.unfold(-1, LENGTH, 1).flip(-2).contiguous()
-        torch.cuda.synchronize()
-
-    seconds = by_turns({"torch": timed(expand)}, repetitions)["torch"]
-    return [launches * num_bytes / elapsed / 1e9 for elapsed in seconds]
 
 
 def logits_row(repetitions: int) -> Row:

@@ -62,7 +62,7 @@ def benchmark_rates(program: str, repetitions: int, *options: str) -> dict[str, 
     rates: dict[str, list[float]] = defaultdict(list)
     for run in json.loads(done.stdout)["benchmarks"]:
         if run["run_type"] == "iteration":
-            name = run["run_name"].partition("/repeats")[0].removesuffix("/manual_time")
+            name = run["run_name"].partition("/repeats")[0].removesuffix("/real_time")
             name = re.sub(r"/\d+$", "", name)
             rates[name].append(run["bytes_per_second"] / 1e9)
     return rates

@@ -86,12 +86,12 @@ def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
 
 
 def draw_curves(path: Path, curves: Curves, unit: str) -> None:
-    """Draws seconds by length, for everything in `curves` except "length"."""
+    """Draws seconds by size, the first entry of `curves`, for all others."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for name, seconds in curves.items():
-        if name != "length":
-            axes.loglog(curves["length"][: len(seconds)], seconds, "o-", label=name)
+    sizes, *others = curves
+    for name in others:
+        axes.loglog(curves[sizes][: len(curves[name])], curves[name], "o-", label=name)
     axes.set_xlabel(unit)
     axes.set_ylabel("seconds")
     axes.grid(alpha=0.3)
@@ -100,10 +100,10 @@ def draw_curves(path: Path, curves: Curves, unit: str) -> None:
 
 
 def wins_from(curves: Curves) -> int | None:
-    """Returns the smallest length from which the first curve stays below the second."""
-    length, ours, theirs = (list(reversed(values)) for values in curves.values())
+    """Returns the smallest size from which the first curve stays below the second."""
+    size, ours, theirs = (list(reversed(values)) for values in curves.values())
     best = None
-    for at, (mine, other) in zip(length, zip(ours, theirs, strict=True), strict=True):
+    for at, (mine, other) in zip(size, zip(ours, theirs, strict=True), strict=True):
         if mine >= other:
             break
         best = int(at)

@@ -48,19 +48,6 @@ inline void RunKernel(const ExpansionLaunch& launch) {
   });
 }
 
-inline void RunKernel(const SinusoidLaunch& launch) {
-  ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
-    switch (launch.source.type) {
-      case DataType::kF32:
-        return SinusoidThread<F32Element>(launch, block, thread);
-      case DataType::kBF16:
-        return SinusoidThread<Bf16Element>(launch, block, thread);
-      default:
-        return SinusoidThread<F16Element>(launch, block, thread);
-    }
-  });
-}
-
 template <typename T>
 void RunProduct(const ProductLaunch& launch) {
   const VectorProduct& product = launch.product;
@@ -95,11 +82,7 @@ class CpuStream final : public Stream {
   absl::Status CopyOut(std::byte* host, const std::byte* device, int64_t bytes) override {
     return Later([=] { std::memcpy(host, device, bytes); });
   }
-  absl::Status SetZero(std::byte* device, int64_t bytes) override {
-    return Later([=] { std::memset(device, 0, bytes); });
-  }
   absl::Status Launch(const ExpansionLaunch& launch) override { return LaunchLater(launch); }
-  absl::Status Launch(const SinusoidLaunch& launch) override { return LaunchLater(launch); }
   absl::Status Launch(const ProductLaunch& launch) override { return LaunchLater(launch); }
   absl::Status Wait() override {
     for (const auto& task : std::exchange(tasks_, {})) task();
