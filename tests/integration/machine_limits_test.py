@@ -5,9 +5,12 @@ import os
 import pathlib
 import subprocess
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.support import control_groups
+from tests.support.server import Server, eventually
 
 LIMIT = 300 << 20
 PROCESSORS = {
@@ -42,3 +45,22 @@ def test_cpu_affinity_sets_threads() -> None:
     command = ["taskset", "--cpu-list", str(some), os.environ["ATTNBIAS_SERVER_BINARY"]]
     done = subprocess.run([*command, "--check-config"], capture_output=True, text=True, check=True)
     assert "threads=1" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_process_limit_of_control_group_does_not_stop_reloading(
+    version: int, tmp_path: pathlib.Path
+) -> None:
+    save_file({"table": np.zeros((32, 4), "f4")}, tmp_path / "first.safetensors")
+    flags = (f"--tables={tmp_path}", "--tables-poll=100ms")
+    with (
+        control_groups.limited("pids", version, {}) as group,
+        Server(*flags, prefix=control_groups.inside(group)) as server,
+    ):
+        server.metrics()
+        # From now on, the server cannot create a thread.
+        (group / "pids.max").write_text((group / "pids.current").read_text())
+        save_file({"table": np.zeros((32, 4), "f4")}, tmp_path / "second.safetensors")
+        eventually(lambda: server.metrics()["attnbias_mounted_tables"] == 2, "reloaded")
+        assert int((group / "pids.events").read_text().split()[1]) > 0
+        assert server.stop() == 0
