@@ -13,6 +13,7 @@ anything. A block right after a line
 is skipped. Blocks that import torch or transformers run where these are installed.
 """
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -20,6 +21,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -90,10 +92,52 @@ def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> s
     return run(["bash", "-euo", "pipefail", "-c", code], folder, environment)
 
 
-def run_python(code: str, folder: pathlib.Path) -> str:
-    # Warnings of other packages are ignored.
-    strict = [] if HEAVY.search(code) else ["-W", "error"]
-    return run([sys.executable, *strict, "-c", code], folder, dict(os.environ))
+# Runs the blocks that it reads, each of which ends with a line END, and prints such a line after
+# each of their outputs.
+END = "\0\n"
+RUN_BLOCKS = """
+import sys
+block = ""
+for line in sys.stdin:
+    block += line
+    if line == "\\0\\n":
+        exec(block.removesuffix(line))
+        block = ""
+        print(line, end="", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def python_in(folder: pathlib.Path, *, strict: bool) -> Iterator[Callable[[str], str]]:
+    """Yields a function that runs a block and returns its output. Blocks share their variables.
+
+    Args:
+        strict: whether a warning is an error; torch and transformers cause some.
+    """
+    command = [sys.executable, *(["-W", "error"] if strict else []), "-c", RUN_BLOCKS]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        to, back = process.stdin, process.stdout
+
+        def run_block(code: str) -> str:
+            to.write(code + END)
+            to.flush()
+            printed = ""
+            for line in back:
+                if line == END:
+                    return printed
+                printed += line
+            raise AssertionError(f"{code}\n--- printed:\n{printed}")
+
+        yield run_block
 
 
 def run(command: list[str], folder: pathlib.Path, environment: dict[str, str]) -> str:
@@ -119,19 +163,16 @@ def assert_printed(said: str, shown: str) -> None:
 
 def run_blocks(found: list[Block], page: pathlib.Path, folder: pathlib.Path) -> None:
     make_clone(folder)
-    with running_server() as server:
-        python, shown = "", ""
+    strict = not any(block.heavy for block in found)
+    with running_server() as server, python_in(folder, strict=strict) as run_python:
         for language, code, output in found:
             here = code.replace(DEFAULT_ADDRESS, server)
             if language == "sh":
                 said = run_shell(here, folder, shell_environment(page, server))
-                if output is not None:
-                    assert_printed(said, output)
             else:
-                # Earlier blocks are run again, so that a page reads as one program.
-                python += here
-                shown += output or ""
-                assert_printed(run_python(python, folder), shown)
+                said = run_python(here)
+            if output is not None or language == "python":
+                assert_printed(said, output or "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -192,8 +233,8 @@ def test_failing_block_is_reported(tmp_path: pathlib.Path) -> None:
     [shell, python] = blocks("```sh\nfalse\ntrue\n```\n\n```python\nassert False\n```\n")
     with pytest.raises(AssertionError):
         run_shell(shell.code, tmp_path, dict(os.environ))
-    with pytest.raises(AssertionError):
-        run_python(python.code, tmp_path)
+    with python_in(tmp_path, strict=True) as run_python, pytest.raises(AssertionError):
+        run_python(python.code)
 
 
 def test_only_marked_blocks_are_skipped() -> None:

@@ -741,7 +741,7 @@ def test_tensor_larger_than_memory_can_be_sharded(real_target: str) -> None:
         (share, [diagonals]),
     ]
     for _, _, grown in found:  # a second copy would amount to two shares
-        assert 0.9 * share < grown < 1.9 * share
+        assert 0.5 * share < grown < 1.9 * share
 
 
 def see_errors(target: str) -> list[str]:
