@@ -26,7 +26,7 @@ namespace attnbias {
 struct LogitsResources {
   Executor& executor;
   const KernelSet& kernels;
-  // RESOURCE_EXHAUSTED if the budget has no room.
+  // Returns RESOURCE_EXHAUSTED if the budget has no room.
   std::function<absl::StatusOr<BudgetedBuffer>(int64_t bytes)> allocate;
   // Same as `allocate`, for memory allocated elsewhere.
   std::function<absl::StatusOr<ByteBudget::Reservation>(int64_t bytes)> reserve;
@@ -55,7 +55,7 @@ class PositionalLogits {
 
   const LogitsPlan& plan() const { return *plan_; }
 
-  // Bytes of the budget.
+  // Bytes of the budget that this object holds.
   int64_t memory_bytes() const;
 
   // Writes lines of the block's result; asynchronous like ForRanges. The result is row-major
@@ -72,7 +72,7 @@ class PositionalLogits {
   // The vectors of a component, by which rows are multiplied.
   struct Factor {
     const TermComponent& component;
-    // Numbers of the plan's work_type(); a head's vector n begins at
+    // Elements of the plan's work_type(); a head's vector n begins at
     // head * head_stride + n * stride.
     BudgetedBuffer memory;
     int64_t head_stride = 0;

@@ -2,8 +2,8 @@
 // Rounds exact values to an element type: once, to nearest, ties to even.
 //
 // Keeps subnormals; overflow becomes infinity, and a negative value that underflows becomes -0, as
-// in IEEE 754. `type` is a floating type; `out` receives SizeOf(type) little-endian bytes at any
-// alignment.
+// in IEEE 754. `type` is a floating-point type; `out` receives SizeOf(type) little-endian bytes at
+// any alignment.
 #pragma once
 
 #include <cmath>
