@@ -73,8 +73,7 @@ class Executor {
   virtual int num_threads() const = 0;
 };
 
-// Marks this thread as working for `caller`, which must outlive this object and may cancel at any
-// time.
+// Marks this thread as working for `caller`, which may cancel and must outlive this object.
 class ComputeScope {
  public:
   ComputeScope(const Caller* caller, Executor* executor) {

@@ -125,14 +125,13 @@ class BandCache {
     return kept_bytes_;
   }
 
-  // Returns the number of bytes that an entry occupies in addition to its values. The key is stored
-  // twice.
+  // Returns the bytes that an entry occupies in addition to its values. The key is stored twice.
   static int64_t EntryBytes(const std::string& key) {
     return 512 + 2 * static_cast<int64_t>(key.size());
   }
 
   // Widens `span`, so that growing lengths share bands. If the span contains zero, its ends move
-  // outwards to powers of two. Otherwise it grows to whole aligned blocks whose size is a power of
+  // outward to powers of two. Otherwise it grows to whole aligned blocks whose size is a power of
   // two. The result is less than four times as large as `span`, and lies in `domain` if `span`
   // does.
   static Range Widen(Range span, Range domain);
@@ -157,8 +156,7 @@ class BandCache {
   // A computation in flight.
   struct InFlight {
     BandSpec spec;
-    // The caller that acts on behalf of all waiters. Its work is charged to the first waiter's
-    // owner.
+    // The caller that acts for all waiters. Its work is charged to the first waiter's owner.
     CallerPtr caller;
     // Guarded by mutex_.
     std::vector<Waiter> waiters;

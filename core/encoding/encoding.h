@@ -37,11 +37,11 @@
 
 namespace attnbias {
 
-// Bounds set by the contract that several encodings share.
+// Bounds, set by the contract, that several encodings share.
 inline constexpr int64_t kMaxNumHeads = 65536;
 // Maximum number of units in a network's hidden layer.
 inline constexpr int64_t kMaxHidden = 65536;
-// All differences between two positions that the contract allows.
+// All differences between two positions allowed by the contract.
 inline constexpr Range kRelativePositions = {-(int64_t{1} << 42), int64_t{1} << 42};
 
 // How real numbers become elements: each is multiplied by the scale and rounded once. I32 elements

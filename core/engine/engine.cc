@@ -10,8 +10,7 @@
 namespace attnbias {
 namespace {
 
-// A cached band may take at most the caller's memory, minus that of the band's evaluator, divided
-// by this.
+// A cached band takes at most the caller's memory minus the band's evaluator's, divided by this.
 constexpr int64_t kLargestBandDivisor = 8;
 // Scattered positions use a band of at most this many values per requested value.
 constexpr int64_t kMostWaste = 8;

@@ -137,15 +137,15 @@ class Payload {
 
   // Returns null unless the values come from a band and an accelerator expands them.
   std::unique_ptr<DenseExpander> MakeExpander() const;
-  // Reads from the accelerator; returns nothing if there is none, or if the accelerator or the
-  // budget has failed.
+  // Reads from the accelerator; returns nothing if there is none, if it fails, or if the budget has
+  // no room.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
 
   void Make(int64_t offset, int64_t size, Done done) const;
   // Returns the `unit` to pass to ForRanges.
   int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
-  // Writes some values of a payload by axis, counted over all its parts.
+  // Writes some of the values of a payload by axis; they are counted over all its parts.
   void MakeByAxis(Range numbers, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
   // The following functions write `elements` of a row to `out`.

@@ -128,7 +128,7 @@ class Plan {
   // Contains every requested coordinate.
   Range hull() const { return hull_; }
   // Returns whether the mask is folded into the values at a coordinate, and therefore into the
-  // band. It is not if there is a border, which would overwrite masked elements.
+  // band. This is not done if there is a border, which would overwrite masked elements.
   bool folds_mask() const {
     return encoding_->structure == Structure::kToeplitz && !encoding_->has_border();
   }

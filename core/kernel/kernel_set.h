@@ -14,8 +14,8 @@
 
 namespace attnbias {
 
-// Size from which expand_rows bypasses the caches. A core's private caches are smaller, so none of
-// the result would stay in them.
+// Size in bytes from which expand_rows bypasses the caches. A core's private caches are smaller, so
+// none of the result would stay in them.
 inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
 // Maximum number of column pairs that a kernel processes at once. Pair counts are rounded up to a

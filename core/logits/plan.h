@@ -145,7 +145,7 @@ class LogitsPlan {
 
   // Type of products: F32 or F64.
   DataType work_type() const { return work_type_; }
-  // The n of the bound in docs/numerics.md: the number of roundings on the longest path from an
+  // The n in the bound in docs/numerics.md: the number of roundings on the longest path from an
   // input to a result, except the one to the output type.
   int64_t roundings() const { return roundings_; }
   // Value of masked elements, in the output type.

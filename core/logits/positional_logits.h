@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes positional logits row by row: queries are multiplied by each distinct vector once, and
-// the products are distributed to the keys that use it. Nothing of shape [queries, keys, head_dim]
-// is materialized.
+// the products are distributed to the keys that use it. No tensor with shape [queries, keys,
+// head_dim] is materialized.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,7 @@ class PositionalLogits {
   // [num_heads, num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows
   // of head n / num_rows. `out` is aligned to an element.
   //
-  // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite; weights of masked keys
+  // INVALID_ARGUMENT    data: a value, or a sum of products, is not finite; weights for masked keys
   //                     are not read
   // RESOURCE_EXHAUSTED  the budget has no room
   void Compute(const RowBlock& block, Range lines, std::byte* out, CallerPtr caller,

@@ -112,7 +112,7 @@ std::vector<std::string> MountedModelTypes();
 // that type's. Returns INVALID_ARGUMENT for an unknown type; the message lists the known types.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
-// Returns the shape that transformers gives the tensor of `rule` with these numbers in its name.
+// Returns the shape that transformers gives `rule`'s tensor with these numbers in its name.
 std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
                              const std::vector<int64_t>& numbers);
 

@@ -136,7 +136,7 @@ void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 // at least 53 bits and a magnitude in [2^-900, 2^900].
 DoubleDouble ToDoubleDouble(const Real& value);
 
-// Rounds a scale times a value with a known error bound.
+// Rounds a scale times a value whose error bound is known.
 class ScaledRounding {
  public:
   // Minimum error, relative to the value, that TryRound accepts.

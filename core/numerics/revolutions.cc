@@ -62,7 +62,7 @@ uint64_t BitsFrom(const std::array<uint64_t, kSize>& limbs, int bit) {
   const auto limb_at = [&limbs](int limb) {
     return limb >= 0 && limb < static_cast<int>(kSize) ? limbs[limb] : uint64_t{0};
   };
-  const int limb = bit >> 6;  // rounds towards minus infinity
+  const int limb = bit >> 6;  // rounds toward minus infinity
   const int shift = bit & 63;
   if (shift == 0) return limb_at(limb);
   return (limb_at(limb) >> shift) | (limb_at(limb + 1) << (64 - shift));

@@ -237,7 +237,7 @@ int64_t Derived(const Message& message, const FieldRules& field, const Tables& t
     }
     longest = std::max<int64_t>(longest, message.GetReflection()->FieldSize(message, by));
   }
-  // One of several lists may contain a single number for all.
+  // One of several lists may contain a single value for all.
   return field.given_by.size() > 1 && longest == 1 ? 0 : longest;
 }
 

@@ -31,8 +31,8 @@ struct SafetensorsEntry {
 };
 
 // Parses the JSON `header` into entries in ascending order of name. Returns INVALID_ARGUMENT unless
-// each entry is complete, has a known dtype and the size that its shape implies, and together the
-// entries cover `data_size` bytes exactly once.
+// each entry is complete, has a known dtype and the size that its shape implies, and the entries
+// together cover `data_size` bytes exactly once.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view header,
                                                                      int64_t data_size);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learned table: an immutable tensor of numbers and its digest.
+// A learned table: an immutable tensor and its digest.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// Returns the smallest range that contains both ranges, which must not be empty.
+// Returns the smallest range that contains both non-empty ranges.
 constexpr Range Union(Range a, Range b) {
   return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }

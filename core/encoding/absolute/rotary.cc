@@ -263,7 +263,8 @@ constexpr double kMostDecayExponent = 512;
 // Additional bits for a decay's exponent, since exponentiation multiplies its error by up to 2^9.
 constexpr int kDecayGuardBits = 16;
 
-// Returns ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base), within 4 x 2^-p.
+// Returns ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base) to within a relative error of
+// 4 x 2^-p.
 Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps, int precision) {
   precision += kDecayGuardBits;
   const Real base =

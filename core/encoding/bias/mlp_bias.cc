@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MLP over relative coordinates: Swin-V2's continuous position bias (Liu et al. 2022), and the
-// dynamic position bias of CrossFormer (Wang et al. 2021) and, for sequences, of x-transformers.
+// An MLP over relative coordinates: Swin-V2's continuous position bias (Liu et al. 2022) and the
+// dynamic position bias of CrossFormer (Wang et al. 2021) and, for sequences, x-transformers.
 
 #include <algorithm>
 #include <cmath>

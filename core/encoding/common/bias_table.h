@@ -47,7 +47,7 @@ struct T5BucketRule {
 };
 
 // Checks that `encoding`'s num_buckets and max_distance, whose ranges have been checked, are
-// consistent with each other.
+// consistent.
 absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
 // Returns the sign of (a / m)^s - (b / m)^k, which changes at the boundaries of logarithmic

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks shared by requests for tensors and for logits over pairs of positions. Messages begin with
-// a field's path and ": ".
+// Checks shared by tensor and logits requests over pairs of positions. Messages begin with a
+// field's path and ": ".
 #pragma once
 
 #include <cmath>

@@ -38,8 +38,7 @@ constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 // magnitudes of the table's values. A weight is a polynomial in n / e, where n is the distance
 // between two rows and e the filter's unit; both are below 2^100. In double-double, n / e has an
 // error of 2^-100, a weight 2^-97, and a weight divided by the sum of weights 2^-90: the weights
-// add up to at least 0.06 times the filter's unit, and their magnitudes to less than 3.5 times the
-// unit.
+// add up to at least 0.06 e, and their magnitudes to less than 3.5 e.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
 // Number of bits in an exact sum of doubles times a scale if weights have one bit: 2098 for the

@@ -43,7 +43,7 @@ struct Resampling {
   int64_t rows() const { return axes[0].target * axes[1].target; }
   // Returns the maximum number of source rows that a target row depends on.
   int64_t Window(const Axis& axis) const;
-  // Returns a bound on the memory for the weights of one row.
+  // Returns a bound on the memory for one row's weights.
   int64_t bytes() const;
 
   // A line is a grid with one row.

@@ -43,7 +43,7 @@ struct SinusoidColumns {
   // `column` must hold a frequency's sine or cosine.
   Wave WaveAt(int64_t column) const;
 
-  // Columns of the row.
+  // Number of columns in the row.
   int64_t width;
   int64_t sines;
   int64_t cosines;

@@ -80,7 +80,7 @@ struct ListedAxis {
 // Coordinate n is the n-th position. The rows have no offset.
 EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type);
 
-// Frequencies of sums over axes.
+// Frequencies for sums over axes.
 struct FrequencyMatrix {
   std::vector<SinusoidAxis> axes;
   // [axes, pairs], in radians per unit of x.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of a CUDA device. Tests implement it on the CPU.
 //
-// Errors: RESOURCE_EXHAUSTED if memory is short, UNAVAILABLE if there is no device, INTERNAL if the
+// Errors: RESOURCE_EXHAUSTED if memory runs out, UNAVAILABLE if there is no device, INTERNAL if the
 // device is broken.
 #pragma once
 
@@ -24,8 +24,8 @@ namespace attnbias {
 // Maximum bytes of freed memory kept for later use, for the device and for the host.
 inline constexpr int64_t kMaxPooledBytes = int64_t{64} << 20;
 
-// Freed with its last copy, when no stream may be using it any more; device memory is aligned to
-// 256 bytes.
+// Freed with its last copy, when no stream may still be using it; device memory is aligned to 256
+// bytes.
 using SharedMemory = std::shared_ptr<std::byte>;
 
 // A product with some of the vectors stored on a device: `vectors` vectors with `width` elements
@@ -100,10 +100,10 @@ class GuardedDevice {
   Device& operator*() const { return *device_; }
   Device* operator->() const { return device_.get(); }
 
-  // Returns false after any error except a lack of memory.
+  // Returns false after any error except running out of memory.
   bool works() const { return !broken_; }
   // Returns true if `status` is OK. If not, notifies the observer, and stops using the device
-  // unless it only lacked memory.
+  // unless it only ran out of memory.
   bool Check(const absl::Status& status) {
     if (status.ok()) return true;
     if (absl::IsResourceExhausted(status)) {
