@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Canonical bytes of cache keys and fingerprints, and SHA-256 digests.
+// Canonical bytes for cache keys and fingerprints, and SHA-256 digests.
 //
-// Serialized protobuf is not canonical. Here each field is written as its number and its
-// fixed-width little-endian value, in ascending order of the numbers. A field equal to its default
+// Serialized protobuf is not canonical. Here each field is written as its number followed by its
+// fixed-width little-endian value, in ascending order of field number. A field equal to its default
 // is omitted, so that adding a field does not change older fingerprints.
 #pragma once
 
@@ -19,8 +19,8 @@ namespace attnbias {
 
 class CanonicalWriter {
  public:
-  // `domain` separates unrelated identities; `numerics_version` changes if an unchanged spec
-  // produces different values.
+  // `domain` separates unrelated identities; `numerics_version` changes when an unchanged spec
+  // starts to produce different values.
   CanonicalWriter(std::string_view domain, uint32_t numerics_version);
 
   // These functions write nothing if `value` equals `default_value`. -0.0 counts as 0.0; NaN is not

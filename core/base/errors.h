@@ -80,7 +80,7 @@ inline std::string ReasonOf(const absl::Status& status) {
   return reason.has_value() ? std::string(*reason) : "";
 }
 
-// Reason of RESOURCE_EXHAUSTED if the caller's own limit is reached.
+// Reason for RESOURCE_EXHAUSTED if the caller has reached its own limit.
 inline constexpr char kCallerLimit[] = "CALLER_LIMIT";
 
 inline absl::Status CallerLimit(absl::string_view message) {

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 // Time slice after which a thread switches to other work.
 constexpr Clock::duration kTimeSlice = std::chrono::milliseconds(2);
-// Target time of a range: short compared with a time slice, long compared with reading a clock.
+// Target duration of a range: short compared with a time slice, long compared with a clock reading.
 constexpr Clock::duration kRange = std::chrono::microseconds(400);
 // Maximum ratio of a range's size to the previous range's size.
 constexpr int64_t kGrowth = 8;
@@ -26,7 +26,7 @@ struct Items {
   int64_t size() const { return end - begin; }
 };
 
-// State of one call of ForRanges, shared by the participating threads.
+// State of one ForRanges call, shared by the participating threads.
 class Loop : public std::enable_shared_from_this<Loop> {
  public:
   Loop(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,

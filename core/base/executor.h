@@ -18,10 +18,10 @@
 
 namespace attnbias {
 
-// A client, which is charged for the time and memory of all its calls.
+// A client, which is charged for the time and memory that all its calls use.
 struct QuotaOwner {
   std::string name;
-  // Maximum bytes of all its calls together.
+  // Maximum number of bytes that all its calls may hold together.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
 };
 
@@ -61,11 +61,11 @@ class Executor {
   // A task takes milliseconds; longer work continues in another task, so that clients take turns.
   virtual void Schedule(CallerPtr caller, Task task) = 0;
 
-  // The same for longer, non-preemptible work, which runs on separate threads and therefore does
-  // not delay other tasks.
+  // Same as Schedule, but for longer, non-preemptible work, which runs on separate threads and
+  // therefore does not delay other tasks.
   virtual void ScheduleBlocking(CallerPtr caller, Task task) = 0;
 
-  // Called periodically by tasks of ScheduleBlocking, with no lock held. May wait while other such
+  // Called periodically by ScheduleBlocking tasks, with no lock held. May wait while other such
   // tasks run.
   virtual void Yield() {}
 
@@ -73,7 +73,7 @@ class Executor {
   virtual int num_threads() const = 0;
 };
 
-// Marks this thread as working for `caller`, which must outlive this object and may cancel.
+// Marks this thread as working for `caller`, which may cancel and must outlive this object.
 class ComputeScope {
  public:
   ComputeScope(const Caller* caller, Executor* executor) {
@@ -97,7 +97,7 @@ class ComputeScope {
   inline static thread_local Executor* executor_ = nullptr;
 };
 
-// `unit` of ForRanges if an item takes longer than a time slice.
+// Passed to ForRanges as `unit` if an item takes longer than a time slice.
 inline constexpr int64_t kNonPreemptible = 0;
 
 // Calls `body(begin, end)` with ranges that cover [0, count), then `done` once, with OK or the
@@ -109,8 +109,8 @@ inline constexpr int64_t kNonPreemptible = 0;
 // time slice of milliseconds the thread switches to other work and the remaining ranges are
 // scheduled again; idle threads join in.
 //
-// If `unit` is kNonPreemptible, the body is called once for all items, in the same way as
-// RunBlocking calls `make`.
+// If `unit` is kNonPreemptible, `body` is called once for all items, in the same way as RunBlocking
+// calls `make`.
 void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);

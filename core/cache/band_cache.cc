@@ -224,8 +224,8 @@ void BandCache::RemoveEvictable(const void* idle) {
 
 void BandCache::DropCancelled() {
   std::vector<Waiter> cancelled;
-  // Moves cancelled waiters out of the computation. Returns true if no waiters remain; then no call
-  // may join the computation.
+  // Moves cancelled waiters out of the computation. Returns true if no waiters remain, in which
+  // case no call may join the computation.
   const auto drop = [&cancelled](const InFlightPtr& computation) {
     std::vector<Waiter>& waiters = computation->waiters;
     const auto gone = std::partition(waiters.begin(), waiters.end(), [](const Waiter& waiter) {

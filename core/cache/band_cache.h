@@ -32,7 +32,7 @@ struct Band {
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   BudgetedBuffer buffer;
-  // Bytes of the cache's entry in addition to the values.
+  // Bytes that the cache entry occupies in addition to the values.
   int64_t entry_bytes = 0;
   ByteBudget::Reservation entry_memory;
 
@@ -70,11 +70,11 @@ struct BandSpec {
   std::string key;
   // Coordinates that the caller needs.
   Range wanted;
-  // Coordinates of the band to compute; they contain `wanted`.
+  // Coordinates of the band to compute; contains `wanted`.
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
-  // Encoding::evaluator_bytes of the evaluator that `prepare` makes.
+  // Encoding::evaluator_bytes for the evaluator that `prepare` makes.
   int64_t evaluator_bytes = 0;
   // Called at most once. Null if no band should be computed.
   std::function<EvaluatorPtr()> prepare;
@@ -99,8 +99,8 @@ class BandCache {
   // CANCELLED           the caller has cancelled
   void Get(BandSpec spec, CallerPtr caller, Done done);
 
-  // Notifies callers that have cancelled, and stops computations without active callers. Call it
-  // periodically.
+  // Notifies callers that have cancelled, and stops computations with no active callers. Must be
+  // called periodically.
   void DropCancelled();
 
   // Allocates memory. Evicts unused bands if the budget is used up, or bands made for the caller's
@@ -116,7 +116,7 @@ class BandCache {
 
   // Makes an idle object evictable. It holds `bytes` of the budget and has no other owners.
   void AddEvictable(std::shared_ptr<const void> idle, int64_t bytes);
-  // Removes such an object, unless it has been evicted.
+  // Removes an object added by AddEvictable, unless it has been evicted.
   void RemoveEvictable(const void* idle);
 
   // Bytes cached, in use or not.
@@ -125,13 +125,13 @@ class BandCache {
     return kept_bytes_;
   }
 
-  // Returns the bytes of an entry in addition to its values. The key is stored twice.
+  // Returns the bytes that an entry occupies in addition to its values. The key is stored twice.
   static int64_t EntryBytes(const std::string& key) {
     return 512 + 2 * static_cast<int64_t>(key.size());
   }
 
   // Widens `span`, so that growing lengths share bands. If the span contains zero, its ends move
-  // outwards to powers of two. Otherwise it grows to whole aligned blocks whose size is a power of
+  // outward to powers of two. Otherwise it grows to whole aligned blocks whose size is a power of
   // two. The result is less than four times as large as `span`, and lies in `domain` if `span`
   // does.
   static Range Widen(Range span, Range domain);
@@ -156,7 +156,7 @@ class BandCache {
   // A computation in flight.
   struct InFlight {
     BandSpec spec;
-    // The caller that acts for all waiters. Its work is charged to the owner of the first waiter.
+    // The caller that acts for all waiters. Its work is charged to the first waiter's owner.
     CallerPtr caller;
     // Guarded by mutex_.
     std::vector<Waiter> waiters;

@@ -23,7 +23,7 @@ class ByteBudget {
   // Bytes by owner.
   using Holdings = std::unordered_map<std::string, int64_t>;
 
-  // Releases bytes of a budget.
+  // Deleter that returns bytes to the budget.
   struct Held {
     // Null for bytes set aside.
     Holdings::value_type* owner;
@@ -71,8 +71,8 @@ class ByteBudget {
     return used_;
   }
 
-  // Reserves `bytes`, at least 1. Returns nothing if they do not fit into the budget or exceed the
-  // maximum of `owner`.
+  // Reserves `bytes`, at least 1. Returns nothing if they do not fit into the budget or would
+  // exceed `owner`'s maximum.
   std::optional<Reservation> Reserve(int64_t bytes, const QuotaOwner& owner);
 
   bool WouldExceedOwnLimit(int64_t bytes, const QuotaOwner& owner) const;
@@ -82,7 +82,7 @@ class ByteBudget {
   void Refused(int64_t bytes, const QuotaOwner& owner);
 
   // Returns true if a client is waiting and `owner`, with `bytes` more, would hold more than its
-  // share, which is the budget divided by one more than the number of owners of reservations.
+  // share: the budget divided by one more than the number of owners that hold reservations.
   bool WouldExceedFairShare(int64_t bytes, const QuotaOwner& owner) const;
 
  private:
@@ -97,7 +97,7 @@ class ByteBudget {
   int64_t limit_ ABSL_GUARDED_BY(mutex_);
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   Holdings holdings_ ABSL_GUARDED_BY(mutex_);
-  // Read outside the lock, since every call reads it and a client rarely waits.
+  // Read outside the lock, since every call reads it and clients rarely wait.
   std::atomic<Clock::time_point> waits_until_{};
 };
 

@@ -24,7 +24,7 @@ uint32_t Multiply(uint32_t a, uint32_t b) {
 }  // namespace
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
-  // The library's sizes are ints.
+  // The library takes sizes as ints.
   constexpr size_t kMostAtOnce = size_t{1} << 30;
   auto* at = static_cast<unsigned char*>(const_cast<void*>(data));
   uint32_t state = ~crc;

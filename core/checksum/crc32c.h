@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC-32C (Castagnoli; RFC 3720 appendix B.4) and the algebra that combines checksums of
-// neighbouring bytes.
+// neighboring bytes.
 //
 //   uint32_t whole = Crc32c(data, size);
 //   uint32_t same = ExtendCrc32c(Crc32c(data, 10), data + 10, size - 10);
@@ -25,7 +25,7 @@ uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size);
 inline uint32_t Crc32c(const void* data, size_t size) { return ExtendCrc32c(0, data, size); }
 
 // A linear map over GF(2). Maps the checksum of some bytes to the checksum of the same bytes
-// followed by `size` zeros, minus the checksum of the zeros. Constructing one costs about a
+// followed by `size` zero bytes, minus the checksum of those zeros. Constructing one costs about a
 // microsecond, applying it four table lookups. Immutable.
 class Crc32cShift {
  public:
@@ -36,7 +36,7 @@ class Crc32cShift {
            tables_[3][crc >> 24];
   }
 
-  // Returns the checksum of A followed by B, whose length is this shift's size.
+  // Returns the checksum of A followed by B, where B's length is this shift's size.
   uint32_t Combine(uint32_t crc_a, uint32_t crc_b) const { return (*this)(crc_a) ^ crc_b; }
 
  private:

@@ -33,7 +33,7 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& s
   ATTNBIAS_ASSIGN_OR_RETURN(const FieldDescriptor* field, FieldIn("encoding", spec));
   google::protobuf::Message& message = *spec.GetReflection()->MutableMessage(&spec, field);
   ATTNBIAS_RETURN_IF_ERROR(Complete(field->name(), buckets, tables, message));
-  // Sets the default scale of an output without one.
+  // Sets the default scale if the output has none.
   ATTNBIAS_RETURN_IF_ERROR(Complete("output", buckets, tables, *spec.mutable_output()));
   ATTNBIAS_ASSIGN_OR_RETURN(Encoding encoding,
                             EncodingRegistration::Describe(field->number(), message, tables));

@@ -2,9 +2,9 @@
 // An encoding: the mathematics that assigns values to each coordinate.
 //
 // A coordinate is a position (TABLE), a relative position key - query (TOEPLITZ), an anchored key
-// position (KEY_ROW), a displacement in a grid (BLOCK_TOEPLITZ) or a key's position, given that of
-// the query (DENSE). At each coordinate an encoding has `lanes` x `width` values. Lanes are heads
-// or a table's parts, and `width` counts columns. An encoding knows nothing about windows, masks,
+// position (KEY_ROW), a displacement in a grid (BLOCK_TOEPLITZ) or a key's position given the
+// query's (DENSE). At each coordinate an encoding has `lanes` x `width` values. Lanes are heads or
+// a table's parts, and `width` counts columns. An encoding knows nothing about windows, masks,
 // chunks, caches or threads.
 //
 //   spec.mutable_alibi()->set_num_heads(8);
@@ -37,11 +37,11 @@
 
 namespace attnbias {
 
-// Bounds of the contract that several encodings share.
+// Bounds, set by the contract, that several encodings share.
 inline constexpr int64_t kMaxNumHeads = 65536;
-// Units of a network's hidden layer.
+// Maximum number of units in a network's hidden layer.
 inline constexpr int64_t kMaxHidden = 65536;
-// All differences of two positions that the contract allows.
+// All differences between two positions allowed by the contract.
 inline constexpr Range kRelativePositions = {-(int64_t{1} << 42), int64_t{1} << 42};
 
 // How real numbers become elements: each is multiplied by the scale and rounded once. I32 elements
@@ -67,7 +67,7 @@ class Evaluator {
 
   Evaluator(Function fill, int64_t batch) : fill_(std::move(fill)), batch_(batch) {}
 
-  // Writes the values of `block`, each rounded once to nearest even.
+  // Writes the values in `block`, each rounded once to nearest even.
   //
   //   Shape    the block's n-th lane is row-major [span.size(), width] at
   //            out + n * lane_stride_bytes
@@ -78,9 +78,8 @@ class Evaluator {
     fill_(block, out, lane_stride_bytes);
   }
 
-  // Number of coordinates that take no longer to compute than one.
-  // kNonPreemptible if one may take longer than a time slice; Fill then polls
-  // ComputeScope.
+  // Number of coordinates that take no longer to compute than one. kNonPreemptible if one may take
+  // longer than a time slice; Fill then polls ComputeScope.
   int64_t batch() const { return batch_; }
 
  private:
@@ -90,7 +89,7 @@ class Evaluator {
 
 using EvaluatorPtr = std::unique_ptr<const Evaluator>;
 
-// `fill` is thread-safe.
+// `fill` must be thread-safe.
 inline EvaluatorPtr MakeEvaluator(Evaluator::Function fill, int64_t batch = 1) {
   return std::make_unique<const Evaluator>(std::move(fill), batch);
 }
@@ -154,25 +153,24 @@ struct Encoding {
   // True if these values form the last axis of the result, as for tables and for vectors at pairs.
   bool has_columns = false;
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. If DENSE, the positions of queries and
-  // of keys.
+  // keys.
   Range domain;
   // `has_biases` is true if the encoding has real values, `has_buckets` if it has indices (I32).
   bool has_biases = true;
   bool has_buckets = false;
-  // Error for requests for real values whose table is missing or invalid.
+  // Error for requests for real values if the table is missing or invalid.
   absl::Status bias_status = {};
   // KEY_ROW only: true if coordinate 0 is the last key instead of key 0.
   bool anchored_at_last_key = false;
-  // TABLE only: every column's axis, in ascending order of columns; empty if there is one axis.
-  // Each column depends only on the position on its own axis, and Fill uses one position for all
-  // axes.
+  // TABLE only: every column's axis, in ascending column order; empty if there is one axis. Each
+  // column depends only on the position on its own axis, and Fill uses one position for all axes.
   std::vector<AxisColumns> axis_columns = {};
   // BLOCK_TOEPLITZ only.
   Grid grid = {};
-  // Set if position 0 (of pairs) or token 0, before the grid, is a class token whose values are not
-  // part of the structure; the width is then 1. Writes, row-major [lanes, 3], the values from the
-  // class token to every key, from every other query to the class token, and from the class token
-  // to itself.
+  // Set if position 0 (for pairs) or token 0, before the grid, is a class token whose values are
+  // not part of the structure; the width is then 1. Writes, row-major [lanes, 3], the values from
+  // the class token to every key, from every other query to the class token, and from the class
+  // token to itself.
   std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> write_border =
       nullptr;
   // Increased whenever unchanged hyperparameters produce different values.
@@ -182,8 +180,8 @@ struct Encoding {
   std::shared_ptr<const google::protobuf::Message> canonical = nullptr;
   // Returns the derived values that a header holds. Null if there are none.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
-  // Maximum bytes that `prepare`, and then its evaluator during one Fill, need in addition to this
-  // object; 0 if negligible. Does not count an accelerator's memory.
+  // Maximum number of bytes that `prepare`, and then its evaluator during one Fill, need in
+  // addition to this object; 0 if negligible. Does not count an accelerator's memory.
   int64_t evaluator_bytes = 0;
   // `kernels` must outlive the result, which is independent of this object's lifetime. May end
   // early in a ComputeScope whose caller has cancelled. Null for a TABLE whose columns depend on
@@ -192,7 +190,7 @@ struct Encoding {
       nullptr;
   // TABLE only: prepares rows at lists of positions, which may be doubles. Coordinate n of the
   // result is the n-th position in each axis's list or, if the lists are empty, position n on every
-  // axis. Null if positions are integers.
+  // axis. Null if positions must be integers.
   std::function<EvaluatorPtr(const NumberFormat& format, const RealPositionsPtr& positions)>
       prepare_reals = nullptr;
   // Offset that each axis adds to a listed position.
@@ -204,7 +202,7 @@ struct Encoding {
   std::string_view name = {};
   // True if the request is for indices instead of real values.
   bool has_indices = false;
-  // Canonical bytes: equal bytes mean equal values, except for the element type.
+  // Canonical bytes: equal bytes mean equal values, apart from the element type.
   std::string identity = {};
 
   // TABLE only.
@@ -213,7 +211,7 @@ struct Encoding {
     for (const AxisColumns& run : axis_columns) axes = std::max(axes, run.axis + 1);
     return axes;
   }
-  // Returns the number of columns of one of several axes.
+  // Returns the number of columns that belong to `axis`, one of several.
   int64_t ColumnsOf(int64_t axis) const {
     int64_t columns = 0;
     for (const AxisColumns& run : axis_columns) {
@@ -231,8 +229,8 @@ using EncodingPtr = std::shared_ptr<const Encoding>;
 // Checks and completes the request's encoding and output. ResolveExtent does the same for the
 // extent.
 //
-// INVALID_ARGUMENT  a field's value; the message begins with the field's path inside TensorSpec and
-//                   ": "
+// INVALID_ARGUMENT  a field has an invalid value; the message begins with the field's path inside
+//                   TensorSpec and ": "
 absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables, v1::TensorSpec& spec);
 
 using EncodingRegistration = Registration<Encoding>;

@@ -10,13 +10,12 @@
 namespace attnbias {
 namespace {
 
-// The largest cached band takes the caller's memory, less that of the band's evaluator, divided by
-// this.
+// A cached band takes at most the caller's memory minus the band's evaluator's, divided by this.
 constexpr int64_t kLargestBandDivisor = 8;
 // Scattered positions use a band of at most this many values per requested value.
 constexpr int64_t kMostWaste = 8;
 
-// Returns an evaluator over relative positions, of width 1, with the mask's fill at masked
+// Returns an evaluator with width 1 over relative positions that yields the mask's fill at masked
 // coordinates.
 EvaluatorPtr Masked(EvaluatorPtr inner, const ResolvedMask& mask, DataType type) {
   const int64_t batch = inner->batch();

@@ -22,9 +22,9 @@ namespace attnbias {
 using PayloadPtr = std::unique_ptr<Payload>;
 
 struct EngineOptions {
-  // Bytes of tensors computed, cached and in flight together.
+  // Maximum total bytes of tensors that are computed, cached or in flight.
   int64_t memory_budget_bytes = int64_t{1} << 30;
-  // Maximum bytes of a payload.
+  // Maximum size of a payload in bytes.
   int64_t max_tensor_bytes = int64_t{1} << 40;
 };
 
@@ -47,9 +47,9 @@ class Engine {
   // Returns the payload if its band is cached, otherwise null.
   PayloadPtr Find(const PlanPtr& plan, CallerPtr caller);
 
-  // Calls `done` exactly once, as BandCache::Get does, with its errors. If a band is too large to
-  // cache, the payload is computed while it is read. The memory needed for this also counts against
-  // the budget.
+  // Calls `done` exactly once, in the same way and with the same errors as BandCache::Get. If a
+  // band is too large to cache, the payload is computed while it is read. The memory needed for
+  // this also counts against the budget.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
   // The cache, through which other memory is also charged to the budget or becomes evictable.

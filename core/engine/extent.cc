@@ -42,7 +42,7 @@ bool IsIntegerPosition(double position) {
 
 int LengthOf(const v1::PositionList& list) { return list.positions_size() + list.doubles_size(); }
 
-// Checks the length of a list. Converts doubles that are all integers to integers.
+// Checks a list's length. If its doubles are all integers, converts them to integers.
 absl::Status NormalizeList(absl::string_view field, v1::PositionList& list) {
   const int count = LengthOf(list);
   if (count < 1 || count > kMaxPositionListLength) {
@@ -116,7 +116,7 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   return "";
 }
 
-// Sets the rows of a table at positions that are not all integers.
+// Sets a table's rows, which are at positions that are not all integers.
 absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& extent, Window& window) {
   RealPositions axes;
   for (int axis = 0; axis < extent.position_ids_size(); ++axis) {
@@ -138,7 +138,7 @@ absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& exten
   return absl::OkStatus();
 }
 
-// Sets rows at the same consecutive positions on every axis.
+// Sets a table's rows, which are at the same consecutive positions on every axis.
 absl::Status ResolveListed(const Encoding& encoding, Range positions, Window& window) {
   if (positions.size() > kMaxPositionListLength) {
     return Invalid("table.positions: got ", positions.size(), " positions, want at most ",

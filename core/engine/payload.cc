@@ -18,8 +18,8 @@ constexpr int64_t kMostPrefixes = int64_t{1} << 18;
 // Bytes produced in one time slice.
 constexpr int64_t kBytesAtOnce = int64_t{64} << 10;
 
-// Maximum columns of a row of Window::reals produced in one time slice, since an element may take
-// microseconds.
+// Maximum number of columns in a Window::reals row that is produced in one time slice, since an
+// element may take microseconds.
 constexpr int64_t kMostColumns = 2048;
 
 std::vector<std::byte> BorderOf(const Plan& plan) {
@@ -276,7 +276,7 @@ void Payload::CopyNumbers(const Row& row, Range elements, std::byte* out) const 
   }
 }
 
-// Copies rows of a table with several axes: each column comes from the row at the position on the
+// Copies rows of a table with several axes: each column comes from the row for the position on that
 // column's axis.
 void Payload::CopyColumns(const Row& row, Range elements, std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_->data_type());

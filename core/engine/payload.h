@@ -57,11 +57,11 @@ struct Chunk {
   uint32_t crc32c = 0;
 };
 
-// Checksums of the rows of a dense matrix, which overlap.
+// Checksums of a dense matrix's overlapping rows.
 //
 // Row i of a Toeplitz matrix is row i - 1 moved by one element, so hashing every row would hash the
-// same bytes again and again. The checksum of any row follows in constant time from those of its
-// lane's growing prefixes: crc(ab) = shift_b(crc(a)) ^ crc(b).
+// same bytes again and again. The checksum of any row can be computed in constant time from the
+// checksums of its lane's prefixes: crc(ab) = shift_b(crc(a)) ^ crc(b).
 class RowChecksums {
  public:
   // All rows are `row_bytes` long and begin at a multiple of `element_bytes` from the beginning of
@@ -103,26 +103,26 @@ class Payload {
   using Done = absl::AnyInvocable<void(absl::StatusOr<Chunk>)>;
 
   // `kernels`, `executor` and `cache` must outlive the payload, and the payload must outlive its
-  // reads. The budget of `cache` is charged for a chunk's own memory.
+  // reads. A chunk's own memory is charged to the budget of `cache`.
   Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels, BandCache* cache,
           Executor* executor);
 
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
-  // Returns whether the whole payload can be read quickly: its rows lie in the band without
+  // Returns whether the whole payload can be read quickly: either its rows lie in the band without
   // overlapping, so that reading takes no longer than hashing, or it is produced in one time slice.
   bool IsReadAtOnce() const;
 
-  // Passes bytes [offset, offset + size), which lie inside the payload, to `done`: inside this call
-  // or, if they take longer than a time slice, on an executor thread. The next Read must not begin
-  // before `done` is called.
+  // Passes bytes [offset, offset + size), which must lie inside the payload, to `done`: inside this
+  // call or, if they take longer than a time slice, on an executor thread. The next Read must not
+  // begin before `done` is called.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
   // CANCELLED           the caller has cancelled
   void Read(int64_t offset, int64_t size, Done done);
 
  private:
-  // One of Plan::rows(): a lane, and a query counted from the first.
+  // One of the Plan::rows() rows: a lane, and the index of a query.
   struct Row {
     int64_t lane = 0;
     int64_t query = 0;
@@ -137,18 +137,18 @@ class Payload {
 
   // Returns null unless the values come from a band and an accelerator expands them.
   std::unique_ptr<DenseExpander> MakeExpander() const;
-  // Reads from the accelerator; returns nothing if there is none, or if the accelerator or the
-  // budget has failed.
+  // Reads from the accelerator; returns nothing if there is none, if it fails, or if the budget has
+  // no room.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
 
   void Make(int64_t offset, int64_t size, Done done) const;
-  // Returns the `unit` of ForRanges.
+  // Returns the `unit` to pass to ForRanges.
   int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
-  // Writes some values of a payload by axis, counted over all its parts.
+  // Writes some of the values of a payload by axis; they are counted over all its parts.
   void MakeByAxis(Range numbers, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
-  // Write `elements` of a row to `out`.
+  // The following functions write `elements` of a row to `out`.
   void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
   void CopyColumns(const Row& row, Range elements, std::byte* out) const;
   void SetBorder(const Row& row, Range elements, std::byte* out) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A validated request, which determines every byte that will be sent before anything is computed.
+// A validated request. Before anything is computed, it determines every byte that will be sent.
 // Only MakePlan creates a Plan, and Engine executes nothing else.
 #pragma once
 
@@ -37,20 +37,20 @@ struct Window {
   // positions. Unless the rows are the tokens of a grid, all axes have the same number of
   // positions.
   std::vector<Positions> axes;
-  // Positions that are doubles, if any. `axes` then has one entry: the indices of the rows or, if
-  // the lists in `reals` are empty, the range of positions that all axes share.
+  // Positions that are doubles, if any. `axes` then has one entry: the row indices or, if the lists
+  // in `reals` are empty, the range of positions that all axes share.
   RealPositionsPtr reals = nullptr;
   // True if the rows are the tokens of a grid, the last axis varying fastest.
   bool is_grid = false;
-  // Absolute positions, or tokens of a grid. Unused by TABLE.
+  // Absolute positions or grid tokens. Unused by TABLE.
   Positions queries;
   Positions keys;
-  // Grids: every n-th token of each axis is a query; empty means 1.
+  // Grids: every n-th token on each axis is a query; empty means 1.
   std::vector<int64_t> query_stride;
   // KEY_ROW: the position that is coordinate 0.
   int64_t key_anchor = 0;
 
-  // TABLE: the number of rows, and the position of one on an axis.
+  // TABLE: the number of rows, and a row's position on an axis.
   int64_t rows() const {
     int64_t rows = axes[0].size();
     for (size_t axis = 1; is_grid && axis < axes.size(); ++axis) rows *= axes[axis].size();
@@ -65,8 +65,8 @@ struct Window {
   }
 };
 
-// A mask as one interval and a fill. Causal masks and sliding windows both mean: key j is visible
-// from query i if j - i lies in the interval.
+// A mask as one interval and a fill value. Causal masks and sliding windows both mean: key j is
+// visible from query i if j - i lies in the interval.
 struct ResolvedMask {
   static constexpr Range kAll = {std::numeric_limits<int64_t>::min() / 2,
                                  std::numeric_limits<int64_t>::max() / 2};
@@ -92,14 +92,14 @@ class Plan {
   // 64 lowercase hex characters each; see the contract's TensorHeader.
   const std::string& fingerprint() const { return fingerprint_; }
   const std::string& encoding_fingerprint() const { return encoding_fingerprint_; }
-  // The request with the contract's defaults.
+  // The request with the contract's defaults filled in.
   const v1::TensorSpec& resolved_spec() const { return resolved_spec_; }
-  // Queries for which every key of the window is masked, counted from the window's first query.
+  // Queries for which every key in the window is masked, counted from the window's first query.
   const std::vector<Range>& fully_masked_rows() const { return fully_masked_rows_; }
 
   const Encoding& encoding() const { return *encoding_; }
   const Window& window() const { return window_; }
-  // The mask without bounds that hide nothing in the window.
+  // The mask, without those bounds that hide nothing in the window.
   const ResolvedMask& mask() const { return mask_; }
   // Every form consists of rows of equal size, possibly followed by a border. Each lane has a row
   // for each query, and each row has an element for each key. The element for query q and key k is
@@ -109,8 +109,8 @@ class Plan {
   //
   // A compact form has one query, and a key for each coordinate. The values of a DENSE encoding
   // also depend on the query's position. A row of a table with several axes has a coordinate on
-  // each axis; the maps below hold the coordinate on the first axis or, in a grid, the index of the
-  // token. A payload by axis has a key for each row of each axis, and its rows differ in size.
+  // each axis; the maps below hold the coordinate on the first axis or, in a grid, the token's
+  // index. A payload by axis has a key for each row of each axis, and its rows differ in size.
   const IndexMap& query_coordinates() const { return query_coordinates_; }
   const IndexMap& key_coordinates() const { return key_coordinates_; }
   int64_t rows() const { return window_.heads.size() * query_coordinates_.size(); }
@@ -128,12 +128,12 @@ class Plan {
   // Contains every requested coordinate.
   Range hull() const { return hull_; }
   // Returns whether the mask is folded into the values at a coordinate, and therefore into the
-  // band. It is not if there is a border, which would overwrite masked elements.
+  // band. This is not done if there is a border, which would overwrite masked elements.
   bool folds_mask() const {
     return encoding_->structure == Structure::kToeplitz && !encoding_->has_border();
   }
 
-  // The folded mask: as requested, even if it hides nothing of this window, so that all windows
+  // The folded mask: as requested, even if it hides nothing in this window, so that all windows
   // share a band.
   const ResolvedMask& band_mask() const { return band_mask_; }
 
@@ -165,20 +165,20 @@ class Plan {
 using PlanPtr = std::shared_ptr<const Plan>;
 
 // Turns a request into a Plan, and checks its output. Encodings check their own hyperparameters;
-// extent.cc checks extents. `spec` contains only TableRefs that `tables` holds. Errors begin with
-// the field's path inside TensorSpec and ": ".
+// extent.cc checks extents. `spec` must contain only TableRefs that `tables` holds. Errors begin
+// with the field's path inside TensorSpec and ": ".
 //
 // INVALID_ARGUMENT  a value that is not allowed
 // OUT_OF_RANGE      positions for which the encoding has no values
 absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
                                  int64_t max_tensor_bytes);
 
-// Bounds of the contract.
+// Bounds set by the contract.
 inline constexpr int64_t kMaxPositionListLength = 262144;
 inline constexpr int64_t kMaxGridTokens = 65536;
 
-// Sets the window of the extent of `spec`. Writes the resolved extent back into `spec`: every
-// default filled in, a list of consecutive positions as their range.
+// Sets the window described by the extent of `spec`. Writes the resolved extent back into `spec`,
+// with every default filled in and a list of consecutive positions replaced by its range.
 //
 // INVALID_ARGUMENT  a value that is not allowed; the message begins with the field's path inside
 //                   TensorSpec and ": "
@@ -190,8 +190,8 @@ absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Windo
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
 
-// Returns the queries of a whole grid, or without `query_stride` its tokens; both include the class
-// token.
+// Returns the queries of a whole grid or, without `query_stride`, its tokens. Both include the
+// class token if there is one.
 Range AllTokens(const Encoding& encoding, const std::vector<int64_t>& query_stride = {});
 
 }  // namespace attnbias

@@ -30,8 +30,8 @@ bool IsIn(const fs::path& path, const fs::path& folder) {
   return std::ranges::mismatch(folder, path).in1 == folder.end();
 }
 
-// For a folder in models--NAME/snapshots of Hugging Face's cache, which contains links to blobs,
-// returns models--NAME/blobs. Returns any other folder unchanged.
+// Returns models--NAME/blobs if `folder` is in models--NAME/snapshots of a Hugging Face cache,
+// where files are links to blobs. Otherwise returns `folder`.
 fs::path BlobsOf(const fs::path& folder) {
   for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
     if (at.parent_path().filename() != "snapshots") continue;
@@ -44,7 +44,7 @@ fs::path BlobsOf(const fs::path& folder) {
 }  // namespace
 
 absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path, const std::string& folder) {
-  // Opening a FIFO would otherwise wait for its writer.
+  // Opening a FIFO would otherwise wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (descriptor < 0 && errno == ENOENT) {
     return absl::NotFoundError(absl::StrCat(path, ": no such file"));

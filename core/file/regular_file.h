@@ -13,11 +13,11 @@ namespace attnbias {
 class RegularFile {
  public:
   // Opens a file without blocking, even on a FIFO. Returns NOT_FOUND if the file does not exist,
-  // INVALID_ARGUMENT if it cannot be read or is not regular; messages begin with the path.
+  // and INVALID_ARGUMENT if it cannot be read or is not regular; messages begin with the path.
   //
-  // With a `folder`, returns INVALID_ARGUMENT unless the file lies in it once all links are
-  // followed, so that the folder's content cannot name files elsewhere. Links of a snapshot in
-  // Hugging Face's cache may point to the blobs of the snapshot's model.
+  // If `folder` is given, returns INVALID_ARGUMENT unless the file lies in it after all links are
+  // followed, so that the folder's contents cannot refer to files elsewhere. Links in a Hugging
+  // Face cache snapshot may point to the blobs of the snapshot's model.
   static absl::StatusOr<RegularFile> Open(const std::string& path, const std::string& folder = "");
 
   RegularFile(RegularFile&& other) noexcept;

@@ -14,15 +14,15 @@
 
 namespace attnbias {
 
-// Size from which expand_rows bypasses the caches. A core's private caches are smaller, so none of
-// the result would stay in them.
+// Size in bytes from which expand_rows bypasses the caches. A core's private caches are smaller, so
+// none of the result would stay in them.
 inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
-// Maximum number of column pairs that a kernel processes at once. Counts of pairs are rounded up to
-// a multiple of this number, and kernels may overrun rows by this many pairs.
+// Maximum number of column pairs that a kernel processes at once. Pair counts are rounded up to a
+// multiple of this number, and kernels may overrun rows by this many pairs.
 inline constexpr int64_t kPairMultiple = 8;
 
-// Sines and cosines of one angle per column pair, each the sum of two doubles; four arrays [pairs],
+// Sines and cosines of one angle per column pair, each the sum of two doubles; four [pairs] arrays,
 // aligned to 64 bytes.
 template <typename Number>
 struct RotorArrays {
@@ -43,10 +43,10 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
 // 2^-53. The rest is margin.
 inline constexpr double kRotationBound = 0x1p-50;
 
-// Rows of sines and cosines of consecutive positions: the angles of a first position plus those of
-// 0, 1, ..., rows - 1. An anchor whose length is not 1 scales all of them.
+// Rows of sines and cosines for consecutive positions: the angles are those of a first position
+// plus those of 0, 1, ..., rows - 1. An anchor whose length is not 1 scales all of them.
 struct SinusoidBlock {
-  // Anchor of the first position, [pairs].
+  // Anchor for the first position, [pairs].
   const double* anchor_sin;
   const double* anchor_cos;
   // Row-major [rows, pairs].
@@ -62,13 +62,13 @@ struct SinusoidBlock {
   int64_t pairs;
   int64_t sines;
   int64_t cosines;
-  // Elements of a row. Sine i is at i * pair_stride, cosine i at cos_offset + i * pair_stride;
-  // pair_stride is 1, or 2 with cos_offset 1.
+  // Number of elements in a row. Sine i is at i * pair_stride, cosine i at cos_offset + i *
+  // pair_stride; pair_stride is 1, or 2 with cos_offset 1.
   int64_t width;
   int64_t pair_stride;
   int64_t cos_offset;
-  // Bypasses the caches, as KernelSet::stream does. Only for adjacent pairs without padding, with
-  // `out` and rows aligned to cache lines.
+  // Bypasses the caches, as KernelSet::stream does. Allowed only for adjacent pairs without
+  // padding, with `out` and the rows aligned to cache lines.
   bool stream;
 };
 
@@ -79,7 +79,7 @@ template <typename Element>
 using FillSinusoid = int64_t (*)(const SinusoidBlock& block, Element* out,
                                  uint32_t* undecided) noexcept;
 
-// `count` rows, `stride` numbers apart.
+// `count` rows, `stride` elements apart.
 struct MatrixRows {
   const double* data;
   int64_t stride;

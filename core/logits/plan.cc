@@ -15,10 +15,10 @@
 namespace attnbias {
 namespace {
 
-// Maximum number of values of all heads at one position, since a BLAS uses 31-bit sizes.
+// Maximum number of values at one position over all heads, since a BLAS uses 31-bit sizes.
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
 
-// Models that use distances have different orders of columns, so no default suits them all.
+// Models that use distances differ in their column order, so no default suits them all.
 absl::Status CheckColumnsAreSet(const v1::LogitsSpec& spec) {
   if (!spec.sinusoidal_distances().has_sinusoidal() ||
       spec.sinusoidal_distances().sinusoidal().columns() != v1::COLUMNS_UNSPECIFIED) {
@@ -165,7 +165,7 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t 
 void LogitsPlan::CountRoundings() {
   const bool doubles = work_type_ == DataType::kF64;
   if (term_.weighs_values) {
-    // Weights of keys that share the vector of a clipped end are added first, in F64.
+    // Weights for keys that share a clipped end's vector are added first, in F64.
     roundings_ = std::min(spec_.key_length(), term_.components[0].count) +
                  (doubles ? spec_.key_length() + 1 : 2);
   } else {

@@ -43,9 +43,9 @@ using KeySegments = absl::InlinedVector<KeySegment, 4>;
 struct TermComponent {
   // Provides the vectors, or their unprojected form, at some of its coordinates.
   EncodingPtr encoding;
-  // [heads * head_dim, width of the encoding].
+  // [heads * head_dim, the encoding's width].
   std::optional<Table> projection = {};
-  // Vectors of one head. Vector n is at coordinate first + n, or first - n if they descend.
+  // Number of vectors per head. Vector n is at coordinate first + n, or first - n if `descends`.
   int64_t count = 0;
   int64_t first = 0;
   bool descends = false;
@@ -87,7 +87,7 @@ absl::Status Project(absl::string_view field, const std::optional<Table>& projec
 // Returns an encoding whose values at coordinate n are row n of `table`.
 absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
 
-// Vectors that keys use by their relative position, key - query.
+// Vectors that keys use according to their relative position, key - query.
 struct RelativeVectors {
   // Relative positions that have their own vector. Others use the nearest one's vector.
   Range distinct;
@@ -103,9 +103,9 @@ struct RelativeVectors {
 };
 
 struct LogitsLimits {
-  // Maximum bytes of all vectors that a request's keys use.
+  // Maximum total bytes of all vectors that a request's keys use.
   int64_t max_vector_bytes = int64_t{1} << 30;
-  // Maximum bytes of one row of one head in the result.
+  // Maximum bytes of one head's row in the result.
   int64_t max_row_bytes = int64_t{4} << 20;
 };
 
@@ -114,25 +114,25 @@ using LogitsPlanPtr = std::shared_ptr<const LogitsPlan>;
 
 class LogitsPlan {
  public:
-  // `spec` contains only TableRefs that `tables` holds.
+  // `spec` must contain only TableRefs that `tables` holds.
   //
-  // INVALID_ARGUMENT  a field's value, the message beginning with the field's
-  //                   path inside LogitsSpec and ": "
+  // INVALID_ARGUMENT  a field has an invalid value; the message begins with the field's path
+  //                   inside LogitsSpec and ": "
   static absl::StatusOr<LogitsPlanPtr> Make(v1::LogitsSpec spec, const Tables& tables,
                                             const LogitsLimits& limits);
 
   // Checks that a message may hold these rows in this many bytes of data.
   //
-  // INVALID_ARGUMENT  first_row, num_rows or data, which the message names
+  // INVALID_ARGUMENT  first_row, num_rows or data is invalid; the message names it
   absl::Status CheckRows(int64_t first_row, int64_t num_rows, int64_t bytes) const;
 
-  // The request with its defaults.
+  // The request with its defaults filled in.
   const v1::LogitsSpec& spec() const { return spec_; }
   const LogitsTerm& term() const { return term_; }
   // Position of query 0.
   int64_t query_offset() const { return query_offset_; }
 
-  // Number of elements of one head in a received row, and in its result.
+  // Number of elements per head in a received row, and in its result.
   int64_t input_width() const { return input_width_; }
   int64_t output_width() const { return output_width_; }
   int64_t output_row_bytes() const { return output_width_ * SizeOf(output_type()); }
@@ -145,7 +145,7 @@ class LogitsPlan {
 
   // Type of products: F32 or F64.
   DataType work_type() const { return work_type_; }
-  // The n of the bound in docs/numerics.md: the number of roundings on the longest path from an
+  // The n in the bound in docs/numerics.md: the number of roundings on the longest path from an
   // input to a result, except the one to the output type.
   int64_t roundings() const { return roundings_; }
   // Value of masked elements, in the output type.

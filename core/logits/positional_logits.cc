@@ -40,8 +40,8 @@ constexpr auto* kGemm<double> = &cblas_dgemm;
 
 blasint Int(int64_t value) { return static_cast<blasint>(value); }
 
-// Writes a b, or a b^T if `b_transposed`, row-major without gaps, to `out`, regardless of its
-// content, with the system's BLAS on the calling thread only. T is float or double.
+// Writes a b (a b^T if `b_transposed`) to `out`, row-major without gaps, overwriting whatever `out`
+// held. Uses the system's BLAS, on the calling thread only. T is float or double.
 template <typename T>
 void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed, T* out) {
   // Parallelism comes from the caller's threads. OpenBLAS must nevertheless be a threaded build
@@ -70,8 +70,8 @@ void RoundEach(const Work* in, int64_t count, double scale, std::byte* out) {
   }
 }
 
-// Scales numbers and rounds them to `type`. `out` may be `in` if `type` is no wider than Work: each
-// number is then read before it is overwritten.
+// Scales values and rounds them to `type`. `out` may be `in` if `type` is no wider than Work: each
+// value is then read before it is overwritten.
 template <typename Work>
 void RoundTo(DataType type, const Work* in, int64_t count, double scale, std::byte* out) {
   if (type == DataType::kF64) return RoundEach<F64Element>(in, count, scale, out);
@@ -80,7 +80,7 @@ void RoundTo(DataType type, const Work* in, int64_t count, double scale, std::by
   RoundEach<Bf16Element>(in, count, scale, out);
 }
 
-// Writes the encoding's values for `vectors` of one lane.
+// Writes the encoding's values for `vectors` in one lane.
 void FillVectors(const Evaluator& evaluator, const TermComponent& component, int64_t lane,
                  Range vectors, double* out) {
   const int64_t first = component.first;
@@ -105,8 +105,8 @@ absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table, const LogitsResou
 }
 
 // Number of products in a tile: as many as fit in a core's private cache. Each row needs a window
-// of vectors shifted by one from the previous row. A tile multiplies all its rows by the union of
-// these windows, so a taller tile computes more unused products.
+// of vectors, shifted by one from the previous row's window. A tile multiplies all its rows by the
+// union of these windows, so a taller tile computes more unused products.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
@@ -118,8 +118,8 @@ int64_t TileRows(const LogitsPlan& plan) {
   return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1, kMaxTileRows);
 }
 
-// Adds the products of a segment's keys to their sums; `products` begins with that of the first
-// key.
+// Adds the products for a segment's keys to the keys' sums; `products` points to the product for
+// the first key.
 template <typename Work>
 void AddKeySegment(const Work* products, const KeySegment& segment, Work* sums) {
   const auto add = [&](auto step) {
@@ -127,14 +127,14 @@ void AddKeySegment(const Work* products, const KeySegment& segment, Work* sums) 
       sums[i] += products[i * step];
     }
   };
-  // Steps 0 and -1 as constants, so that the compiler vectorizes the loops.
+  // Steps 0 and -1 are constants, so that the compiler vectorizes the loops.
   if (segment.step == 0) return add(std::integral_constant<int64_t, 0>());
   if (segment.step == -1) return add(std::integral_constant<int64_t, -1>());
   add(segment.step);
 }
 
-// Reads the numbers at `in`, at any alignment. Exact: types wider than a float are computed in
-// double.
+// Reads the values at `in`, which may have any alignment. Exact: types wider than a float are
+// computed in double.
 template <typename Work>
 void Widen(DataType type, const std::byte* in, int64_t count, Work* out) {
   if (SizeOf(type) == sizeof(Work) && count > 0) {
@@ -212,7 +212,7 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Writes, for each row, the sum of the products of every key.
+  // Writes the sum of the products for each row and key.
   absl::Status AddProducts(const Work* queries, Work* sums) const {
     const int64_t keys = spec_.key_length();
     std::fill_n(sums, rows_.size() * keys, Work{0});
@@ -337,7 +337,8 @@ class PositionalLogits::TileComputer {
     return absl::OkStatus();
   }
 
-  // Copies a row's products to the columns of their keys, and the fill to keys outside segments.
+  // Copies a row's products to the columns of their keys, and the fill value to the columns of keys
+  // outside segments.
   void Spread(const KeySegments& segments, const std::byte* products, int64_t first_vector,
               std::byte* out) const {
     const DataType type = plan_.output_type();
@@ -363,7 +364,7 @@ class PositionalLogits::TileComputer {
     Repeat(plan_.fill(), size, spec_.key_length() - key, out + key * size);
   }
 
-  // Returns the range of vectors that keys of the rows use.
+  // Returns the range of vectors that the rows' keys use.
   Range VectorsOf(const Factor& factor) const {
     Range vectors = {std::numeric_limits<int64_t>::max(), 0};
     for (int64_t row = rows_.begin; row < rows_.end; ++row) {
@@ -394,7 +395,7 @@ PositionalLogits::PositionalLogits(LogitsPlanPtr plan, LogitsResources resources
       resources_(std::move(resources)),
       factors_(std::move(factors)),
       tile_rows_(TileRows(*plan_)) {
-  // Upper bound for the bytes of a tile's products.
+  // Upper bound on the bytes of a tile's products.
   constexpr int64_t kMostBytes = kTileProducts * sizeof(double);
   Accelerator* const accelerator = resources_.kernels.accelerator;
   if (accelerator == nullptr || !accelerator->Wants(kMostBytes, false)) return;

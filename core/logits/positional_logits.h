@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes positional logits row by row: queries are multiplied by each distinct vector once, and
-// the products are distributed to the keys that use it. Nothing of shape [queries, keys, head_dim]
-// is materialized.
+// the products are distributed to the keys that use it. No tensor with shape [queries, keys,
+// head_dim] is materialized.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace attnbias {
 struct LogitsResources {
   Executor& executor;
   const KernelSet& kernels;
-  // RESOURCE_EXHAUSTED if the budget has no room.
+  // Returns RESOURCE_EXHAUSTED if the budget has no room.
   std::function<absl::StatusOr<BudgetedBuffer>(int64_t bytes)> allocate;
   // Same as `allocate`, for memory allocated elsewhere.
   std::function<absl::StatusOr<ByteBudget::Reservation>(int64_t bytes)> reserve;
@@ -55,14 +55,14 @@ class PositionalLogits {
 
   const LogitsPlan& plan() const { return *plan_; }
 
-  // Bytes of the budget.
+  // Bytes of the budget that this object holds.
   int64_t memory_bytes() const;
 
   // Writes lines of the block's result; asynchronous like ForRanges. The result is row-major
   // [num_heads, num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows
   // of head n / num_rows. `out` is aligned to an element.
   //
-  // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite; weights of masked keys
+  // INVALID_ARGUMENT    data: a value, or a sum of products, is not finite; weights for masked keys
   //                     are not read
   // RESOURCE_EXHAUSTED  the budget has no room
   void Compute(const RowBlock& block, Range lines, std::byte* out, CallerPtr caller,
@@ -72,7 +72,7 @@ class PositionalLogits {
   // The vectors of a component, by which rows are multiplied.
   struct Factor {
     const TermComponent& component;
-    // Numbers of the plan's work_type(); a head's vector n begins at
+    // Elements of the plan's work_type(); a head's vector n begins at
     // head * head_stride + n * stride.
     BudgetedBuffer memory;
     int64_t head_stride = 0;

@@ -43,7 +43,7 @@ absl::StatusOr<Contents> ReadIndex(const std::filesystem::path& folder) {
   Contents contents;
   for (const auto& [tensor, file] : weight_map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
-    // A shard lies in the folder of its index.
+    // A shard lies in the same folder as its index.
     if (name.empty() || std::filesystem::path(name).filename() != name) {
       return Invalid(path, ": weight_map: ", tensor, ": got ", Excerpt(file), ", want a file name");
     }
@@ -88,7 +88,7 @@ class Reader {
   }
 
  private:
-  // How the model uses the tables of one site. Complete once all tensors have been read.
+  // How the model uses the tables at one site. Complete once all tensors have been read.
   struct User {
     Use use;
     Site site;
@@ -135,7 +135,7 @@ class Reader {
       ATTNBIAS_RETURN_IF_ERROR(
           Located(absl::StrCat(file.path(), ":", entry.name), CheckShape(rule, *match, entry)));
       SafetensorsEntry table = entry;
-      // A parameter [1, rows, columns] has a batch axis.
+      // A [1, rows, columns] parameter has a batch axis.
       if (table.shape.size() == 3 && table.shape.front() == 1) {
         table.shape.erase(table.shape.begin());
       }
@@ -162,7 +162,7 @@ class Reader {
                    reads.empty() ? "does not state it" : reads);
   }
 
-  // Sets the spec of a site's tables, checked and completed.
+  // Sets the spec for a site's tables, after checking and completing it.
   absl::Status AddSpec(const User& user) {
     if (user.use == nullptr) return absl::OkStatus();
     std::optional<v1::TensorSpec> spec = user.use(user.site, config_);

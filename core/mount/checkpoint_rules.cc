@@ -24,7 +24,7 @@ bool IsInteger(const json& value) {
 
 bool IsSize(const json& value) { return IsInteger(value) && value.get<int64_t>() > 0; }
 
-// Returns the field whose value serves as the default; empty for other defaults.
+// Returns the field whose value serves as the default, or "" for other defaults.
 std::string FieldNamedBy(const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   return text.starts_with('=') ? text.substr(1) : "";
@@ -80,7 +80,7 @@ ModelConfig::Found ModelConfig::Find(const char* field) {
     const auto given = content_.find(name);
     const auto otherwise = defaults_.find(name);
     const std::string other = otherwise == defaults_.end() ? "" : FieldNamedBy(*otherwise);
-    // A null counts as unset if the value then comes from another field.
+    // A null counts as unset if another field then provides the value.
     if (given != content_.end() && (!given->is_null() || other.empty())) {
       reads_.push_back(absl::StrCat(name, " = ", Excerpt(*given)));
       return {name, *given};
@@ -98,14 +98,14 @@ namespace {
 
 using FoundSpec = std::optional<v1::TensorSpec>;
 
-// Returns the number of patches of an image, vertically and horizontally.
+// Returns the number of patches in an image, vertically and horizontally.
 std::array<int64_t, 2> GridOf(ModelConfig& config) {
   const std::array<int64_t, 2> image = config.Sides("image_size");
   const std::array<int64_t, 2> patch = config.Sides("patch_size");
   return {image[0] / patch[0], image[1] / patch[1]};
 }
 
-// Returns DeBERTa's number of buckets, or 0 without buckets, and its maximum distance.
+// Returns DeBERTa's number of buckets (0 if it has none) and its maximum distance.
 std::array<int64_t, 2> DebertaReachOf(ModelConfig& config) {
   const int64_t buckets = config.Integer("position_buckets");
   const int64_t distance = config.Integer("max_relative_positions");
@@ -114,7 +114,7 @@ std::array<int64_t, 2> DebertaReachOf(ModelConfig& config) {
 }
 
 // Returns the value of one term in a chain that defines a length: a number, a field, or a quantity
-// that follows from several fields.
+// derived from several fields.
 int64_t ValueOf(const std::string& term, ModelConfig& config, const std::vector<int64_t>& numbers) {
   int64_t number = 0;
   if (absl::SimpleAtoi(term, &number)) return number;
@@ -138,14 +138,13 @@ int64_t ValueOf(const std::string& term, ModelConfig& config, const std::vector<
   return config.Size(term.c_str());
 }
 
-// Returns a number for a field of 32 bits; -1, which no field allows, for a number that does not
-// fit.
+// Returns `number` for a 32-bit field, or -1, which no field allows, if it does not fit.
 int32_t Field32(int64_t number) {
   const auto narrow = static_cast<int32_t>(number);
   return narrow == number ? narrow : -1;
 }
 
-// Position p is row p + first_row. No spec sets padding_idx: torch's padding_idx excludes the row
+// Position p is row p + first_row. No spec sets padding_idx: torch's padding_idx excludes that row
 // from training but still returns its values. The excluded row is at the position before the first.
 v1::TensorSpec PositionsFrom(const Site& site, int64_t first_row) {
   v1::TensorSpec spec;
@@ -159,8 +158,8 @@ FoundSpec PositionsAt(const Site& site, ModelConfig& /*config*/) {
   return PositionsFrom(site, kFirstRow);
 }
 
-// Before transformers 5 a model could use distances instead of positions; it then kept the table of
-// positions but did not add it.
+// Before transformers 5 a model could use distances instead of positions; it then kept the position
+// table but did not add it.
 bool AddsPositions(ModelConfig& config) {
   return config.String("position_embedding_type", "absolute") == "absolute";
 }
@@ -181,7 +180,7 @@ FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
   return PositionsFrom(site, padding + 1);
 }
 
-// One vector for each possible distance, query - key.
+// One vector for each possible distance (query - key).
 FoundSpec BertDistances(const Site& site, ModelConfig& /*config*/) {
   const int64_t reach = site.table().rows() / 2;
   v1::TensorSpec spec;
@@ -246,7 +245,7 @@ FoundSpec SwinBias(const Site& site, ModelConfig& config) {
 }
 
 // A window is at most as large as its stage, whose side is half that of the previous stage. If
-// height and width differ, the window is a square that the height determines.
+// height and width differ, the window is a square determined by the height.
 FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   if (site.tables.size() < 3) return std::nullopt;
   const int64_t stage = site.numbers.front();
@@ -270,7 +269,7 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   return spec;
 }
 
-// BEiT swaps the sides of a grid that is not square, and then resamples the table.
+// BEiT swaps the sides of a non-square grid, and then resamples the table.
 FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
   v1::TensorSpec spec = WindowOf(site, height, width);
@@ -283,7 +282,7 @@ FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   return spec;
 }
 
-// Positions of a non-square grid are resampled from a square with the same number of positions, if
+// Positions for a non-square grid are resampled from a square with the same number of positions, if
 // one exists.
 FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
   v1::TensorSpec spec = PositionsFrom(site, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes which tensors of which models hold positions, and how the models use them: which fields
-// of a spec come from config.json, and which are fixed in the model's code. Tensor names are those
-// in checkpoints of transformers 5.23 and earlier. The registry of model types lists the tensors
-// and names the functions defined here.
+// Describes which tensors of which models hold positions, and how the models use them: which spec
+// fields come from config.json, and which are fixed in the model's code. Tensor names are those in
+// checkpoints from transformers 5.23 and earlier. The registry of model types lists the tensors and
+// names the functions defined here.
 //
 // Facts follow transformers 5.23, or the last version that had the model. The tensor that a spec
 // describes equals the result of that code.
@@ -37,7 +37,7 @@ class ModelConfig {
 
   explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
 
-  // Sets the defaults by field; "=NAME" means the value of another field.
+  // Sets the defaults by field; "=NAME" means the value of the field NAME.
   void SetDefaults(nlohmann::json defaults) { defaults_ = std::move(defaults); }
 
   std::string String(const char* field, std::string_view otherwise);
@@ -45,7 +45,7 @@ class ModelConfig {
   int64_t Size(const char* field) { return Integer(field, 1); }
   // Returns the integer at `index` of a list.
   int64_t Element(const char* field, size_t index);
-  // Returns height and width, positive: a list of the two, or one integer for both.
+  // Returns the height and width, both positive, from a list of the two or one integer for both.
   std::array<int64_t, 2> Sides(const char* field);
 
   // Returns the fields read since the last call, for a message: "FIELD = VALUE, ...".
@@ -72,7 +72,7 @@ class ModelConfig {
 
 // A place in a model that uses one table, or several together.
 struct Site {
-  // The layer's number, or those of the stage and the block, if each has its own table.
+  // The layer number, or the stage and block numbers, if each has its own table.
   std::vector<int64_t> numbers;
   // Tables by name within the site; a single table has no name.
   std::map<std::string, Table, std::less<>> tables;
@@ -84,8 +84,8 @@ struct Site {
 // matches the model.
 using Use = std::optional<v1::TensorSpec> (*)(const Site& site, ModelConfig& config);
 
-// A tensor of a model type. "*" stands for the number of a layer, in the names of the tensor and
-// the site; a tensor's name may have further segments in front.
+// A tensor of a model type. "*" stands for the layer number in the tensor and site names; a
+// tensor's name may have additional leading segments.
 struct Rule {
   std::string model_type;
   std::string tensor;
@@ -95,11 +95,11 @@ struct Rule {
   std::vector<std::string> shape;
   // Null if transformers itself cannot use the table.
   Use use;
-  // Name of the table among those of its site, if there are several.
+  // Name of the table within its site, if the site has several.
   std::string part;
 };
 
-// Result of matching a tensor's name with a rule.
+// Result of matching a tensor's name against a rule.
 struct Match {
   std::string site;
   std::vector<int64_t> numbers;
@@ -108,11 +108,11 @@ struct Match {
 // Returns the known model types in alphabetical order.
 std::vector<std::string> MountedModelTypes();
 
-// Returns the rules of the configuration's model type, and sets the configuration's defaults to the
-// type's. Returns INVALID_ARGUMENT for an unknown type; the message lists the known types.
+// Returns the rules for the configuration's model type, and sets the configuration's defaults to
+// that type's. Returns INVALID_ARGUMENT for an unknown type; the message lists the known types.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
-// Returns the shape in transformers of the tensor of `rule` whose name has these numbers.
+// Returns the shape that transformers gives `rule`'s tensor with these numbers in its name.
 std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
                              const std::vector<int64_t>& numbers);
 

@@ -19,12 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-// An index of a thousand shards takes a few megabytes.
+// An index with a thousand shards takes a few megabytes.
 constexpr int64_t kMaxBytes = int64_t{64} << 20;
 // Values are written and compared recursively.
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
-// Maximum digits of an integer that Python parses.
+// Maximum number of digits in an integer that Python parses.
 constexpr size_t kMaxPythonDigits = 4300;
 
 // Returns the length of the string that `text` begins with, including quotes.

@@ -9,8 +9,8 @@
 
 namespace attnbias {
 
-// Parses the text of the file `path`. Returns INVALID_ARGUMENT, naming the file, if it is not JSON
-// or is nested too deeply.
+// Parses the text of the file at `path`. Returns INVALID_ARGUMENT, naming the file, if it is not
+// JSON or is nested too deeply.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& path, const std::string& text);
 
 // Opens a file with RegularFile::Open and parses it. Returns INVALID_ARGUMENT, naming the file, if
@@ -18,9 +18,9 @@ absl::StatusOr<nlohmann::json> ParseJson(const std::string& path, const std::str
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             const std::string& folder = "");
 
-// Matches how Python's json reads a file of transformers: NaN, Infinity and numbers beyond a
-// double's range are values, represented here as strings of the same letters; a byte order mark is
-// an error.
+// Same as ReadJsonFile, but reads the file as Python's json does for transformers: NaN, Infinity
+// and numbers beyond a double's range are values, represented here as strings with the same text; a
+// byte order mark is an error.
 absl::StatusOr<nlohmann::json> ReadPythonJsonFile(const std::string& path,
                                                   const std::string& folder);
 

@@ -13,7 +13,7 @@
 namespace attnbias {
 namespace {
 
-// Prefix that distinguishes a digest from a name in a reference to a table.
+// Prefix that distinguishes a digest from a name in a table reference.
 constexpr char kDigestPrefix[] = "sha256:";
 
 absl::Status CheckName(const std::string& name) {
@@ -158,7 +158,7 @@ absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
 }
 
 // Replaces the references in `message`, whose path is `path`. The tables of logits terms allow only
-// one order of axes.
+// one axis order.
 absl::Status TakeFrom(const std::string& path, bool takes_layout, const TableSet& mounted,
                       Message& message, Tables& tables) {
   const auto& reflection = *message.GetReflection();

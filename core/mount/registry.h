@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mounts learned tables under names, and resolves the references of requests to them.
+// Mounts learned tables under names, and resolves requests' references to them.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class TableSet {
  private:
   friend class TableSetBuilder;
 
-  // Only a few different lists of prefixes are in use at a time.
+  // Only a few different prefix lists are in use at a time.
   static constexpr size_t kMaxParts = 64;
 
   void Append(const MountedTable& mounted);
@@ -79,14 +79,14 @@ class TableSetBuilder {
   // Reserves `bytes` of memory, which the result holds.
   using Hold = std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
 
-  // `max_bytes` bounds the size of all numbers together; `hold`, if any, reserves the memory of
+  // `max_bytes` bounds the total size of all tables' values; `hold`, if any, reserves memory for
   // each table before it is read.
   explicit TableSetBuilder(int64_t max_bytes, Hold hold = nullptr)
       : max_bytes_(max_bytes), hold_(std::move(hold)) {}
 
-  // Reads a tensor of `file`. The result lives until Build. Returns INVALID_ARGUMENT with the
+  // Reads a tensor from `file`. The result lives until Build. Returns INVALID_ARGUMENT, with the
   // location, for a name that no request could use, an entry that is not a table, or too many
-  // numbers; or the errors of `hold`.
+  // values. Also returns the errors of `hold`.
   absl::StatusOr<MountedTable*> Add(const std::string& name, SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
 
@@ -118,15 +118,15 @@ class TableRegistry {
   TableSetPtr tables_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const TableSet>();
 };
 
-// Maximum bytes of the numbers of a table inside a request.
+// Maximum bytes of a table's values inside a request.
 inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
-// Returns the tables of `request`, a TensorSpec or a LogitsSpec, from the
-// request itself or from `mounted`, and replaces each TableRef in it with the
-// digest of its table. Errors begin with the field's path and ": ".
+// Returns the tables that `request`, a TensorSpec or a LogitsSpec, refers to, from the request
+// itself or from `mounted`, and replaces each TableRef in it with its table's digest. Errors begin
+// with the field's path and ": ".
 //
-// INVALID_ARGUMENT   a reference without a source, numbers that are not a
-//                    table, a layout that the table cannot have
+// INVALID_ARGUMENT   a reference without a source, values that are not a table, or a layout that
+//                    the table cannot have
 // NOT_FOUND          a name or digest that is not mounted
 // PERMISSION_DENIED  a name outside the prefixes of `mounted`
 absl::StatusOr<Tables> TakeTables(const TableSet& mounted, google::protobuf::Message& request);
@@ -136,7 +136,7 @@ absl::StatusOr<Tables> TakeTables(const TableSet& mounted, google::protobuf::Mes
 // "NAME/".
 //
 // INVALID_ARGUMENT  an unknown model type (the message lists the known ones), no known table, a
-//                   configuration that its tensors contradict, a damaged file
+//                   configuration that its tensors contradict, or a damaged file
 // NOT_FOUND         a missing file
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder);

@@ -12,11 +12,11 @@
 namespace attnbias {
 namespace {
 
-// Both functions look up the value at the nearest of this many steps, and evaluate a series for the
-// remainder.
+// LogOf and ExpOf look up the value at the nearest of this many steps, and evaluate a series for
+// the remainder.
 constexpr int kSteps = 128;
-// The table of logarithms covers mantissas of kLeastMantissa to 2 kLeastMantissa steps: centred on
-// 1, so that nothing cancels.
+// The logarithm table covers mantissas of kLeastMantissa to 2 kLeastMantissa steps. It is centered
+// on 1, so that nothing cancels.
 constexpr int kLeastMantissa = 90;
 
 struct ElementaryConstants {
@@ -48,7 +48,7 @@ const ElementaryConstants& GetElementaryConstants() {
   return constants;
 }
 
-// Returns r^2, within a relative 2^-104.
+// Returns r^2 to within a relative error of 2^-104.
 DoubleDouble SquareOf(DoubleDouble r) {
   const DoubleDouble square = TwoProduct(r.hi, r.hi);
   return {square.hi, square.lo + 2 * r.hi * r.lo};
@@ -64,7 +64,7 @@ DoubleDouble SmallLog1p(DoubleDouble r) {
   return r + (DoubleDouble{-square.hi / 2, -square.lo / 2} + DoubleDouble{square.hi * s * tail, 0});
 }
 
-// Returns e^r - 1 for |r| < 2^-8.5, within 2^-77.
+// Returns e^r - 1 for |r| < 2^-8.5, to within 2^-77.
 DoubleDouble SmallExpm1(DoubleDouble r) {
   const double s = r.hi;
   const DoubleDouble square = SquareOf(r);
@@ -73,7 +73,7 @@ DoubleDouble SmallExpm1(DoubleDouble r) {
   return r + (DoubleDouble{square.hi / 2, square.lo / 2} + DoubleDouble{square.hi * s * tail, 0});
 }
 
-// Returns the nearest double, computed by MPFR.
+// Returns the double nearest to function(x), computed with MPFR.
 template <typename Function>
 double RoundedBy(Function function, DoubleDouble x) {
   // Holds any sum of two doubles.

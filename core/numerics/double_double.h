@@ -36,7 +36,7 @@ inline DoubleDouble Split(double a) {
   return {hi, a - hi};
 }
 
-// Returns a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. std::fma would be a call.
+// Returns a * b exactly; magnitudes must be 0 or in [2^-900, 2^900]. std::fma would be a call.
 inline DoubleDouble TwoProduct(double a, double b) {
   const double product = a * b;
   const DoubleDouble x = Split(a);
@@ -78,8 +78,8 @@ struct Estimate {
   double bound = 0;
 };
 
-// Returns ln x, with an error of at most kLogBound times its magnitude plus 2^-103. x is normalized
-// and in [2^-900, 2^900].
+// Returns ln x, with an error of at most kLogBound times its magnitude plus 2^-103. x must be
+// normalized and in [2^-900, 2^900].
 inline constexpr double kLogBound = 0x1p-65;
 Estimate LogOf(DoubleDouble x);
 
@@ -93,8 +93,8 @@ Estimate ExpOf(DoubleDouble x);
 // Returns ln x for x > 0: the nearest float, which is never subnormal.
 float RoundedLog(float x);
 
-// Return ln(1 + x) for x >= 0, and e^x: the nearest double, if that is normal. A result that
-// overflows is infinity.
+// Return ln(1 + x) for x >= 0 and e^x, respectively: the nearest double, if that is normal. A
+// result that overflows is infinity.
 double RoundedLog1p(DoubleDouble x);
 double RoundedExp(double x);
 

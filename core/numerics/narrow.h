@@ -46,7 +46,7 @@ constexpr uint32_t Narrow(double value, NarrowFormat format) {
     const uint64_t rounded = ShiftRounding(static_cast<uint64_t>(target) << 52 | mantissa, shift);
     return static_cast<uint32_t>(sign | (rounded < infinity ? rounded : infinity));
   }
-  // Subnormal; a magnitude below half of the minimum becomes zero.
+  // Subnormal; a magnitude below half the minimum becomes zero.
   const int subnormal_shift = shift + 1 - target;
   if (exponent == 0 || subnormal_shift > 54) {
     return static_cast<uint32_t>(sign);

@@ -9,8 +9,8 @@
 namespace attnbias {
 namespace {
 
-// Scales outside these bounds would leave the range of double-doubles. MPFR scales their elements,
-// with more bits than elements have.
+// Scales outside these bounds would leave the range of double-doubles. Elements with such scales
+// are scaled by MPFR, with more bits than elements have.
 constexpr double kMinFactor = 0x1p-300;
 constexpr double kMaxFactor = 0x1p300;
 constexpr int kScaledPrecision = 192;
@@ -25,7 +25,7 @@ Real TwoPi(int precision_bits) {
 
 void RoundReal(const Real& value, DataType type, std::byte* out) {
   if (type == DataType::kF64) return RoundDouble(value.ToDouble(), type, out);
-  // All reals between two neighbouring doubles round to the same number with fewer bits.
+  // All reals between two neighboring doubles round to the same value with fewer bits.
   const double inner = mpfr_get_d(value.get(), MPFR_RNDZ);
   if (mpfr_cmp_d(value.get(), inner) == 0) return RoundDouble(inner, type, out);
   const double least = std::numeric_limits<double>::denorm_min();
@@ -90,7 +90,7 @@ bool ScaledRounding::TryRound(DoubleDouble value, double error, std::byte* out) 
     return true;
   }
   if (in_double_doubles_) {
-    // Doubling the error covers that of the product itself.
+    // Doubling the error covers the error of the product itself.
     return attnbias::TryRound(value * factor_, 2 * error * std::fabs(factor_.hi), type_, out);
   }
   const Real scaled = (Real(value.hi, kScaledPrecision) + value.lo) * scale_;

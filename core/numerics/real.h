@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns one MPFR number, and rounds such numbers.
+// A class that owns an MPFR number, and functions that round such numbers.
 #pragma once
 
 #include <mpfr.h>
@@ -19,8 +19,8 @@ namespace attnbias {
 template <typename Number>
 concept Arithmetic = std::is_arithmetic_v<Number>;
 
-// Operators and functions round to nearest, to the precision of their first operand that is a Real.
-// Other functions are MPFR's, on get().
+// Operators and functions round to nearest, at the precision of their first Real operand. Other
+// functions are MPFR's, applied to get().
 class Real {
  public:
   // NaN until it is set.
@@ -44,7 +44,7 @@ class Real {
   }
   ~Real() { mpfr_clear(value_); }
 
-  // Returns the maximum bytes of a Real, including the overhead of MPFR and malloc.
+  // Returns the maximum size of a Real in bytes, including the overhead of MPFR and malloc.
   static constexpr int64_t BytesOf(int precision_bits) {
     return int64_t{sizeof(mpfr_t)} + 32 + precision_bits / 8;
   }
@@ -92,7 +92,7 @@ class Real {
   }
 
  private:
-  // Frees the constants, such as pi, that MPFR caches for a thread, when the thread ends.
+  // When a thread ends, frees the constants, such as pi, that MPFR has cached for it.
   struct CacheOwner {
     ~CacheOwner() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
   };
@@ -132,17 +132,17 @@ void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
 // Sets `bound` to the error of 2^log2_count roundings of `value` to its precision.
 void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 
-// Returns the nearest sum of two doubles, within a relative 2^-106. `value` has 53 bits or more and
-// a magnitude in [2^-900, 2^900].
+// Returns the nearest sum of two doubles, to within a relative error of 2^-106. `value` must have
+// at least 53 bits and a magnitude in [2^-900, 2^900].
 DoubleDouble ToDoubleDouble(const Real& value);
 
-// Rounds a scale times a value with a known error bound.
+// Rounds a scale times a value whose error bound is known.
 class ScaledRounding {
  public:
   // Minimum error, relative to the value, that TryRound accepts.
   static constexpr double kLeastError = 0x1p-100;
 
-  // `scale` is not 0 and has more bits than a double-double.
+  // `scale` must not be 0 and must have more bits than a double-double.
   ScaledRounding(const Real& scale, DataType type);
   ScaledRounding(double scale, DataType type);
 
@@ -152,9 +152,9 @@ class ScaledRounding {
 
   // Writes the one number to which the scale times every real within `error` of `value` rounds, and
   // returns true. Writes nothing and returns false if several are possible. The magnitude of
-  // `value` is 0 or in [2^-550, 2^550], its error at least a relative kLeastError.
+  // `value` must be 0 or in [2^-550, 2^550], and its relative error at least kLeastError.
   [[nodiscard]] bool TryRound(DoubleDouble value, double error, std::byte* out) const;
-  // The same with an error relative to `value`. Returns false for an error of at least 1.
+  // The same, with an error relative to `value`. Returns false if the error is 1 or more.
   [[nodiscard]] bool TryRoundRelative(DoubleDouble value, double error, std::byte* out) const {
     return error < 1 && TryRound(value, error * std::fabs(value.hi), out);
   }

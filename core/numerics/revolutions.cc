@@ -55,14 +55,14 @@ const SinCosConstants& GetSinCosConstants() {
 // Negates modulo 2^256.
 void Negate(Limbs& limbs) { mpn_neg(limbs.data(), limbs.data(), limbs.size()); }
 
-// Returns the 64 bits from `bit` (counted from the least significant) upwards; zeros below bit 0
-// and above the highest.
+// Returns the 64 bits starting at `bit` (counted from the least significant); bits below bit 0 and
+// above the highest are zero.
 template <size_t kSize>
 uint64_t BitsFrom(const std::array<uint64_t, kSize>& limbs, int bit) {
   const auto limb_at = [&limbs](int limb) {
     return limb >= 0 && limb < static_cast<int>(kSize) ? limbs[limb] : uint64_t{0};
   };
-  const int limb = bit >> 6;  // rounds towards minus infinity
+  const int limb = bit >> 6;  // rounds toward minus infinity
   const int shift = bit & 63;
   if (shift == 0) return limb_at(limb);
   return (limb_at(limb) >> shift) | (limb_at(limb + 1) << (64 - shift));
@@ -76,7 +76,7 @@ int HighestBit(const std::array<uint64_t, kSize>& limbs) {
   return -1;
 }
 
-// Returns limbs * 2^-256, within a relative 2^-105. `highest_bit` is set.
+// Returns limbs * 2^-256 to within a relative error of 2^-105. Bit `highest_bit` must be set.
 DoubleDouble ToRevolutions(const Limbs& limbs, int highest_bit) {
   // 53 bits, then 64, of which the conversion keeps 53.
   const int first = highest_bit - 52;
@@ -96,8 +96,8 @@ Limbs MagnitudeOf(const Real& value) {
   return limbs;
 }
 
-// Returns the angle of 2^-(256 + shift) revolutions times `fraction`, which is modulo 2^256 and has
-// an error of `units`. With a shift the angle is below a quarter revolution.
+// Returns the angle of `fraction` times 2^-(256 + shift) revolutions. `fraction` is modulo 2^256
+// and has an error of `units`. If there is a shift, the angle is below a quarter revolution.
 ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   ReducedAngle angle;
   if (shift == 0) {

@@ -17,14 +17,14 @@
 
 namespace attnbias {
 
-// limbs x 2^exponent, within a relative 2^-254. The highest bit is set.
+// limbs x 2^exponent, to within a relative error of 2^-254. The highest bit is set.
 struct FloatingRevolutions {
   std::array<uint64_t, 4> limbs{};
   int exponent = 0;
   bool is_negative = false;
 };
 
-// Rounds `revolutions`, which is not 0 and has a relative error of at most 2^-256.
+// Rounds `revolutions`, which must not be 0 and must have a relative error of at most 2^-256.
 FloatingRevolutions FloatingOf(const Real& revolutions);
 
 // The number count x 2^exponent, |count| <= 2^62.
@@ -33,7 +33,7 @@ struct BinaryPosition {
   int exponent = 0;
 };
 
-// Returns a + b, or nullopt if no BinaryPosition equals it. Neither is above 2^1000.
+// Returns a + b, or nullopt if no BinaryPosition equals it. Neither may be above 2^1000.
 std::optional<BinaryPosition> BinarySum(double a, double b);
 
 // An angle as quarter revolutions plus a remainder of at most an eighth of a revolution.

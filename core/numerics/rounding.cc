@@ -10,8 +10,8 @@
 namespace attnbias {
 namespace {
 
-// Rounds hi + lo to odd: if the sum is inexact, to the neighbouring double whose last bit is set,
-// so that a later rounding to fewer bits gives the same result as rounding the exact sum.
+// Rounds hi + lo to odd: if the sum is inexact, to the neighboring double whose last bit is set, so
+// that a later rounding to fewer bits gives the same result as rounding the exact sum.
 double RoundToOdd(DoubleDouble sum) {
   if (sum.lo == 0) return sum.hi;
   const uint64_t bits = std::bit_cast<uint64_t>(sum.hi);
@@ -20,7 +20,7 @@ double RoundToOdd(DoubleDouble sum) {
   return std::bit_cast<double>(away_from_zero ? bits + 1 : bits - 1);
 }
 
-// Returns the bits of hi + lo, a sum returned by TwoSum.
+// Returns the bits of hi + lo, a sum returned by TwoSum, rounded to `type`.
 uint64_t RoundedBits(DoubleDouble sum, DataType type) {
   switch (type) {
     case DataType::kF64:
@@ -56,8 +56,8 @@ void RoundSum(DoubleDouble value, DataType type, std::byte* out) {
 
 void RoundProduct(double a, double b, DataType type, std::byte* out) {
   DoubleDouble product = {a * b, 0};
-  // Outside this range the error term may not exist, but a narrow result is zero or infinite for
-  // any rounding of the product.
+  // Outside this range the error term may not be representable, but a narrow result is zero or
+  // infinite for any rounding of the product.
   if (std::fabs(product.hi) > 0x1p-200 && std::fabs(product.hi) < 0x1p1000) {
     product.lo = std::fma(a, b, -product.hi);
   }

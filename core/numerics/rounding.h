@@ -2,8 +2,8 @@
 // Rounds exact values to an element type: once, to nearest, ties to even.
 //
 // Keeps subnormals; overflow becomes infinity, and a negative value that underflows becomes -0, as
-// in IEEE 754. `type` is a floating type; `out` receives SizeOf(type) little-endian bytes at any
-// alignment.
+// in IEEE 754. `type` must be a floating-point type; `out` receives SizeOf(type) little-endian
+// bytes at any alignment.
 #pragma once
 
 #include <cmath>
@@ -14,13 +14,13 @@
 
 namespace attnbias {
 
-// Writes `value`, any double.
+// Writes `value`, which may be any double.
 void RoundDouble(double value, DataType type, std::byte* out);
 
-// Writes the exact sum of value.hi and value.lo, both finite.
+// Writes the exact sum of value.hi and value.lo, which must be finite.
 void RoundSum(DoubleDouble value, DataType type, std::byte* out);
 
-// Writes the exact product a * b, both finite.
+// Writes the exact product of a and b, which must be finite.
 void RoundProduct(double a, double b, DataType type, std::byte* out);
 
 // Returns `bound` widened by the error of adding it to value.lo.
@@ -31,7 +31,7 @@ inline double OutwardReach(DoubleDouble value, double bound) {
 
 // Writes the one number to which every real within `bound` of value.hi + value.lo rounds, and
 // returns true. Writes nothing and returns false if several are, or may be, possible. The magnitude
-// of `value` is 0 or in [2^-900, 2^900].
+// of `value` must be 0 or in [2^-900, 2^900].
 [[nodiscard]] bool TryRound(DoubleDouble value, double bound, DataType type, std::byte* out);
 
 // TryRound to F64, inline for loops.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps the fields of a oneof to the functions that describe their messages. The file of each
-// function registers it, so no central list is needed.
+// Maps the fields of a oneof to the functions that describe their messages. Each function is
+// registered in its own file, so no central list is needed.
 #pragma once
 
 #include <functional>

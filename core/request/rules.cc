@@ -36,7 +36,7 @@ bool IsInteger(const FieldDescriptor& field) {
          field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
 }
 bool IsMessage(const FieldDescriptor& field) { return field.message_type() != nullptr; }
-// Returns whether the field means an empty message if it is unset.
+// Returns whether the field, if unset, means an empty message.
 bool IsEmptyByDefault(const FieldDescriptor& field) {
   return IsMessage(field) && !field.options().GetExtension(v1::rule).default_().empty();
 }
@@ -98,7 +98,7 @@ std::vector<int64_t> IntegersIn(const Message& message, const FieldDescriptor& f
              : ListIn<int64_t>(message, field);
 }
 
-// Returns each element of a field of messages, singular or repeated.
+// Returns each message in a singular or repeated message field.
 std::vector<const Message*> MessagesIn(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
   std::vector<const Message*> messages;
@@ -140,7 +140,7 @@ struct FieldRules {
   const FieldDescriptor* not_with = nullptr;
 };
 
-// Rules of a message's fields, in the order of the contract.
+// Rules for a message's fields, in the contract's order.
 using MessageRules = std::vector<FieldRules>;
 using RulesByType = absl::flat_hash_map<const Descriptor*, MessageRules>;
 
@@ -194,8 +194,7 @@ const MessageRules& RulesOf(const Message& message) {
   return all.at(message.GetDescriptor());
 }
 
-// Returns whether a message or a list is set, or whether a scalar, or its default if it is unset,
-// is not 0.
+// Returns whether a message or list is set, or whether a scalar (its default if unset) is nonzero.
 bool IsActive(const Message& message, const FieldDescriptor& field) {
   const bool is_set = IsSet(message, field);
   if (field.is_repeated() || IsMessage(field)) return is_set;
@@ -203,8 +202,8 @@ bool IsActive(const Message& message, const FieldDescriptor& field) {
   return RulesOf(message)[field.index()].default_value.value_or(0) != 0;
 }
 
-// Returns why a field is meaningless in combination with others, as the end of an error; "" if it
-// is meaningful.
+// Returns why a field is meaningless in combination with others, as the end of an error message; ""
+// if it is meaningful.
 std::string WhyIdle(const Message& message, const FieldRules& field) {
   if (field.only_with != nullptr && !IsActive(message, *field.only_with)) {
     return absl::StrCat(" without ", field.only_with->name());
@@ -221,7 +220,7 @@ std::optional<Table> TableIn(const Message& message, const FieldDescriptor& fiel
       static_cast<const v1::TableRef&>(message.GetReflection()->GetMessage(message, &field)));
 }
 
-// Returns the value of `given_by`.
+// Returns the value that `given_by` determines.
 int64_t Derived(const Message& message, const FieldRules& field, const Tables& tables) {
   const auto length_in = [&](const Message& owner, const FieldDescriptor& of) {
     const std::optional<Table> table = TableIn(owner, of, tables);
@@ -238,7 +237,7 @@ int64_t Derived(const Message& message, const FieldRules& field, const Tables& t
     }
     longest = std::max<int64_t>(longest, message.GetReflection()->FieldSize(message, by));
   }
-  // One of several lists may contain a single number for all.
+  // One of several lists may contain a single value for all.
   return field.given_by.size() > 1 && longest == 1 ? 0 : longest;
 }
 
@@ -261,7 +260,7 @@ std::string Given(const Message& message, const FieldDescriptor& field) {
   return absl::StrCat(value);
 }
 
-// Returns the allowed values, or the allowed numbers of a table, formatted for errors.
+// Returns the allowed values, or the values allowed in a table, formatted for errors.
 std::string Wanted(const FieldRules& rules, bool in_table = false) {
   const FieldDescriptor& field = *rules.field;
   const v1::FieldRule& rule = *rules.rule;
@@ -376,8 +375,8 @@ absl::Status ForEachMessage(Message& message, const FieldDescriptor& field, cons
 
 namespace {
 
-// Resolves names in the shapes of a message: its fields, the fields of the messages around it, and
-// the lengths of its tables.
+// Resolves names in a message's shapes: its fields, the fields of the enclosing messages, and the
+// lengths of its tables.
 struct ShapeScope {
   const Message& message;
   const ShapeScope* outer;
@@ -414,8 +413,8 @@ struct ShapeScope {
   }
 };
 
-// Checks the lengths of a table, or that of a list. The first table whose shape has an unknown name
-// defines the length that the name stands for.
+// Checks the lengths of a table's axes, or the length of a list. The first table whose shape
+// contains an unknown name defines the length that the name stands for.
 absl::Status CheckShape(const std::string& path, const FieldRules& rules,
                         absl::Span<const int64_t> got, ShapeScope& scope) {
   std::vector<std::string> axes = rules.shape;
@@ -451,7 +450,7 @@ absl::Status CheckShape(const std::string& path, const FieldRules& rules,
 absl::Status CheckTable(const std::string& path, const FieldRules& rules, const Table& table,
                         ShapeScope& scope) {
   ATTNBIAS_RETURN_IF_ERROR(CheckShape(path, rules, table.shape(), scope));
-  // Types whose numbers are all within the bounds need no search.
+  // Types whose values are all within the bounds need no search.
   if (Allows(*rules.rule, LowestOf(table.data_type()))) return absl::OkStatus();
   for (int64_t i = 0; i < table.size(); ++i) {
     if (Allows(*rules.rule, table.At(i))) continue;
@@ -473,7 +472,7 @@ absl::Status CompleteIn(absl::string_view path, bool buckets, const Tables& tabl
     if (buckets && rules.rule->of_bias()) continue;
     ATTNBIAS_RETURN_IF_ERROR(Check(path, rules, message));
   }
-  // Defaults do not change which fields have a meaning.
+  // Defaults do not change which fields are meaningful.
   for (const FieldRules& rules : all) {
     const FieldDescriptor& field = *rules.field;
     const auto* choice = field.real_containing_oneof();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the contract's rules of each field (options.proto) to a request and its learned tables:
+// Applies the contract's rules for each field (options.proto) to a request and its learned tables:
 // range, default, presence, and dependencies on other fields.
 //
-// The rules of every message are compiled once. Rules that combine fields in other ways are C++
+// The rules for every message are compiled once. Rules that combine fields in other ways are C++
 // code next to the mathematics.
 #pragma once
 
@@ -46,7 +46,7 @@ class Tables {
     return ref;
   }
 
-  // Returns the table of a reference, or nothing if the reference is not set.
+  // Returns the table that a reference names, or nothing if the reference is not set.
   std::optional<Table> Get(const v1::TableRef& ref) const {
     for (const Entry& entry : entries_) {
       if (entry.table.sha256() == ref.sha256()) return entry.table;
@@ -62,32 +62,32 @@ class Tables {
 };
 
 // Checks every field of `message` and of the messages inside it, and fills in values implied by the
-// fields that are set: first the values of `given_by`, then the defaults. A field that another
-// field makes meaningless stays unset. `path` and "." precede the names of fields in errors.
-// `buckets` means that the request is for values BUCKETS, for which fields `of_bias` are neither
-// checked nor required. `message` contains only TableRefs that `tables` holds.
+// fields that are set: first the `given_by` values, then the defaults. A field that another field
+// makes meaningless stays unset. `path` and "." precede field names in errors. `buckets` means that
+// the request is for BUCKETS, for which `of_bias` fields are neither checked nor required.
+// `message` must contain only TableRefs that `tables` holds.
 //
 // INVALID_ARGUMENT  the error begins with the field's path and ": "
 absl::Status Complete(absl::string_view path, bool buckets, const Tables& tables,
                       google::protobuf::Message& message);
 
 // Returns canonical bytes of a message that Complete accepted. Equal bytes mean equal values:
-// fields equal to their defaults, derived fields and, with `buckets`, fields of biases are omitted;
-// -0 becomes 0; a table is replaced by its digest.
+// fields equal to their defaults, derived fields and, with `buckets`, bias fields are omitted; -0
+// becomes 0; a table is replaced by its digest.
 std::string IdentityOf(const google::protobuf::Message& message, bool buckets,
                        const Tables& tables);
 
 // Returns the field that is set in a oneof of `message`.
 //
-// INVALID_ARGUMENT  none is set; the error names all
+// INVALID_ARGUMENT  none is set; the error names all of them
 absl::StatusOr<const google::protobuf::FieldDescriptor*> FieldIn(
     absl::string_view oneof, const google::protobuf::Message& message);
 
-// Returns the path of a field of the message at `parent`, which may be "".
+// Returns the path of a field in the message at `parent`, which may be "".
 std::string PathOf(absl::string_view parent, const google::protobuf::FieldDescriptor& field);
 
 // Calls `visit` for each message in `field`, singular or repeated, with its path, until an error
-// occurs. `path` is that of the field.
+// occurs. `path` is the field's path.
 absl::Status ForEachMessage(
     google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field,
     const std::string& path,

@@ -20,7 +20,7 @@ constexpr int64_t kLengthBytes = 8;
 // The format's own limit.
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
-// Bits per element of every dtype of the format, since a file may contain tensors other than
+// Bits per element for every dtype in the format, since a file may contain tensors other than
 // tables.
 constexpr std::pair<std::string_view, int> kDtypes[] = {
     {"F64", 64},    {"F32", 32},        {"F16", 16},    {"BF16", 16},   {"BOOL", 8},
@@ -42,8 +42,8 @@ std::string Quoted(std::string_view name) {
                       shown.size() < name.size() ? "..." : "", "'");
 }
 
-// Parses the header without building anything that the format forbids: other depths, other types of
-// value, repeated names.
+// Parses the header without building anything that the format forbids: other depths, other value
+// types, repeated names.
 class HeaderReader final : public json::json_sax_t {
  public:
   absl::Status status = absl::OkStatus();
@@ -143,7 +143,7 @@ class HeaderReader final : public json::json_sax_t {
   absl::flat_hash_set<std::string> names_;
 };
 
-// Returns the bytes of the shape.
+// Returns the size in bytes that the entry's dtype and shape imply.
 absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
   const auto* const dtype =
       std::ranges::find(kDtypes, entry.dtype, [](const auto& known) { return known.first; });

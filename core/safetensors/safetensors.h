@@ -18,7 +18,7 @@
 
 namespace attnbias {
 
-// A header's entry for one tensor.
+// The header's entry for one tensor.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;
@@ -31,24 +31,24 @@ struct SafetensorsEntry {
 };
 
 // Parses the JSON `header` into entries in ascending order of name. Returns INVALID_ARGUMENT unless
-// each entry is complete, has a known dtype and the size that its shape implies, and together they
-// cover `data_size` bytes exactly once.
+// each entry is complete, has a known dtype and the size that its shape implies, and the entries
+// together cover `data_size` bytes exactly once.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view header,
                                                                      int64_t data_size);
 
 struct SafetensorsPlace {
   std::string path;
-  // Empty if none is named; the file should then have only one.
+  // Empty if none is named; the file should then contain only one tensor.
   std::string tensor;
 };
 
 // Splits FILE.safetensors:TENSOR.
 SafetensorsPlace SplitSafetensorsPlace(const std::string& text);
 
-// Numbers are copied, since a mapped file could change or shrink while it is read.
+// Values are copied, since a mapped file could change or shrink while it is read.
 class SafetensorsFile {
  public:
-  // Opens a file with RegularFile::Open. Returns INVALID_ARGUMENT if the file has another format;
+  // Opens a file with RegularFile::Open. Returns INVALID_ARGUMENT if the file is in another format;
   // messages begin with the path.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path,
                                               const std::string& folder = "");

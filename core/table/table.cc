@@ -111,8 +111,8 @@ const std::string& Table::sha256() const {
 std::string Table::Digest() const {
   const int64_t width = SizeOf(data_type());
   CanonicalWriter head("attnbias.table", 1);
-  // Fields 1 to 4 date from tables of at most two axes. A third length precedes them, since the
-  // bytes must come last.
+  // Fields 1 to 4 date from when tables had at most two axes. A third length precedes them, since
+  // the bytes must come last.
   if (shape().size() > 2) head.Integer(0, shape()[2]);
   head.Integer(1, static_cast<int64_t>(data_type()));
   head.Integer(2, shape()[0]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types of tensors, their names, and conversion of single elements to numbers.
+// Tensor element types, their names, and conversion of single elements to doubles.
 #pragma once
 
 #include <array>
@@ -9,7 +9,8 @@
 
 namespace attnbias {
 
-// The values are those of the wire's DataType and enter fingerprints: they never change.
+// The values are those of the wire format's DataType and are part of fingerprints, so they never
+// change.
 enum class DataType : uint8_t { kF64 = 1, kF32, kF16, kBF16, kI32 };
 
 constexpr int64_t SizeOf(DataType type) {
@@ -24,7 +25,7 @@ constexpr std::string_view NameOf(DataType type) {
   return kDataTypeNames[static_cast<size_t>(type) - 1];
 }
 
-// Calls `use` with a 0 of the unsigned type that has an element's size.
+// Calls `use` with a 0 of the unsigned type that has the size of an element.
 template <typename Use>
 void WithBitsOf(DataType type, const Use& use) {
   switch (SizeOf(type)) {
@@ -40,10 +41,10 @@ void WithBitsOf(DataType type, const Use& use) {
 // Returns the element at `data`, at any alignment; exact for every type.
 double ReadElement(DataType type, const std::byte* data);
 
-// Returns the lowest finite number of a type.
+// Returns the lowest finite value of a type.
 double LowestOf(DataType type);
 
-// Writes `count` copies of the `size` bytes at `value`, which may be `out`, to `out`.
+// Writes `count` copies of the `size` bytes at `value` to `out`. `value` may be `out`.
 void Repeat(const std::byte* value, int64_t size, int64_t count, std::byte* out);
 
 }  // namespace attnbias

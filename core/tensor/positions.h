@@ -24,7 +24,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// Returns the smallest range that contains both, which are not empty.
+// Returns the smallest range that contains both non-empty ranges.
 constexpr Range Union(Range a, Range b) {
   return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
@@ -33,12 +33,12 @@ constexpr Range Union(Range a, Range b) {
 inline constexpr int64_t kMaxPosition = int64_t{1} << 40;
 inline constexpr Range kAllPositions = {-kMaxPosition, kMaxPosition + 1};
 
-// A list of consecutive numbers is stored as a range; the two compare equal.
+// A list of consecutive integers is stored as a range; the two compare equal.
 class Positions {
  public:
   Positions() = default;
   explicit Positions(Range range) : hull_(range) {}
-  // `list` is not empty.
+  // `list` must not be empty.
   explicit Positions(std::vector<int64_t> list) : list_(std::move(list)) {
     const auto [min, max] = std::ranges::minmax(list_);
     hull_ = {min, max + 1};
@@ -67,7 +67,7 @@ using RealPositions = std::vector<std::vector<double>>;
 using RealPositionsPtr = std::shared_ptr<const RealPositions>;
 
 // Maps indices to integers. A map owns no memory: a range and the tokens of a grid are formulas,
-// and a list belongs to its Positions, which outlive the map.
+// and a list belongs to its Positions, which must outlive the map.
 class IndexMap {
  public:
   IndexMap() = default;
@@ -89,8 +89,8 @@ class IndexMap {
     int64_t stride;
   };
 
-  // Returns tokens [first, first + size) of a grid of at most three axes, the last of which varies
-  // fastest. Token -1, before the grid, maps to 0, as token 0 does.
+  // Returns tokens [first, first + size) of a grid with at most three axes, the last of which
+  // varies fastest. Token -1, before the grid, maps to 0, as token 0 does.
   static IndexMap Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
     IndexMap map(Range{0, size});
     map.first_ = first;
@@ -128,7 +128,7 @@ class IndexMap {
   int64_t step() const { return levels_[0].stride; }
   bool is_range() const { return is_even() && step() == 1; }
 
-  // Returns the number of `indices`, starting with the first, that have consecutive integers.
+  // Returns the number of `indices`, starting with the first, that map to consecutive integers.
   int64_t RunOf(Range indices) const {
     if (list_ != nullptr) {
       int64_t end = indices.begin + 1;
@@ -145,9 +145,9 @@ class IndexMap {
  private:
   int64_t size_ = 0;
   int64_t origin_ = 0;
-  // Tokens before the map.
+  // Number of tokens before the map.
   int64_t first_ = 0;
-  // Axes longer than 1, the fastest first.
+  // Axes longer than 1, fastest first.
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
   std::array<Axis, 3> levels_ = {{{kEndless, 1}, {kEndless, 0}, {kEndless, 0}}};
   // Null, or the integers of a list.

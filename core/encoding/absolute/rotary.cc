@@ -111,7 +111,7 @@ absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
   return CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec));
 }
 
-// Returns the axes according to Sinusoidal's rules, with two columns for each pair.
+// Returns the axes according to Sinusoidal's rules, with two columns per pair.
 absl::StatusOr<std::vector<SinusoidAxis>> PairAxesOf(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckPairAxis(spec));
   const int64_t pairs = RotaryPairs(spec);
@@ -173,8 +173,8 @@ absl::StatusOr<std::shared_ptr<const Rotation>> RotationOf(const v1::Rotary& spe
   return rotation;
 }
 
-// Returns the same message for all sequence lengths with the same values, so that they share a
-// band.
+// Returns the same message for all sequence lengths that produce the same values, so that they
+// share a band.
 std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
   auto spec = std::make_shared<v1::Rotary>(given);
   spec->clear_pair_axis();
@@ -202,7 +202,7 @@ std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
 constexpr int64_t kCosLane = 0;
 constexpr int64_t kScaleLane = 2;
 
-// Size of the pieces in which rows are laid out. It fits in a core's private cache.
+// Size of the pieces in which rows are laid out; fits in a core's private cache.
 constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 
 int64_t CopiesIn(v1::RotaryLayout layout) { return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2; }
@@ -224,12 +224,12 @@ void WriteRotaryRow(v1::RotaryLayout layout, DataType type, const std::byte* pai
   if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
-// Returns the maximum bytes that PrepareRotary's result needs in addition to its rows. A piece
-// holds at least one row.
+// Returns the maximum number of bytes that PrepareRotary's result needs in addition to its rows. A
+// piece holds at least one row.
 int64_t RotaryBytes(int64_t pairs) { return kPairPieceBytes + 2 * pairs * int64_t{sizeof(double)}; }
 
-// Rearranges rows [sines | cosines] of pairs into rotary tables: one part of cosines and one of
-// sines, in whose rows each frequency occurs once or twice.
+// Rearranges the pairs' [sines | cosines] rows into rotary tables: one part with cosines and one
+// with sines, where each frequency occurs once or twice per row.
 EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout layout,
                            DataType type) {
   return MakeEvaluator([rows = std::move(rows), pairs, layout, type](
@@ -260,11 +260,11 @@ EvaluatorPtr PrepareRotary(EvaluatorPtr rows, int64_t pairs, v1::RotaryLayout la
 // them.
 constexpr double kMostDecayExponent = 512;
 
-// Additional bits for the exponent of a decay, since exponentiation multiplies its error by up to
-// 2^9.
+// Additional bits for a decay's exponent, since exponentiation multiplies its error by up to 2^9.
 constexpr int kDecayGuardBits = 16;
 
-// Returns ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base), within 4 x 2^-p.
+// Returns ((pair / pairs + gamma) / (1 + gamma))^(steps / scale_base) to within a relative error of
+// 4 x 2^-p.
 Real DecayOf(const v1::Decay& decay, int64_t pairs, int64_t pair, int64_t steps, int precision) {
   precision += kDecayGuardBits;
   const Real base =
@@ -317,7 +317,7 @@ EvaluatorPtr AddDecay(const v1::Rotary& spec, const NumberFormat& format, Evalua
       const int64_t steps = at - decay.center();
       for (int64_t pair = 0; pair < pairs; ++pair) {
         const Estimate power = ExpOf(logs[pair] * static_cast<double>(steps));
-        // Doubling the bound covers the error of the exponent, below 2^-90.
+        // Doubling the bound covers the error in the exponent, which is below 2^-90.
         if (rounding.TryRound(power.value, 2 * power.bound, &row[pair * size])) continue;
         RoundDecay(decay, pairs, pair, steps, format, &row[pair * size]);
       }
@@ -368,7 +368,7 @@ double OffsetOf(const Rotation& rotation, int64_t pair) {
   return rotation.axes[RotaryAxisOf(rotation.spec, pair)].stretch.offset;
 }
 
-// Describes rows of pairs, whose frequencies are in `all`.
+// Describes the rows for `pairs`, whose frequencies are in `all`.
 SinusoidRows RowsOfPairs(const std::shared_ptr<const Rotation>& rotation,
                          const std::vector<Real>& all, const std::vector<int64_t>& pairs,
                          double offset, const RealToAnyPrecision& scale) {
@@ -388,8 +388,8 @@ EvaluatorPtr Joined(std::vector<RowPart> parts, int64_t pairs, const Real& scale
   return JoinRows(std::move(parts), std::move(resting), type);
 }
 
-// Prepares the tables at integers with `kernels`, or at the doubles in `positions`. The other
-// argument is null.
+// Prepares the tables either at integer positions, with `kernels`, or at the doubles in
+// `positions`; the other argument is null.
 EvaluatorPtr PrepareTables(const std::shared_ptr<const Rotation>& rotation,
                            const NumberFormat& format, const KernelSet* kernels,
                            const RealPositionsPtr& positions) {

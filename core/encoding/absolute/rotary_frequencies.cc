@@ -43,7 +43,7 @@ Real AttentionFactorOf(const v1::Longrope& spec, int precision) {
   return Sqrt(Log(factor) / Log(original) + 1);
 }
 
-// Returns Dynamic's factor of the base before the exponent is applied.
+// Returns the factor by which Dynamic multiplies the base, before the exponent is applied.
 Real RaiseOf(const v1::Dynamic& spec, int precision) {
   const int64_t trained = spec.max_position_embeddings();
   const int64_t length = std::max(spec.sequence_length(), trained);
@@ -143,7 +143,7 @@ Real InverseFrequencies::Of(int64_t pair) const {
 }
 
 void InverseFrequencies::ForEach(absl::FunctionRef<void(Real)> use) const {
-  // The next power of each axis.
+  // The next power for each axis.
   std::vector<Real> next(axes_.size(), Real(1, working_precision_));
   for (int64_t pair = 0; pair < RotaryPairs(spec_); ++pair) {
     // Called only to yield, since a cancelled caller discards the result.

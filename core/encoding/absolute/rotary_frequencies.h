@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frequencies and factors of rotary positions over real numbers: transformers' formulas without its
-// roundings.
+// Rotary frequencies and factors over real numbers: transformers' formulas without its rounding.
 //
-// All specs are valid. Results are within a relative 2^-precision of the real number that the
-// spec's doubles define.
+// Specs must be valid. Results are within a relative error of 2^-precision of the real numbers that
+// the spec's doubles define.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,8 @@ struct Rotation {
   std::vector<int32_t> places;
 };
 
-// Returns the even number of columns that rotate: floor(head_dim x partial_rotary_factor), with the
-// product rounded to a double, as peers do.
+// Returns the number of columns that rotate: floor(head_dim x partial_rotary_factor), rounded down
+// to an even number. The product is rounded to a double, as peers do.
 int64_t RotatingColumns(const v1::Rotary& spec);
 
 // Returns true if long_factor applies instead of short_factor.
@@ -38,7 +37,7 @@ inline bool UsesLongFactor(const v1::Longrope& spec) {
 // Returns true if the extension raises the base.
 inline bool RaisesRopeTheta(const v1::Rotary& spec) { return spec.has_dynamic() || spec.has_ntk(); }
 
-// Returns the number of pairs of a row, including those that do not rotate.
+// Returns the number of pairs in a row, including those that do not rotate.
 int64_t RotaryPairs(const v1::Rotary& spec);
 int64_t RotatingPairs(const v1::Rotary& spec);
 int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair);
@@ -65,7 +64,7 @@ class InverseFrequencies {
   InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
-  // Calls `use` with the frequency of each pair in order, at the cost of one product each.
+  // Calls `use` with each pair's frequency, in order. Each frequency costs one product.
   void ForEach(absl::FunctionRef<void(Real)> use) const;
 
  private:
@@ -87,7 +86,7 @@ class InverseFrequencies {
   const v1::Rotary& spec_;
   const int precision_;
   const int working_precision_;
-  // Yarn keeps pairs up to `low_` and stretches pairs from `high_` on.
+  // Yarn leaves pairs up to `low_` unchanged and stretches pairs from `high_` on.
   Real low_;
   Real high_;
   std::vector<Axis> axes_;

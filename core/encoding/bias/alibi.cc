@@ -18,8 +18,8 @@
 namespace attnbias {
 namespace {
 
-// Returns the factor by which a slope is multiplied at a coordinate: key - query for TOEPLITZ, or
-// key - anchor for KEY_ROW.
+// Returns the factor by which a slope is multiplied at a coordinate, which is key - query for
+// TOEPLITZ and key - anchor for KEY_ROW.
 int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   switch (variant) {
     case v1::ALIBI_VARIANT_SYMMETRIC:
@@ -46,7 +46,7 @@ AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head, int precision_bits)
   const bool is_below = head < below;
   const int64_t numerator = is_below ? head + 1 : 2 * (head - below) + 1;
   const int64_t denominator = is_below ? below : 2 * below;
-  // Exact: the numerator has 17 bits, the denominator is a power of two.
+  // Exact: the numerator has 17 bits, and the denominator is a power of two.
   const Real power = Real(-spec.alibi_bias_max(), 128) * numerator / denominator;
   // A fractional power of two is irrational.
   AlibiSlope slope = {Real(precision_bits), mpfr_integer_p(power.get()) != 0};
@@ -77,7 +77,7 @@ namespace {
 
 constexpr int kSlopePrecision = 256;
 
-// slope x scale if the product is a double, otherwise a rounding that multiplies by it.
+// slope x scale if that product is a double; otherwise a rounding that multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
 Factor FactorOf(const v1::Alibi& spec, int64_t head, const NumberFormat& format) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeBERTa's indices (He et al. 2021) into its relative embeddings.
+// Indices into DeBERTa's relative embeddings (He et al. 2021).
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ double LogRatio(int64_t numerator, int64_t denominator) {
                     static_cast<double>(denominator));
 }
 
-// Returns ln(numerator / denominator), within 2^(1 - precision) of it.
+// Returns ln(numerator / denominator) to within a relative error of 2^(1 - precision).
 Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
   Real log = Real(numerator - denominator, precision) / denominator;
   mpfr_log1p(log.get(), log.get(), MPFR_RNDN);
@@ -33,7 +33,7 @@ Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
 }
 
 // DeBERTa-v2's map from distances to buckets (He et al. 2021; the formula is
-// make_log_bucket_position of its code).
+// make_log_bucket_position in its code).
 //
 // With m = bucket_size / 2, M = max_position - 1 and a = |distance|:
 //
@@ -44,7 +44,7 @@ Real LogRatio(int64_t numerator, int64_t denominator, int precision) {
 // quotients, and rounds them and each later operation to float32.
 class DebertaBuckets {
  public:
-  // bucket_size is even and positive, max_position above bucket_size / 2 + 1.
+  // bucket_size must be even and positive, and max_position above bucket_size / 2 + 1.
   explicit DebertaBuckets(const v1::Deberta& spec)
       : middle_(spec.bucket_size() / 2),
         farthest_(spec.max_position() - 1),
@@ -54,7 +54,7 @@ class DebertaBuckets {
         float32_log_(RoundedLog(
             static_cast<float>(static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
 
-  // Returns the bucket of a distance in [0, 2^42] under the rule.
+  // Returns the bucket for a distance in [0, 2^42] under the rule.
   int64_t BucketOf(int64_t distance) const {
     if (distance <= middle_) return distance;
     return rule_ == v1::BUCKET_RULE_EXACT ? ExactBucketOf(distance) : Float32BucketOf(distance);
@@ -63,9 +63,9 @@ class DebertaBuckets {
  private:
   // Returns true if a is beyond the k-th boundary: (a / m)^(m - 1) > (M / m)^k.
   //
-  // If the sides are equal, they are powers of one rational number, whose numerator is at least 2.
-  // Once the exponents' common divisor is removed, the exponent of a is then below 42 and that of M
-  // below 31. Larger exponents never yield equal sides, so enough bits decide.
+  // If the sides are equal, they are powers of one rational number whose numerator is at least 2.
+  // With the exponents' common divisor removed, the exponent of a is then below 42 and that of M
+  // below 31. With larger exponents the sides are never equal, so enough bits decide.
   bool IsBeyond(int64_t a, int64_t k) const {
     if (k == 0) return middle_ > 1;
     const int64_t divisor = std::gcd(middle_ - 1, k);
@@ -87,7 +87,7 @@ class DebertaBuckets {
     }
   }
 
-  // Returns the bucket of a distance a > m.
+  // Returns the bucket for a distance a > m.
   int64_t ExactBucketOf(int64_t a) const {
     const double estimate = buckets_per_log_ * LogRatio(a, middle_);
     const double bound = kEstimateBound * (1 + estimate);
@@ -112,10 +112,11 @@ class DebertaBuckets {
   const float float32_log_;       // ln(M / m), for FLOAT32_LOG
 };
 
-// Relative positions whose distances, which are their own buckets, fit in 32 bits.
+// Relative positions whose distances fit in 32 bits, for specs in which each distance is its own
+// bucket.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
 
-// Returns the index of a bucket, which is negative for keys to the right of the query.
+// Returns the index for `bucket`, which is negative for keys to the right of the query.
 int32_t IndexOf(const v1::Deberta& spec, int64_t bucket) {
   if (spec.term() == v1::DEBERTA_TERM_POSITION_TO_CONTENT) bucket = -bucket;
   if (spec.term() != v1::DEBERTA_TERM_BUCKET) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalized row by row.
+// FIRE (Li et al. 2023): an MLP over logarithmic distances, normalized row by row.
 
 #include <algorithm>
 #include <atomic>

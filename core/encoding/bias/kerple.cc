@@ -44,8 +44,8 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance, const NumberForma
         const bool exact = SetKernel(head, distance, value);
         value *= head.weight();
         value *= format.scale;
-        // An integer's products are exact too. Otherwise the number is irrational, so it is never a
-        // tie, and has been rounded three times.
+        // If the kernel is an integer, its products are exact too. Otherwise the value is
+        // irrational, so it is never a tie, and it has been rounded three times.
         SetRoundingBound(value, 2, bound);
         if (exact) mpfr_set_zero(bound.get(), 0);
       },
@@ -57,7 +57,7 @@ namespace {
 // Returns ln(1 + a d) or d^p.
 Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
   if (head.is_log) {
-    // LogOf's 2^-103 covers the relative error of 1 + a d, 2^-104.
+    // LogOf's error of 2^-103 covers the relative error of 1 + a d, which is 2^-104.
     return LogOf(DoubleDouble{1, 0} + TwoProduct(head.a, distance));
   }
   const DoubleDouble exponent = log * head.p;

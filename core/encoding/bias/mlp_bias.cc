@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MLP of relative coordinates: Swin-V2's continuous position bias (Liu et al. 2022), and the
-// dynamic position bias of CrossFormer (Wang et al. 2021) and, for sequences, of x-transformers.
+// An MLP over relative coordinates: Swin-V2's continuous position bias (Liu et al. 2022) and the
+// dynamic position bias of CrossFormer (Wang et al. 2021) and, for sequences, x-transformers.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ double NormalisedLog(int64_t distance, int64_t side) {
         value = Real(8 * distance, value.precision()) / (side - 1) + 1;
         mpfr_log2(value.get(), value.get(), MPFR_RNDN);
         value /= 3;
-        // Five roundings. The logarithm magnifies the errors of its argument, which is at least 1 +
+        // Five roundings. The logarithm magnifies the errors in its argument, which is at least 1 +
         // 8/255, by less than 2^7.
         SetRoundingBound(value, 10, bound);
       },
@@ -44,7 +44,8 @@ double NormalisedLog(int64_t distance, int64_t side) {
   return nearest;
 }
 
-// Returns the coordinate of `difference`, a query's position minus a key's, as the nearest double.
+// Returns the coordinate for `difference` (the query's position minus the key's) as the nearest
+// double.
 double CoordinateOf(int64_t difference, v1::Coordinates kind, int64_t side) {
   const auto signed_difference = static_cast<double>(difference);
   const int64_t distance = std::abs(difference);
@@ -68,7 +69,7 @@ void WriteReferenceSigmoid(double x, double scale, DataType type, std::byte* out
     return RoundSum({limit, limit * -0x1p-60}, type, out);
   }
   x = std::min(x, 1000.0);
-  // Never a tie, since the exponential of a rational other than 0 is irrational.
+  // Never a tie, since the exponential of a nonzero rational is irrational.
   RoundByRefining(
       [&](Real& value, Real& bound) {
         value = 16 / (Exp(Real(-x, value.precision())) + 1) * scale;
@@ -90,7 +91,7 @@ std::vector<NetworkLayer> LayersIn(const v1::MlpBias& spec, const Tables& tables
   return layers;
 }
 
-// Returns the side of a window that LOG2_NORMALIZED divides by.
+// Returns the window side by which LOG2_NORMALIZED normalizes.
 int64_t PretrainedSide(const v1::MlpBias& spec, int axis) {
   return spec.pretrained_window().empty() ? spec.window(axis) : spec.pretrained_window(axis);
 }
@@ -182,7 +183,7 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
   return absl::OkStatus();
 }
 
-// Drops a pretrained window equal to the window, since the values are the same.
+// Drops a pretrained window that equals the window, since it does not change the values.
 std::shared_ptr<const v1::MlpBias> Canonical(const v1::MlpBias& spec) {
   if (spec.pretrained_window().empty() ||
       !std::ranges::equal(spec.window(), spec.pretrained_window())) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the biases that have a formula: each function writes one element of a valid spec, using
+// Defines the biases that have a formula: each function writes one element for a valid spec, using
 // increasing precision until the single rounding is decided.
 #pragma once
 
@@ -23,7 +23,7 @@ struct KerpleHead {
         p(spec.p(spec.p_size() == 1 ? 0 : head)),
         a(spec.a(spec.a_size() == 1 ? 0 : head)) {}
 
-  // Factor of ln(1 + a d) or d^p.
+  // Returns the factor by which ln(1 + a d) or d^p is multiplied.
   double weight() const { return is_log ? -p : -a; }
 
   bool is_log;

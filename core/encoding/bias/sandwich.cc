@@ -68,12 +68,12 @@ void ReferenceSandwich(const v1::Sandwich& spec, int64_t head, int64_t distance,
 namespace {
 
 // Number of distances computed incrementally before angles are recomputed, and the resulting error
-// of a cosine: each of at most 256 steps adds a rotation's 2^-97 and the kernel's 2^-100, and
-// rotates the earlier error.
+// in a cosine: each of at most 256 steps adds errors of 2^-97 from the rotation and 2^-100 from the
+// kernel, and rotates the earlier error.
 constexpr int64_t kChain = 256;
 constexpr double kCosineBound = 0x1p-87;
 
-// Error of a term's addition to a sum of double-doubles.
+// Error of adding a term to a sum of double-doubles.
 constexpr double kAdditionBound = 0x1p-103;
 
 constexpr int kCosineFactorPrecision = 192;
@@ -133,7 +133,7 @@ absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec, const Tables
       .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = kRelativePositions,
-      // The frequencies, the angles of a step and of a distance, and the heads' factors.
+      // The frequencies, the angles for a step and for a distance, and the heads' factors.
       .evaluator_bytes = frequencies * int64_t{sizeof(SinusoidFrequency) + 8 * sizeof(double)} +
                          spec.num_heads() * kHeadBytes,
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {

@@ -65,7 +65,7 @@ int64_t ExactStart(const LogRule& rule, int64_t k) {
   return n;
 }
 
-// Returns the smallest n whose float32 expression, as torch evaluates it, reaches k.
+// Returns the smallest n for which the float32 expression, as torch evaluates it, reaches k.
 int64_t Float32Start(const LogRule& rule, int64_t k) {
   const auto m = static_cast<float>(rule.num_exact);
   const auto log_ratio = static_cast<float>(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned biases: a number or a vector for each row of a table and each head. For values BUCKETS,
-// the index of the row instead.
+// Learned biases: a scalar or a vector for each table row and head. For BUCKETS, the row index
+// instead.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@
 
 namespace attnbias {
 
-// A row of a table, and the end of the consecutive coordinates that read it.
+// A table row, and the end of the consecutive coordinates that read it.
 struct RowSpan {
   int64_t row;
   int64_t end;
 };
 
-// Passed instead of a width if a row has a number for each head.
+// Passed instead of a width if a row has one scalar per head.
 inline constexpr int64_t kBiases = 0;
 
-// Prepares the values of `table`: numbers [rows, heads] or, if all heads share them, [rows, 1]; or
-// vectors [rows, width] or [heads, rows, width]. Without a table, prepares the indices of rows.
-// `span_from` returns the row of a coordinate.
+// Prepares the values in `table`: scalars [rows, heads] ([rows, 1] if all heads share them), or
+// vectors [rows, width] or [heads, rows, width]. Without a table, prepares row indices. `span_from`
+// returns the row for a coordinate.
 EvaluatorPtr PrepareTable(std::optional<Table> table,
                           std::function<RowSpan(int64_t coordinate)> span_from,
                           const NumberFormat& format, int64_t width = kBiases);
@@ -46,7 +46,8 @@ struct T5BucketRule {
   v1::BucketRule rounding = v1::BUCKET_RULE_EXACT;
 };
 
-// Checks that num_buckets and max_distance of `encoding`, each in its own range, are consistent.
+// Checks that `encoding`'s num_buckets and max_distance, whose ranges have been checked, are
+// consistent.
 absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
 // Returns the sign of (a / m)^s - (b / m)^k, which changes at the boundaries of logarithmic
@@ -56,7 +57,7 @@ int ComparePowers(int64_t a, int64_t s, int64_t b, int64_t k, int64_t m);
 // T5's map from relative positions to buckets (Raffel et al. 2020; the formula is mesh-tensorflow's
 // _relative_position_bucket).
 //
-// With n = |key - query|, B buckets per side, m = B / 2 of them exact and D = max_distance:
+// With n = |key - query|, B buckets per side, of which m = B / 2 are exact, and D = max_distance:
 //
 //   bucket(n) = n                                                 for n < m
 //   bucket(n) = min(B - 1, m + floor((B - m) ln(n/m) / ln(D/m)))  otherwise
@@ -67,7 +68,7 @@ class T5Buckets {
   // `rule` must have passed CheckBuckets.
   explicit T5Buckets(const T5BucketRule& rule);
 
-  // Returns the bucket of a relative position (key - query), and the bucket's end.
+  // Returns the bucket for a relative position (key - query), and the bucket's end.
   RowSpan SpanFrom(int64_t relative_position) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers for encodings that depend only on |key - query|, which compute each distance once.
+// Helpers for encodings that depend only on |key - query|. They compute each distance once.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace attnbias {
 
-// Returns the distances from 0 of a span's coordinates.
+// Returns the range of distances between 0 and the coordinates in `span`.
 inline Range DistancesIn(Range span) {
   const int64_t left = std::abs(span.begin);
   const int64_t right = std::abs(span.end - 1);
@@ -22,7 +22,7 @@ inline Range DistancesIn(Range span) {
   return {has_zero ? 0 : std::min(left, right), std::max(left, right) + 1};
 }
 
-// Calls `write` with each coordinate of `span` at `distance` from 0. There are at most two.
+// Calls `write` with each coordinate in `span` (at most two) whose distance from 0 is `distance`.
 template <typename Write>
 void ForEachAt(int64_t distance, Range span, Write write) {
   const auto write_inside = [&](int64_t coordinate) {

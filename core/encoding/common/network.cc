@@ -58,8 +58,8 @@ struct Layer {
     return result;
   }
 
-  // Applies LayerNorm to each member of a batch: adds in the order of the features and rounds each
-  // operation separately.
+  // Applies LayerNorm to each member of a batch: sums in feature order and rounds each operation
+  // separately.
   void Normalise(std::vector<double>& features) const {
     const auto count = static_cast<int64_t>(norm_weight.size());
     double mean[kBatch] = {};

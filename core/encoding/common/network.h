@@ -20,7 +20,7 @@
 
 namespace attnbias {
 
-// Members of a batch. Each feature is a row of this many numbers.
+// Number of members in a batch. Each feature is a row of this many values.
 inline constexpr int64_t kBatch = 64;
 
 // A learned linear layer over a batch of inputs, computed bit-identically on all machines. For each
@@ -28,14 +28,14 @@ inline constexpr int64_t kBatch = 64;
 // rounded together, once, to F64. SIMD vectors run across the batch, never along a sum.
 class Linear {
  public:
-  // Computes some outputs of `weight` [outputs, inputs], as torch's Linear stores it, and `bias`
-  // [outputs], by default zeros.
+  // Computes some of the outputs for `weight` [outputs, inputs], laid out as in torch's Linear, and
+  // `bias` [outputs], which defaults to zeros.
   Linear(const Table& weight, const std::optional<Table>& bias, Range outputs);
 
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
 
-  // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(), kBatch].
+  // Writes some of the outputs, [outputs.size(), kBatch], for `in` [inputs(), kBatch].
   void Apply(const double* in, Range outputs, const KernelSet& kernels, double* out) const;
 
  private:
@@ -54,7 +54,7 @@ struct NetworkLayer {
   std::optional<Table> bias;
   // Unspecified: none.
   v1::Activation activation = v1::ACTIVATION_UNSPECIFIED;
-  // LayerNorm before the activation: [outputs] each, or neither.
+  // LayerNorm applied before the activation: both [outputs], or neither.
   std::optional<Table> norm_weight = {};
   std::optional<Table> norm_bias = {};
 };
@@ -69,8 +69,8 @@ int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);
 // Returns an evaluator whose lanes are the outputs of a network, and whose width is 1. `kernels`
 // must outlive the evaluator.
 //
-// `set_inputs` writes the inputs of at most kBatch consecutive coordinates, for the block's query,
-// to `in` [inputs, kBatch], which initially holds zeros. `write` writes the element of an output.
+// `set_inputs` writes the inputs for at most kBatch consecutive coordinates and the block's query
+// to `in` [inputs, kBatch], which initially holds zeros. `write` writes the element for an output.
 EvaluatorPtr PrepareNetwork(
     absl::Span<const NetworkLayer> layers, DataType type, const KernelSet& kernels,
     std::function<void(int64_t query, Range coordinates, double* in)> set_inputs,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks shared by requests for tensors and for logits over pairs of positions. Messages begin with
-// a field's path and ": ".
+// Checks shared by tensor and logits requests over pairs of positions. Messages begin with a
+// field's path and ": ".
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@
 
 namespace attnbias {
 
-// Returns the position of query 0 of a PairExtent or a LogitsSpec. `path` precedes field names.
+// Returns the position of query 0 in a PairExtent or a LogitsSpec. `path` precedes field names.
 template <typename Message>
 absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path, const Message& pair) {
   if (pair.has_query_offset()) return pair.query_offset();
@@ -32,8 +32,8 @@ absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path, const Message& pai
                  pair.query_length(), ") and key_length (", pair.key_length(), ") differ");
 }
 
-// Writes the fill of masked elements, of a Mask or a LogitsSpec, as an element of `type`. `path`
-// precedes the fields' names.
+// Writes the value that a Mask or a LogitsSpec gives masked elements, as an element of type `type`.
+// `path` precedes field names.
 template <typename Message>
 absl::Status RoundFill(absl::string_view path, const Message& owner, DataType type,
                        std::byte* out) {

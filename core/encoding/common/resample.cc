@@ -26,26 +26,26 @@ using RowAxis = Resampling::Axis;
 using Wide = __int128;
 
 constexpr int64_t kMaxSide = int64_t{1} << 20;
-// Maximum number of table entries that a row of the target depends on if the filter is stretched.
+// Maximum number of table entries that a target row depends on if the filter is stretched.
 constexpr int64_t kMaxSummands = int64_t{1} << 20;
-// Maximum summands of a row computed in one time slice, with and without a stretched filter: at a
-// tie, a summand takes almost a microsecond. Rows with more summands run on few threads, but tables
-// of real models have no such rows.
+// Maximum number of summands in a row that is computed in one time slice, with and without a
+// stretched filter: at a tie, a summand takes almost a microsecond. Rows with more summands run on
+// few threads, but real models' tables have no such rows.
 constexpr int64_t kMaxStretchedSummandsAtOnce = int64_t{1} << 15;
 constexpr int64_t kMaxSummandsAtOnce = int64_t{1} << 17;
 
 // Bounds on the error of a product of two weights, and of each product and sum, relative to the
-// magnitudes of the table's values. A weight is a polynomial in n / e, the distance of two rows
-// divided by the filter's unit, both below 2^100. In double-double, the error of n / e is 2^-100,
-// of a weight 2^-97, and of a weight divided by the sum of weights 2^-90: the weights add up to at
-// least 0.06 times the filter's unit, and their magnitudes to less than 3.5 times the unit.
+// magnitudes of the table's values. A weight is a polynomial in n / e, where n is the distance
+// between two rows and e the filter's unit; both are below 2^100. In double-double, n / e has an
+// error of 2^-100, a weight 2^-97, and a weight divided by the sum of weights 2^-90: the weights
+// add up to at least 0.06 e, and their magnitudes to less than 3.5 e.
 constexpr double kWeightError = 0x1p-86;
 constexpr double kSummandError = 0x1p-98;
-// Bits of an exact sum of doubles times a scale if weights have one bit: 2098 for the exponents of
-// F64, 53 for the scale, and those of the count.
+// Number of bits in an exact sum of doubles times a scale if weights have one bit: 2098 for the
+// exponents of F64, 53 for the scale, and the bits of the count.
 constexpr int kSumPrecision = 2200;
 
-// Returns whether arithmetic on double-doubles keeps its bounds for `value`.
+// Returns whether the error bounds of double-double arithmetic hold for `value`.
 bool IsTame(double value) {
   const double magnitude = std::fabs(value);
   return value == 0 || (magnitude > 0x1p-300 && magnitude < 0x1p300);
@@ -81,8 +81,8 @@ struct Taps {
   bool is_exact = true;
 };
 
-// Evaluates the filter at n / end, which is at most 2. Multiplies the result by end^3 a_unit for a
-// cubic filter, whose parameter is a / a_unit, and otherwise by end.
+// Evaluates the filter at n / end, which is at most 2. The result is multiplied by end^3 a_unit for
+// a cubic filter (whose parameter is a / a_unit), and by end otherwise.
 template <typename Number>
 Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end, const Number& a,
                 const Number& a_unit) {
@@ -95,18 +95,18 @@ Number Filtered(bool is_cubic, bool is_near, const Number& n, const Number& end,
   return -(a * rest * beyond * beyond);
 }
 
-// Returns whether sums and products of a few such numbers are exact in doubles.
+// Returns whether sums and products of a few numbers like `value` are exact in doubles.
 bool IsShort(const DoubleDouble& value, int bits) {
   return value.lo == 0 && std::ldexp(value.hi, bits) == std::trunc(std::ldexp(value.hi, bits));
 }
 
-// Returns the rows of the source that row `row` of the target depends on, and their weights: as
-// double-doubles, whose sum is 1, or as integers.
+// Returns the source rows that row `row` of the target depends on, and their weights: either
+// double-doubles whose sum is 1, or integers.
 template <typename Number>
 Taps<Number> TapsOf(const Resampling& resampling, const RowAxis& axis, int64_t row) {
   constexpr bool kIsExact = std::is_same_v<Number, mpz_class>;
   const bool is_cubic = resampling.is_cubic;
-  // The row is at position place / unit of the source.
+  // The row is at position place / unit in the source.
   const Wide step = axis.numerator;
   const Wide place = axis.has_corners ? row * step : (2 * row + 1) * step - axis.denominator;
   const Wide unit = axis.has_corners ? axis.denominator : 2 * axis.denominator;
@@ -185,7 +185,7 @@ class RowWeights {
 
   const std::vector<Tap<DoubleDouble>>& taps() const { return taps_; }
 
-  // Sets the exact sum and returns true if a double-double can hold it.
+  // If a double-double can hold the exact sum, sets `sum` to it and returns true.
   bool TrySum(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum) const {
     if (!is_exact_) return false;
     sum = {};
@@ -202,8 +202,8 @@ class RowWeights {
     return true;
   }
 
-  // Sets the sum and a bound on its error, and returns true, unless values are too large or small
-  // for the bound to hold.
+  // Sets `sum` and a bound on its error. Returns false if values are too large or too small for the
+  // bound to hold.
   bool TryEstimate(const Table& table, int64_t first_row, int64_t column, DoubleDouble& sum,
                    double& error) const {
     sum = {};
@@ -247,7 +247,7 @@ class RowWeights {
   }
 
  private:
-  // Weights as integers, and temporary numbers for computing sums.
+  // Weights as integers, and temporaries for computing sums.
   struct Exact {
     Exact(Taps<mpz_class> in_rows, Taps<mpz_class> in_columns, size_t count)
         : down(std::move(in_rows)),
@@ -277,7 +277,7 @@ class RowWeights {
   const int64_t row_;
   std::vector<Tap<DoubleDouble>> taps_;
   bool is_exact_;
-  // Created when an element first needs them.
+  // Created when first needed.
   std::optional<Exact> exact_;
 };
 

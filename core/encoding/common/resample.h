@@ -25,28 +25,28 @@ struct Resampling {
   struct Axis {
     int64_t source = 1;
     int64_t target = 1;
-    // Rows of the source per row of the target. The denominator is at most 2^20 or a power of two.
+    // Source rows per target row. The denominator is at most 2^20 or a power of two.
     int64_t numerator = 1;
     __int128 denominator = 1;
-    // Aligns the first rows of source and target instead of their outer edges.
+    // Aligns the first rows of the source and target instead of their outer edges.
     bool has_corners = false;
-    // The filter's unit is one row of the target instead of one of the source.
+    // The filter's unit is one target row instead of one source row.
     bool is_stretched = false;
   };
 
-  // Checks `spec` for resampling `rows` rows of `columns` numbers to the sides of `target`. `path`
-  // precedes the names of fields in errors. The message must be complete.
+  // Checks `spec`, which must be complete, for resampling `rows` rows of `columns` values to the
+  // sides in `target`. `path` precedes field names in errors.
   static absl::StatusOr<Resampling> Create(absl::string_view path, const v1::Resample& spec,
                                            absl::Span<const int64_t> target, int64_t rows,
                                            int64_t columns);
 
   int64_t rows() const { return axes[0].target * axes[1].target; }
-  // Maximum rows of the source that a row of the target depends on.
+  // Returns the maximum number of source rows that a target row depends on.
   int64_t Window(const Axis& axis) const;
-  // Returns a bound on the memory for the weights of one row.
+  // Returns a bound on the memory for one row's weights.
   int64_t bytes() const;
 
-  // A line is a grid of one row.
+  // A line is a grid with one row.
   std::array<Axis, 2> axes;
   bool is_cubic = false;
   double cubic_a = 0;
@@ -54,7 +54,7 @@ struct Resampling {
   bool is_cut = false;
 };
 
-// Writes rows of a table, or its resampled rows after the first `prefix_rows`. Each element is
+// Writes the rows of a table; rows after the first `prefix_rows` may be resampled. Each element is
 // scaled and rounded once.
 class TableRows {
  public:
@@ -66,7 +66,7 @@ class TableRows {
         format_(format),
         rounding_(format.scale, format.type) {}
 
-  // Returns Evaluator::batch() of these rows.
+  // Returns Evaluator::batch() for these rows.
   int64_t batch() const;
 
   // Writes some columns of a row, `stride` bytes apart. Polls ComputeScope.

@@ -22,7 +22,7 @@ namespace {
 // Rows at the table's end: class to tokens, tokens to class, class to itself.
 constexpr int64_t kClassRows = 3;
 
-// Returns the row of a symmetric table at a coordinate.
+// Returns the row of a symmetric table for a coordinate.
 int64_t RowOfMagnitudes(int64_t at, const Grid& grid) {
   int64_t row = 0;
   int64_t digit = 1;
@@ -34,7 +34,7 @@ int64_t RowOfMagnitudes(int64_t at, const Grid& grid) {
   return row;
 }
 
-// Checks a resampling of all rows of the table except those of a class token.
+// Checks a resampling of all table rows except the class token's.
 absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec, const Tables& tables,
                                         absl::Span<const int64_t> target) {
   const std::string path = "grid_relative.resample";
@@ -43,7 +43,7 @@ absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec, const Tabl
                    " axes, want at most 2: resample the table before you send it");
   }
   v1::Resample resample = spec.resample();
-  // Requests for values BUCKETS ignore the status.
+  // Requests for BUCKETS ignore the status.
   ATTNBIAS_RETURN_IF_ERROR(Complete(path, /*buckets=*/false, tables, resample));
   if (resample.target_size() > 0) {
     return Invalid(path, ".target: got ", resample.target_size(),
@@ -86,7 +86,7 @@ absl::StatusOr<Encoding> DescribeGridRelative(const v1::GridRelative& spec, cons
         Invalid("grid_relative.table: got ", table->rows(), " rows, want ", all_rows, " = ",
                 absl::StrJoin(sides, " x "), spec.class_token() ? " + 3" : "", " without resample");
   }
-  // The last rows of the table.
+  // First of the class token's rows, which are the table's last.
   const int64_t class_row = resampling.has_value() ? table->rows() - kClassRows : rows;
   Encoding encoding{
       .structure = Structure::kBlockToeplitz,

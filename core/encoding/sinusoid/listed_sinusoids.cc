@@ -27,12 +27,12 @@ struct AngleFraction {
   Real under{1, 1152};
 };
 
-// Returns the sum of the angles of a pair over all axes. GMP's rationals would take 20 times as
-// long, since they reduce each result.
+// Returns the sum of a pair's angles over all axes. GMP's rationals would take 20 times as long,
+// since they reduce each result.
 AngleFraction SumOf(const FrequencyMatrix& matrix, absl::Span<const BinaryPosition> at,
                     int64_t pair) {
   AngleFraction sum;
-  // Each is exact: a product of 62, 53 and 53 bits, and a sum of 193.
+  // Each of these is exact: a product of 62, 53 and 53 bits, and a sum of 193 bits.
   Real term(256);
   for (size_t axis = 0; axis < at.size(); ++axis) {
     const double weight = matrix.weights.At(static_cast<int64_t>(axis), pair);
@@ -46,15 +46,15 @@ AngleFraction SumOf(const FrequencyMatrix& matrix, absl::Span<const BinaryPositi
   return sum;
 }
 
-// Describes listed rows to their evaluator. `at` is the position on each axis.
+// Describes listed rows to their evaluator. `at` holds the position on each axis.
 struct ListedRows {
   SinusoidColumns columns;
   std::vector<ListedAxis> axes;
   Real scale;
-  // Returns the angle of a pair, or nullopt if it is 0.
+  // Returns a pair's angle, or nullopt if it is 0.
   std::function<std::optional<ReducedAngle>(absl::Span<const BinaryPosition> at, int64_t pair)>
       angle;
-  // Writes the element at a column whose angle is not 0.
+  // Writes the element at a column with a nonzero angle.
   std::function<void(absl::Span<const BinaryPosition> at, int64_t column, DataType type,
                      std::byte* out)>
       reference;
@@ -116,7 +116,7 @@ std::vector<FloatingRevolutions> RevolutionsOf(const FrequencyMatrix& matrix) {
   return revolutions;
 }
 
-// Returns the angle of a pair over all axes, or nullopt if it is 0.
+// Returns a pair's total angle over all axes, or nullopt if it is 0.
 std::optional<ReducedAngle> SumInRevolutions(const FrequencyMatrix& matrix,
                                              absl::Span<const FloatingRevolutions> revolutions,
                                              absl::Span<const BinaryPosition> at, int64_t pair) {

@@ -16,7 +16,7 @@
 namespace attnbias {
 namespace {
 
-// Returns the ladder's frequency k, within a relative 60 x 2^-p.
+// Returns the ladder's frequency k to within a relative error of 60 x 2^-p.
 Real FrequencyAt(const SinusoidLadder& ladder, int64_t k, int precision) {
   return ladder.given != nullptr ? Real((*ladder.given)[k], precision)
                                  : PowerOf(ladder, k, precision) * ladder.first;
@@ -58,7 +58,7 @@ absl::StatusOr<SinusoidLadder> LadderOf(const std::string& path, const v1::Ladde
                         .denominator = std::max<int64_t>(pairs - 1, 1)};
 }
 
-// Returns the number of columns of each axis, without those that `odd` leaves at 0.
+// Returns the number of columns for each axis, not counting those that `odd` leaves at 0.
 absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
                                             const v1::Sinusoidal& spec) {
   const int64_t count = std::max(spec.axes_size(), 1);
@@ -301,8 +301,8 @@ SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, do
 void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precision_bits)> angle_to,
                    absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
                    std::byte* out) {
-  // Sines and cosines of algebraic angles are transcendental (Lindemann), so with an algebraic
-  // scale they are never ties.
+  // Sines and cosines of algebraic angles are transcendental (Lindemann), so when multiplied by an
+  // algebraic scale they are never ties.
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const int precision = value.precision();
@@ -311,11 +311,11 @@ void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precis
         const bool is_sine = kind == SinusoidColumns::Kind::kSine;
         (is_sine ? mpfr_sin : mpfr_cos)(value.get(), angle.get(), MPFR_RNDN);
         value *= scale;
-        // The angle is within 66 x 2^-p, and neither function is steeper than 1.
+        // The angle's relative error is at most 66 x 2^-p, and neither function is steeper than 1.
         mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
         mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
         mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
-        // The scale is within 64 x 2^-p.
+        // The scale's relative error is at most 64 x 2^-p.
         Real rounding(precision);
         SetRoundingBound(value, 7, rounding);
         mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);

@@ -38,12 +38,12 @@ struct SinusoidColumns {
     Kind kind;
   };
 
-  // Sets the columns of an axis that fills its row.
+  // Sets the columns for an axis that fills its row.
   SinusoidColumns(int64_t dim, v1::Columns order);
   // `column` must hold a frequency's sine or cosine.
   Wave WaveAt(int64_t column) const;
 
-  // Columns of the row.
+  // Number of columns in the row.
   int64_t width;
   int64_t sines;
   int64_t cosines;
@@ -66,7 +66,7 @@ struct SinusoidLadder {
 };
 
 // Returns ratio^(-steps numerator / denominator). At precision p, rounding the exponent costs
-// |ln(power)| 2^-p < 56 x 2^-p; rounding ratio and power costs 2^-p each.
+// |ln(power)| 2^-p < 56 x 2^-p; rounding the ratio and the power costs 2^-p each.
 Real PowerOf(const SinusoidLadder& ladder, int64_t steps, int precision);
 
 // Maps positions to x = (p + offset) scale / (length + eps).
@@ -94,17 +94,17 @@ struct SinusoidAxis {
   std::vector<int64_t> Rotating() const;
 };
 
-// Returns an axis of `dim` columns with frequencies base^(-2k / dim).
+// Returns an axis with `dim` columns and frequencies base^(-2k / dim).
 SinusoidAxis AxisOfBase(double base, int64_t dim, v1::Columns order);
 
-// Returns the axes of a complete message. INVALID_ARGUMENT names a field of `encoding`.
+// Returns the axes of a complete message. INVALID_ARGUMENT errors name a field of `encoding`.
 absl::StatusOr<std::vector<SinusoidAxis>> AxesOf(absl::string_view encoding,
                                                  const v1::Sinusoidal& spec);
 
 std::vector<double> OffsetsOf(const std::vector<SinusoidAxis>& axes);
 
-// Returns an Encoding's axis_columns from the axis of each column. Columns without an axis, which
-// are zero, belong to the axis of the columns before them.
+// Returns an Encoding's axis_columns, given each column's axis. Columns without an axis, which are
+// zero, belong to the axis of the preceding columns.
 inline constexpr int64_t kNoAxis = -1;
 std::vector<AxisColumns> RunsOf(absl::Span<const int64_t> axis_of_column);
 
@@ -116,45 +116,47 @@ struct SinusoidFrequency {
 // Precision of frequencies and scales; all bits except the last few are correct.
 inline constexpr int kSinusoidPrecision = 384;
 
-// Returns the frequency at kSinusoidPrecision. The magnitude of `radians_per_position` is in
+// Returns the frequency at kSinusoidPrecision. The magnitude of `radians_per_position` must be in
 // [2^-400, 2^104].
 SinusoidFrequency FrequencyOf(const Real& radians_per_position);
 
-// Returns the angle at position + rest, which are not both 0. The rest is in [-1/2, 1/2].
+// Returns the angle at position + rest, which must not both be 0; `rest` must be in [-1/2, 1/2].
 ReducedAngle AngleAt(const SinusoidFrequency& frequency, int64_t position, double rest);
 
 // Describes rows to their evaluator.
 struct SinusoidRows {
   SinusoidColumns columns;
   std::vector<SinusoidFrequency> frequencies;
-  // A factor of every element, not 0, at kSinusoidPrecision.
+  // Nonzero factor, at kSinusoidPrecision, by which every element is multiplied.
   Real scale;
-  // Writes the element at a position and column as `type`, from its definition, which is slow.
-  // Positions are integers unless the rest is 0.
+  // Writes the element at a position and column as `type`, computed from its definition, which is
+  // slow. Positions are integers unless the rest is 0.
   std::function<void(BinaryPosition position, int64_t column, DataType type, std::byte* out)>
       reference;
-  // Offset of positions, as an integer and a remainder.
+  // Offset added to positions, as an integer and a remainder.
   int64_t whole = 0;
   double rest = 0;
 };
 
-// Returns a real number other than 0, within a relative 2^(6 - precision_bits).
+// Returns a nonzero real number to within a relative error of 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
-// The same for each frequency of a row.
+// The same, for each frequency in a row.
 using RealsToAnyPrecision = std::function<Real(int64_t index, int precision_bits)>;
 
-// Returns the rows of frequencies, none of them 0, at positions plus `offset`. `frequencies`
-// computes the frequencies to any precision; `at` returns them at kSinusoidPrecision and is called
-// in ascending order.
+// Returns the rows for nonzero frequencies, at positions plus `offset`. `frequencies` computes the
+// frequencies to any precision; `at` returns them at kSinusoidPrecision and is called with
+// ascending indices.
 SinusoidRows RowsOf(const SinusoidColumns& columns, double offset,
                     absl::FunctionRef<const Real&(int64_t index)> at,
                     RealsToAnyPrecision frequencies, RealToAnyPrecision scale);
 
-// Returns the rows of an axis's rotating frequencies, at `columns`. For a geometric progression,
-// computes one power and then one product per frequency, within a relative 2^-360.
+// Returns the rows for an axis's rotating frequencies, placed at `columns`. For a geometric
+// progression, computes one power and then one product per frequency, to within a relative error of
+// 2^-360.
 SinusoidRows RowsOf(const SinusoidAxis& axis, const SinusoidColumns& columns, double scale);
 
-// Writes scale x the sine or cosine of a nonzero angle as `type`; this defines every such element.
+// Writes the sine or cosine of a nonzero angle, times the scale, as `type`; this defines every such
+// element.
 void RoundSinusoid(SinusoidColumns::Kind kind, absl::FunctionRef<Real(int precision_bits)> angle_to,
                    absl::FunctionRef<Real(int precision_bits)> scale_to, DataType type,
                    std::byte* out);
@@ -178,7 +180,7 @@ struct CacheLineAllocator {
 
 using AlignedDoubles = std::vector<double, CacheLineAllocator<double>>;
 
-// Returns the pairs of a row of frequencies, including padding.
+// Returns the number of pairs in a row with this many frequencies, including padding.
 constexpr int64_t PaddedPairs(int64_t frequencies) {
   return (frequencies + kPairMultiple - 1) / kPairMultiple * kPairMultiple;
 }
@@ -187,7 +189,7 @@ constexpr int64_t PaddedPairs(int64_t frequencies) {
 // layout that kernels read.
 class RotorRows {
  public:
-  // `pairs` is a multiple of kPairMultiple.
+  // `pairs` must be a multiple of kPairMultiple.
   RotorRows(int64_t rows, int64_t pairs)
       : pairs_(pairs), size_(rows * pairs), numbers_(4 * size_) {}
 
@@ -210,8 +212,8 @@ class RotorRows {
   AlignedDoubles numbers_;
 };
 
-// Sets the angles at position + rest, each computed independently. The pairs after the frequencies
-// are padding and do not rotate.
+// Sets the angles at position + rest, each computed independently. Pairs beyond the frequencies are
+// padding and do not rotate.
 inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies, int64_t position,
                       int64_t pairs, const Rotors& out, double rest = 0) {
   const auto used = static_cast<int64_t>(frequencies.size());

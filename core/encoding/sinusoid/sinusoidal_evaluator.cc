@@ -15,7 +15,7 @@
 namespace attnbias {
 namespace {
 
-// Rotations of a block take about 256 KiB, a quarter of a core's private cache.
+// A block's rotations take about 256 KiB, a quarter of a core's private cache.
 constexpr int64_t kRotationCount = int64_t{1} << 14;
 constexpr int64_t kMinBlockRows = 4;
 constexpr int64_t kMaxBlockRows = 256;
@@ -26,10 +26,10 @@ constexpr int64_t kAnchorsPerChain = 512;
 // Size of the pieces in which rows are copied into place; fits in the first-level cache.
 constexpr int64_t kPartBytes = int64_t{8} << 10;
 
-// Error of chains of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1. A
-// step adds its own rotation's kSinCosBound and the kernel's 2^-101, and rotates the earlier error:
-// kAnchorsPerChain steps add up to 2^-87.3, and a block's steps, of which there are at most
-// kMaxBlockRows, to 2^-88.3.
+// Error of a chain of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1.
+// A step adds errors of kSinCosBound from its own rotation and 2^-101 from the kernel, and rotates
+// the earlier error: kAnchorsPerChain steps add up to 2^-87.3, and a block's steps (at most
+// kMaxBlockRows) to 2^-88.3.
 constexpr double kChainBound = 0x1p-85;
 
 // Scales outside these bounds would produce many elements outside F16's normal range, which kernels
@@ -60,7 +60,7 @@ struct Rows {
   }
 };
 
-// Temporary memory of one Fill.
+// Temporary memory for one Fill.
 struct Workspace {
   Workspace(int64_t pairs, int64_t part_rows, int64_t row_bytes)
       : part_rows(part_rows),
@@ -83,7 +83,7 @@ struct Workspace {
   AlignedDoubles sin_bound;
   // Not initialized, since little of it is used.
   std::unique_ptr<uint32_t[]> undecided;
-  // The elements of part_rows rows, and a kernel's overrun.
+  // The elements of part_rows rows, plus room for a kernel's overrun.
   AlignedDoubles doubles;
 };
 
@@ -311,7 +311,7 @@ class SinusoidalEvaluator {
   RotorRows rotations_;
 };
 
-// Size of the pieces in which rows of axes are joined. Fits in a core's private cache.
+// Size of the pieces in which the rows of several axes are joined; fits in a core's private cache.
 constexpr int64_t kJoinedPieceBytes = int64_t{128} << 10;
 
 // Returns true if two axes have the same values at the same position.
@@ -324,14 +324,14 @@ bool HaveSameTable(const SinusoidAxis& a, const SinusoidAxis& b) {
 using MakeRows =
     absl::FunctionRef<EvaluatorPtr(const SinusoidAxis& axis, const SinusoidColumns& columns)>;
 
-// Joins the rows of axes, and the elements of frequencies that do not rotate.
+// Joins the axes' rows with the elements for frequencies that do not rotate.
 EvaluatorPtr JoinAxes(const std::vector<SinusoidAxis>& axes, const NumberFormat& format,
                       bool may_share, MakeRows make_rows) {
   std::vector<std::byte> resting(axes.front().columns.width * SizeOf(format.type));
   std::vector<const SinusoidAxis*> made;
   std::vector<RowPart> parts;
   for (const SinusoidAxis& axis : axes) {
-    // Cosines of frequencies that rotate are overwritten.
+    // Cosines of rotating frequencies are overwritten later.
     const SinusoidColumns& own = axis.columns;
     for (int64_t i = 0; i < own.cosines; ++i) {
       const int64_t column = own.cos_offset + i * own.pair_stride;
@@ -386,7 +386,7 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet&
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
   // Per frequency: its index in the list of those that rotate, its columns, and its runs, including
-  // the memory for growing their list.
+  // the memory for growing the list of runs.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   int64_t bytes = JoinedBytes(axes.front().columns.width);
   for (const SinusoidAxis& axis : axes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills rows of sinusoids, in doubles if they decide the rounding, otherwise with increasing
-// precision. Every element is correctly rounded, on any instruction set and for any split of the
-// range.
+// Fills rows of sinusoids, in doubles if that decides the rounding, otherwise with increasing
+// precision. Every element is correctly rounded, on any instruction set and however the range is
+// split.
 //
 //   1. Anchors, one per block of rows, are double-doubles: the first comes from SinCosOf, and each
 //      later one from rotating the previous one.
@@ -30,7 +30,7 @@
 
 namespace attnbias {
 
-// Returns an Encoding's evaluator_bytes for rows of this many frequencies.
+// Returns an Encoding's evaluator_bytes for rows with this many frequencies.
 int64_t SinusoidsBytes(int64_t frequencies);
 
 // `kernels` must outlive the result.
@@ -46,7 +46,7 @@ EvaluatorPtr PrepareSinusoidsAt(const RealPositionsPtr& positions,
 
 // Rows of elements, and the destinations of their columns in wider rows.
 struct RowPart {
-  // Consecutive columns, the first of which is `from` here and `to` there.
+  // Consecutive columns, the first of which is at `from` here and at `to` in the wider rows.
   struct Run {
     int64_t from;
     int64_t to;
@@ -61,7 +61,7 @@ struct RowPart {
   std::vector<Run> runs = {};
 };
 
-// Returns the maximum bytes of JoinRows's result, excluding its parts and their runs.
+// Returns the maximum size in bytes of JoinRows's result, excluding its parts and their runs.
 int64_t JoinedBytes(int64_t width);
 
 // Joins rows. Columns that belong to no part come from `resting`, a row of `type`.
@@ -70,7 +70,7 @@ EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting
 // Sinusoids whose angles are reduced independently: at positions that are doubles, for sums over
 // axes, and for angles that frameworks round to F32.
 
-// The positions of one axis. Each has a BinarySum with the offset.
+// The positions on one axis. Each must have a BinarySum with the offset.
 struct ListedAxis {
   RealPositionsPtr positions;
   size_t axis;
@@ -80,7 +80,7 @@ struct ListedAxis {
 // Coordinate n is the n-th position. The rows have no offset.
 EvaluatorPtr PrepareListed(SinusoidRows rows, ListedAxis axis, DataType type);
 
-// Frequencies of sums over axes.
+// Frequencies for sums over axes.
 struct FrequencyMatrix {
   std::vector<SinusoidAxis> axes;
   // [axes, pairs], in radians per unit of x.
@@ -88,13 +88,13 @@ struct FrequencyMatrix {
 };
 using FrequencyMatrixPtr = std::shared_ptr<const FrequencyMatrix>;
 
-// Returns the matrix of a complete message and its axes, by default one. INVALID_ARGUMENT names a
-// field of `encoding`.
+// Returns the matrix of a complete message with its axes (one by default). INVALID_ARGUMENT errors
+// name a field of `encoding`.
 absl::StatusOr<FrequencyMatrixPtr> FrequencyMatrixOf(
     absl::string_view encoding, const google::protobuf::RepeatedPtrField<v1::Axis>& axes,
     const v1::TableRef& matrix, int64_t pairs, const Tables& tables);
 
-// Returns the maximum bytes of PrepareSummed's result.
+// Returns the maximum size in bytes of PrepareSummed's result.
 int64_t SummedBytes(const FrequencyMatrix& matrix);
 
 // Coordinate n is the n-th position in each axis's list or, if the lists are empty, position n on
@@ -102,8 +102,9 @@ int64_t SummedBytes(const FrequencyMatrix& matrix);
 EvaluatorPtr PrepareSummed(const FrequencyMatrixPtr& matrix, const SinusoidColumns& columns,
                            const RealPositionsPtr& positions, const NumberFormat& format);
 
-// Prepares rows [sines | cosines], each element scale x sine or cosine of its angle, fl32(position
-// x inverse frequency), rounded once. Frequencies have magnitudes in [2^-126, 2^64].
+// Prepares [sines | cosines] rows. Each element is the scale times the sine or cosine of the angle
+// fl32(position x inverse frequency), rounded once. Frequencies must have magnitudes in [2^-126,
+// 2^64].
 EvaluatorPtr PrepareFloat32Angles(std::vector<float> inverse_frequencies, RealToAnyPrecision scale,
                                   DataType type);
 

@@ -73,7 +73,7 @@ std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec, const Tables& ta
   return canonical;
 }
 
-// Returns the number of a projection's columns whose weights are converted to doubles together,
+// Returns how many of a projection's columns have their weights converted to doubles together:
 // about 1 MiB of doubles. A large model's whole projection would take more memory than everything
 // else.
 int64_t ColumnsAtOnce(int64_t dim) {
@@ -105,7 +105,7 @@ void Normalise(absl::Span<const double> weight, absl::Span<const double> bias, d
 // rounded once; a product and its addition are rounded together.
 class TupePositions {
  public:
-  // Returns the maximum bytes of this object, including those needed to construct it.
+  // Returns the maximum number of bytes that this object needs, including during construction.
   static int64_t BytesOf(const Table& position_table) {
     const int64_t dim = position_table.columns();
     const int64_t columns = ColumnsAtOnce(dim);
@@ -144,10 +144,10 @@ class TupePositions {
             });
   }
 
-  // Writes the term of a block's pairs for one head.
+  // Writes the term for a block's pairs in one head.
   //
-  // With a class token to reset, position p is row p + 1. Pairs whose query is the class token have
-  // the product of row 0 with itself; pairs whose key is the class token have the product of row 1
+  // If a class token is reset, position p is row p + 1. Pairs whose query is the class token get
+  // the product of row 0 with itself; pairs whose key is the class token get the product of row 1
   // with itself.
   void Fill(int64_t head, const Block& block, const KernelSet& kernels, double* out) const {
     const int64_t offset = resets_ ? 1 : 0;
@@ -218,8 +218,8 @@ struct Tupe {
 
   bool has_absolute() const { return position_table.has_value(); }
 
-  // The middle one of T5's bidirectional buckets never occurs and is therefore free for pairs whose
-  // query is the class token. Pairs whose key is the class token use the row after all buckets.
+  // T5's middle bidirectional bucket never occurs and is therefore free for pairs whose query is
+  // the class token. Pairs whose key is the class token use the row after all buckets.
   int64_t FromClassToken() const { return spec.num_buckets() / 2; }
   int64_t ToClassToken() const { return spec.num_buckets(); }
 
@@ -247,11 +247,11 @@ void WriteSum(double a, double b, const NumberFormat& format, const ScaledRoundi
   const double magnitude = std::fabs(sum.hi);
   const double error = ScaledRounding::kLeastError * magnitude;
   if (magnitude > 0x1p-500 && magnitude < 0x1p500 && rounding.TryRound(sum, error, out)) return;
-  // 6000 bits hold any product of a sum of F64 numbers.
+  // 6000 bits can hold any sum of two F64 numbers times a scale.
   RoundReal((Real(a, 6000) + b) * scale, type, out);
 }
 
-// Prepares the sum of both terms at pairs of positions.
+// Prepares the sum of both terms for pairs of positions.
 EvaluatorPtr PrepareSums(const std::shared_ptr<const Tupe>& tupe, const NumberFormat& format,
                          const KernelSet& kernels) {
   auto positions = std::make_shared<const TupePositions>(tupe->spec, *tupe->position_table,
@@ -280,7 +280,7 @@ Encoding Describe(const std::shared_ptr<const Tupe>& tupe) {
                     .lanes = tupe->spec.num_heads(),
                     .has_heads = true,
                     .domain = {0, positions.rows() - class_rows},
-                    // The TupePositions, and a sum for each key of a Fill.
+                    // The TupePositions, and one sum per key in a Fill.
                     .evaluator_bytes = TupePositions::BytesOf(positions) +
                                        positions.rows() * int64_t{sizeof(double)},
                     .prepare = [tupe](const NumberFormat& format, const KernelSet& kernels) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of relative positions (Dai et al. 2019): each pair has the row of a sinusoidal table at
-// the pair's distance.
+// Sinusoids of relative positions (Dai et al. 2019): each pair has a sinusoidal table's row for the
+// pair's distance.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -29,7 +29,7 @@ v1::Sinusoidal DistanceTableOf(const v1::RelativeSinusoidal& spec) {
 
 EvaluatorPtr PrepareDistances(EvaluatorPtr table, const SinusoidAxis& axis,
                               const v1::RelativeSinusoidal& spec, DataType type) {
-  // The columns of sines that rotate. The other sines are exact zeros, without a sign.
+  // The columns of the sines that rotate. The other sines are exact zeros, which have no sign.
   std::vector<int64_t> sines = axis.Rotating();
   for (int64_t& column : sines) {
     column = axis.columns.sin_offset + column * axis.columns.pair_stride;
@@ -37,8 +37,8 @@ EvaluatorPtr PrepareDistances(EvaluatorPtr table, const SinusoidAxis& axis,
   return MakeEvaluator([table = std::move(table), spec, type, row_bytes = spec.dim() * SizeOf(type),
                         sines = std::move(sines)](const Block& block, std::byte* out,
                                                   int64_t /*lane_stride_bytes*/) {
-    // Converts a row to that of the opposite position: sines are odd, cosines even, and rounding to
-    // nearest is symmetric.
+    // Converts a row to the row for the opposite position: sines are odd, cosines even, and
+    // rounding to nearest is symmetric.
     const auto reflect = [&](std::byte* row) {
       WithBitsOf(type, [&]<typename Bits>(Bits /*zero*/) {
         constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));

@@ -85,7 +85,7 @@ struct F32Format {
     WordVec differing;
 
     HWY_INLINE Test() : differing(hn::Zero(Words())) {}
-    // Exact: the two ends round to different numbers.
+    // Exact: the two ends round to different values.
     HWY_INLINE WordMask Doubts(DoubleVec /*width*/) const {
       return hn::Ne(differing, hn::Zero(Words()));
     }
@@ -111,16 +111,16 @@ struct F32Format {
 #endif
 };
 
-// 16-bit formats round the F32 nearest to `high` once more. If the interval is narrower than a
-// relative 2^-25, the exact value lies between that F32's two neighbours; if none of these three is
-// the midpoint between two results, double rounding is harmless. At magnitudes from
-// 2^kLeastExponent, an element has kDropped fewer mantissa bits than an F32.
+// 16-bit formats round the F32 nearest to `high` once more. If the interval's relative width is
+// below 2^-25, the exact value lies between that F32's two neighbors; if none of these three is the
+// midpoint between two results, double rounding is harmless. At magnitudes from 2^kLeastExponent
+// up, an element has kDropped fewer mantissa bits than an F32.
 template <int kDropped, int kLeastExponent>
 struct Format16 {
   using Element = uint16_t;
 
   struct Test {
-    // Minimum distance from the neighbourhood of a midpoint, and minimum magnitude. Both are
+    // Minimum distance from the neighborhood of a midpoint, and minimum magnitude. Both are
     // computed on the bits of F32s, which are ordered like their magnitudes.
     WordVec nearest;
     WordVec smallest;
@@ -141,7 +141,7 @@ struct Format16 {
   static HWY_INLINE WordVec Magnitude(WordVec bits, Test& test) {
     const Words w;
     const WordVec magnitude = hn::And(bits, hn::Set(w, 0x7FFFFFFFu));
-    // The midpoint and its two neighbours become the integers 0 to 2 kUnit.
+    // The midpoint and its two neighbors become the integers 0 to 2 kUnit.
     const WordVec dropped = hn::ShiftLeft<32 - kDropped>(bits);
     const WordVec distance = hn::Sub(dropped, hn::Set(w, (uint32_t{1} << 31) - kUnit));
     test.nearest = hn::Min(test.nearest, distance);
@@ -203,7 +203,7 @@ struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
 // Rows processed together, so that the anchor is loaded only once.
 inline constexpr int64_t kRowsAtOnce = 4;
 
-// Operands that all rows share at some pairs.
+// Operands that all rows share for some pairs.
 struct Anchor {
   int64_t pair;
   DoubleVec sin;
@@ -212,7 +212,7 @@ struct Anchor {
   DoubleVec cos_bound;
 };
 
-// The high ends of the intervals of sines and cosines.
+// High ends of the intervals for sines and cosines.
 struct HighEnds {
   DoubleVec sin;
   DoubleVec cos;
@@ -274,8 +274,8 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row, int64_t pa
   recheck(high.cos, hn::Add(anchor.cos_bound, anchor.cos_bound), block.cos_offset, block.cosines);
 }
 
-// Stores a vector of sines and one of cosines separately, in pairs, or in pairs bypassing the
-// caches.
+// How a vector of sines and one of cosines are stored: separately, in pairs, or in pairs that
+// bypass the caches.
 enum class PairStore { kApart, kPaired, kStreamed };
 
 template <class Format, PairStore kStore>
@@ -371,7 +371,7 @@ HWY_INLINE DoubleVec UpperHalf(DoubleVec a) {
   return hn::Sub(scaled, hn::Sub(scaled, a));
 }
 
-// Returns a * b - product exactly, for the rounded product.
+// Returns a * b - product exactly, where `product` is a * b rounded.
 HWY_INLINE DoubleVec ProductError(DoubleVec a, DoubleVec b, DoubleVec product) {
 #if HWY_NATIVE_FMA
   return hn::MulSub(a, b, product);
@@ -497,7 +497,7 @@ HWY_INLINE hn::Vec<D> Fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
 #endif
 }
 
-// Adds to a few vectors of neighbouring sums, kept in registers over all rows.
+// Adds products to a few vectors of adjacent sums, which stay in registers across all rows.
 template <int64_t kVectors, class D>
 HWY_INLINE void AddToSums(D d, const double* factors, const MatrixRows& matrix, double* sums) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));

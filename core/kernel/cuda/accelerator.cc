@@ -180,8 +180,8 @@ std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(const std::byte* numbers
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
-  // Searches the folders of the system and of the build, but not the working directory, since the
-  // name has no folder. The library is never closed, since it may contain code that runs at exit.
+  // Searches the system's and the build's folders, but not the working directory, since the name
+  // has no folder. The library is never closed, since it may contain code that runs at exit.
   void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
   void* const open = backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
   if (open == nullptr) {

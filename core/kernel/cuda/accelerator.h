@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that computes large pieces of work, bit-identical to the CPU.
+// A device that computes large pieces of work, with results bit-identical to the CPU's.
 //
 // Every function may decline, because the device is missing, broken or full, or because the work is
 // too small. The caller then uses the CPU.
@@ -58,7 +58,7 @@ class DenseExpander {
   // `device` must outlive this object.
   explicit DenseExpander(GuardedDevice* device) : device_(*device) {}
 
-  // Uploads the inputs of all pieces. Must be called first, and only once.
+  // Uploads the inputs for all pieces. Must be called first, and only once.
   absl::Status Start(const DenseExpansion& expansion);
 
   // Writes `elements` of the flat tensor to `out`. Returns false on failure.
@@ -80,18 +80,18 @@ class DeviceVectors {
   // `device` must outlive this object.
   explicit DeviceVectors(GuardedDevice* device) : device_(*device) {}
 
-  // Copies the numbers. Must be called first, and only once.
+  // Copies `numbers`. Must be called first, and only once.
   absl::Status Start(const std::byte* numbers, int64_t bytes);
 
-  // Writes [rows, output_columns] to `out`; all matrices are row-major and contiguous, of `type`,
-  // F32 or F64. Returns false on failure.
+  // Writes [rows, output_columns] to `out`; all matrices are row-major and contiguous, with
+  // elements of `type`: F32 or F64. Returns false on failure.
   bool Multiply(const VectorProduct& product, DataType type, const std::byte* input,
                 std::byte* out) {
     return device_.Check(TryMultiply(product, type, input, out));
   }
 
  private:
-  // Memory and stream of one product, reused by the next.
+  // Memory and stream for one product, reused for the next.
   struct Workspace {
     SharedMemory device;
     int64_t bytes = 0;
@@ -109,7 +109,7 @@ class DeviceVectors {
 };
 
 struct AcceleratorOptions {
-  // Minimum bytes of a result; the CPU computes smaller ones.
+  // Minimum size of a result in bytes; the CPU computes smaller ones.
   int64_t min_bytes = 0;
   // True if the device also produces results that the CPU would send as slices without writing
   // them.
@@ -127,13 +127,13 @@ class Accelerator {
   // results that the CPU would send as slices.
   bool Wants(int64_t bytes, bool cpu_writes_nothing) const;
 
-  // Returns the size of AllocateHost's memory.
+  // Returns the size of the memory that AllocateHost returns for `bytes`.
   static int64_t HostBytes(int64_t bytes);
   // Returns pinned memory, or null if there is none.
   SharedMemory AllocateHost(int64_t bytes);
   // Returns null on failure. Copies the expansion's arrays.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
-  // Returns null on failure. Copies the numbers.
+  // Returns null on failure. Copies `numbers`.
   std::unique_ptr<DeviceVectors> KeepVectors(const std::byte* numbers, int64_t bytes);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements Device with the CUDA runtime: the backend's entry point.
+// Implements Device with the CUDA runtime, and the backend's entry point.
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -44,8 +44,8 @@ bool Find(void* library, const char* name, Function* function) {
 }
 
 // Loads the system's cuBLAS or, on the build machine, the one next to the headers. Returns null if
-// this machine has none. Linking it would cost 200 MB and a fifth of a second for each device, even
-// if nothing is multiplied.
+// this machine has none. Linking against it would cost 200 MB and a fifth of a second for each
+// device, even if nothing is multiplied.
 const Cublas* LoadCublas() {
   static const std::optional<Cublas> cublas = []() -> std::optional<Cublas> {
     const std::string name = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
@@ -96,7 +96,7 @@ using BlasHandle = std::unique_ptr<cublasContext, decltype(&Destroy)>;
 class CudaStream final : public Stream {
  public:
   explicit CudaStream(StreamHandle stream) : stream_(std::move(stream)) {}
-  // Waits, since the memory of pending work may be freed next.
+  // Waits, since memory used by pending work may be freed next.
   ~CudaStream() override { cudaStreamSynchronize(stream_.get()); }
 
   absl::Status CopyIn(std::byte* device, const std::byte* host, int64_t bytes) override {
@@ -127,7 +127,7 @@ class CudaStream final : public Stream {
     ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.create(&handle), "create"));
     blas_.reset(handle);
     ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.set_stream(handle, stream_.get()), "set stream"));
-    // Intermediate results are not narrower than the inputs.
+    // Keeps intermediate results no narrower than the inputs.
     return ToStatus(cublas.set_math_mode(handle, CUBLAS_PEDANTIC_MATH), "set mode");
   }
 
@@ -169,7 +169,7 @@ class CudaDevice final : public Device {
 
  private:
   const std::string description_;
-  // Orders allocations from the device's pool, which, unlike cudaFree, does not wait for the
+  // Orders allocations from the device's pool. Unlike cudaFree, the pool does not wait for the
   // device.
   const std::shared_ptr<CUstream_st> allocations_;
 };

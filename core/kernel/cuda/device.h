@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of a CUDA device. Tests implement it on the CPU.
 //
-// Errors: RESOURCE_EXHAUSTED if memory is short, UNAVAILABLE if there is no device, INTERNAL if the
+// Errors: RESOURCE_EXHAUSTED if memory runs out, UNAVAILABLE if there is no device, INTERNAL if the
 // device is broken.
 #pragma once
 
@@ -21,31 +21,31 @@
 
 namespace attnbias {
 
-// Freed memory that is kept for later use, of each kind: the device's and the host's.
+// Maximum bytes of freed memory kept for later use, for the device and for the host.
 inline constexpr int64_t kMaxPooledBytes = int64_t{64} << 20;
 
-// Freed with its last copy, when no stream may use it any more; device memory is aligned to 256
+// Freed with its last copy, when no stream may still be using it; device memory is aligned to 256
 // bytes.
 using SharedMemory = std::shared_ptr<std::byte>;
 
-// A product with some of the vectors stored on a device: `vectors` vectors of `width` numbers each,
-// `stride` numbers apart, starting at number `first`.
+// A product with some of the vectors stored on a device: `vectors` vectors with `width` elements
+// each, `stride` elements apart, starting at element `first`.
 struct VectorProduct {
   int64_t rows = 0;
   int64_t vectors = 0;
   int64_t width = 0;
   int64_t stride = 0;
   int64_t first = 0;
-  // If true, multiplies [rows, width] numbers by each vector. If false, sums the vectors, weighted
-  // by [rows, vectors].
+  // If true, multiplies a [rows, width] matrix by each vector. If false, sums the vectors, weighted
+  // by a [rows, vectors] matrix.
   bool transposed = false;
 
   constexpr int64_t input_columns() const { return transposed ? width : vectors; }
   constexpr int64_t output_columns() const { return transposed ? vectors : width; }
 };
 
-// A product whose operands are all on the device: numbers of `type`, F32 or F64. `vectors` points
-// at number `first`.
+// A product whose operands are all on the device, with elements of `type`: F32 or F64. `vectors`
+// points to element `first`.
 struct ProductLaunch {
   VectorProduct product;
   DataType type = DataType::kF32;
@@ -85,8 +85,8 @@ class AcceleratorObserver {
   virtual ~AcceleratorObserver() = default;
   // Reports results received by the host.
   virtual void OnMade(int64_t bytes) = 0;
-  // Reports that the CPU takes over: all work if `for_good`, otherwise one piece, because the
-  // device lacks memory. Called at most once for each value of `for_good`.
+  // Reports that the CPU takes over: all work if `for_good`; otherwise one piece, because the
+  // device is out of memory. Called at most once for each value of `for_good`.
   virtual void OnFallback(const absl::Status& why, bool for_good) = 0;
 };
 
@@ -100,10 +100,10 @@ class GuardedDevice {
   Device& operator*() const { return *device_; }
   Device* operator->() const { return device_.get(); }
 
-  // Returns false after any error except a lack of memory.
+  // Returns false after any error except running out of memory.
   bool works() const { return !broken_; }
   // Returns true if `status` is OK. If not, notifies the observer, and stops using the device
-  // unless it only lacked memory.
+  // unless it only ran out of memory.
   bool Check(const absl::Status& status) {
     if (status.ok()) return true;
     if (absl::IsResourceExhausted(status)) {
@@ -139,7 +139,7 @@ DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
   return {reinterpret_cast<T*>(memory.get()), count};
 }
 
-// Copies `data` on the stream, which reads it until Wait returns.
+// Copies `data` on the stream, which may read it until Wait returns.
 template <typename T>
 absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data, SharedMemory* memory,
                     DeviceArray<const T>* array) {

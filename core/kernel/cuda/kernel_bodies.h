@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments and geometry of kernels, and the work of one thread of each kernel, for the host and
-// device compilers. kernels.cu runs it on a device; tests run it on the CPU, over every block and
-// thread of a launch.
+// Kernel arguments and geometry, and the work of one thread of each kernel, for the host and device
+// compilers. kernels.cu runs this work on a device; tests run it on the CPU, for every block and
+// thread in a launch.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 namespace attnbias {
 
 inline constexpr int kThreadsPerBlock = 256;
-// One store of a thread; device memory is aligned to it.
+// Bytes that a thread stores at once; device memory is aligned to this.
 inline constexpr int kBytesPerExpandThread = 16;
 
 // An array in the device's memory. Checks every index if the kernel runs on a CPU.
@@ -90,7 +90,7 @@ struct ExpansionLaunch {
   ATTNBIAS_HOST_DEVICE int64_t NumberAt(int64_t lane, int64_t query, int64_t key) const {
     return lane * lane_numbers + key_coordinates.At(key) - query_coordinates.At(query);
   }
-  // Returns true if `size` keys of a query are consecutive numbers of a lane.
+  // Returns true if `size` keys of a query are consecutive elements of a lane.
   ATTNBIAS_HOST_DEVICE bool IsSlice(int64_t query, int64_t key, int64_t size) const {
     if (key + size > num_keys || !keys.is_range() || !key_coordinates.is_range()) return false;
     const int64_t query_position = queries.At(query);
@@ -106,7 +106,7 @@ struct ExpansionLaunch {
   }
 };
 
-// Returns an element of a dense expansion, with mask and border.
+// Returns an element of a dense expansion, with the mask and border applied.
 template <typename Bits>
 ATTNBIAS_HOST_DEVICE Bits ExpandedElement(const ExpansionLaunch& launch, int64_t lane,
                                           int64_t query, int64_t key) {
@@ -123,7 +123,7 @@ ATTNBIAS_HOST_DEVICE Bits ExpandedElement(const ExpansionLaunch& launch, int64_t
   return launch.numbers.As<const Bits>()[launch.NumberAt(lane, query, key)];
 }
 
-// One store of a thread.
+// Elements that a thread stores at once.
 template <typename Bits>
 struct alignas(kBytesPerExpandThread) ExpandedElements {
   Bits at[kBytesPerExpandThread / sizeof(Bits)];

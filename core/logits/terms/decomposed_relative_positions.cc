@@ -21,7 +21,7 @@ struct Axis {
 
   int64_t num_vectors() const { return 2 * std::max(queries, keys) - 1; }
 
-  // Returns the vector index of a query and a key, computed in float32 like torch: real arithmetic
+  // Returns the vector index for a query and a key, computed in float32 like torch: real arithmetic
   // gives a different index if neither side is a multiple of the other.
   int64_t VectorOf(int64_t query, int64_t key) const {
     const double query_step =
@@ -34,7 +34,7 @@ struct Axis {
   }
 };
 
-// Each row of the grid of keys uses one vector.
+// Each row of the key grid uses one vector.
 KeySegments RowKeySegments(const Axis& rows, const Axis& columns, int64_t query) {
   KeySegments segments;
   for (int64_t row = 0; row < rows.keys; ++row) {
@@ -44,7 +44,7 @@ KeySegments RowKeySegments(const Axis& rows, const Axis& columns, int64_t query)
   return segments;
 }
 
-// Each row of the grid of keys uses the same vectors, usually evenly spaced.
+// Each row of the key grid uses the same vectors, usually evenly spaced.
 KeySegments ColumnKeySegments(const Axis& rows, const Axis& columns, int64_t query) {
   KeySegments of_row;
   for (int64_t column = 0; column < columns.keys; ++column) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned vectors: Shaw's keys and values, one for each relative position; absolute positions of
-// keys, one for each key.
+// Learned vectors: for Shaw's keys and values, one per relative position; for absolute positions of
+// keys, one per key.
 #include "core/base/errors.h"
 #include "core/logits/plan.h"
 
