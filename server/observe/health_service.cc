@@ -43,7 +43,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
 
   HealthService& service_;
   const std::string name_;
-  // The last status that was sent; UNKNOWN before the first.
+  // The last status sent; UNKNOWN before the first.
   HealthCheckResponse response_;
   // True during a write, and once the call has been finished.
   bool busy_ = false;

@@ -35,7 +35,7 @@ class PhaseClock {
     Clock::time_point at;
     std::optional<Phase> to;
   };
-  // Bounds the memory of a stream, which changes its phase with each message.
+  // Bounds the memory used by a stream, which changes phase with each message.
   static constexpr size_t kMostChanges = 32;
 
   // A call begins with planning.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration of the server. Precedence: flag, environment, default.
+// The server's configuration. Precedence: flag, environment, default.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +43,13 @@ struct ServerConfig {
   LogOptions log;
   bool check_config = false;
 
-  // A line FLAG=VALUE for each flag.
+  // One FLAG=VALUE line per flag.
   std::string effective;
   // Warnings about values that are allowed but probably mistakes.
   std::vector<std::string> warnings;
 };
 
-// Exit code of the process; the text has already been printed.
+// Exit code for the process, which has already printed its output.
 struct ExitCode {
   int value = 0;
 };
