@@ -14,8 +14,8 @@ namespace attnbias {
 // Returns the script that completes command lines in "bash", "zsh" or "fish".
 absl::string_view CompletionScript(absl::string_view shell);
 
-// Returns the completions for the last of `words`, which are the arguments up to the cursor and not
-// empty. Returns nullopt if the shell should complete file names.
+// Returns the completions for the last of `words`, the nonempty list of arguments up to the cursor.
+// Returns nullopt if the shell should complete file names.
 std::optional<std::vector<std::string>> Completions(const CLI::App& app,
                                                     std::vector<std::string> words);
 

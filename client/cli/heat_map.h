@@ -54,7 +54,7 @@ struct Canvas {
 // Returns the part of a terminal that row labels of this width leave for a picture.
 Canvas CanvasOf(const Screen& screen, int label_width);
 
-// Returns the size of a matrix's picture, in pixels. With `square`, rows and columns have the same
+// Returns the size of a matrix's picture, in pixels. If `square`, rows and columns have the same
 // scale.
 Size Fit(Size matrix, const Canvas& canvas, bool square);
 

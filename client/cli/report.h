@@ -26,7 +26,7 @@ std::string EncodingListAsJson(const std::vector<NamedEncoding>& encodings);
 // arguments for `get`.
 std::string TableReport(const v1::TableInfo& table);
 
-// Reports parts, sizes and fingerprint.
+// Reports the parts, sizes and fingerprint.
 std::string HeaderReport(const v1::TensorHeader& header);
 
 // Also reports the total size, masked queries and derived values.

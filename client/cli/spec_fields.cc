@@ -57,7 +57,7 @@ bool IsNested(const FieldDescriptor& field) {
          type != v1::PositionList::descriptor() && type != v1::DoubleList::descriptor();
 }
 
-// Returns the field that is set in TensorSpec's oneof `encoding`; null if `spec` has none.
+// Returns the field of the oneof `encoding` that is set in `spec`; null if none is.
 const FieldDescriptor* EncodingIn(const v1::TensorSpec& spec) {
   return spec.GetReflection()->GetOneofFieldDescriptor(
       spec, spec.GetDescriptor()->FindOneofByName("encoding"));
@@ -243,8 +243,8 @@ void AppendFields(const Message& message, const std::string& path, std::string* 
   }
 }
 
-// Returns "required", "optional" or the default. The table of a bias is optional, since requests
-// for bucket indices (BUCKETS) do not need it.
+// Returns "required", "optional" or the default. A bias's table is optional, since requests for
+// bucket indices (BUCKETS) do not need it.
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {

@@ -23,7 +23,7 @@
 
 namespace attnbias {
 
-// Forms of a table on the command line.
+// Forms in which the command line accepts a table.
 inline constexpr absl::string_view kTableForms =
     "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST";
 

@@ -15,8 +15,8 @@
 namespace attnbias {
 
 // Reads a tensor from "FILE.safetensors:TENSOR", "FILE.npy" or a "FILE.safetensors" that contains
-// only one. Its elements are F64, F32, F16 or, in .safetensors, BF16; it takes at most the 2 MiB
-// that a request may carry.
+// only one. The elements are F64, F32, F16 or, in .safetensors, BF16; the tensor takes at most the
+// 2 MiB that a request may carry.
 absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 
 // Output name that selects raw bytes on standard output.

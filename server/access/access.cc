@@ -44,7 +44,7 @@ bool IsDigest(absl::string_view text) {
          });
 }
 
-// Errors do not repeat the second word: it may be a secret instead of a digest.
+// Errors do not repeat the second word, which may be a secret instead of a digest.
 absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
@@ -81,7 +81,7 @@ absl::Status NoName() {
                          "Bearer TOKEN', or a client certificate if it asks for one");
 }
 
-// Returns the bearer token in a call's metadata; nullopt if it has none.
+// Returns the bearer token in a call's metadata; nullopt if there is none.
 absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServerContext& context) {
   std::string_view value = OnlyValue(context.client_metadata(), "authorization");
   if (value.empty()) return std::nullopt;

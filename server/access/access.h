@@ -52,7 +52,7 @@ class Tokens {
 // Rights of one caller.
 struct Rights {
   std::bitset<kNumMethods> methods;
-  // Prefixes of the names of mounted tables that the caller may use.
+  // Name prefixes of the mounted tables that the caller may use.
   std::vector<std::string> table_prefixes;
   // Share of the memory budget.
   double memory_share = 1;
@@ -68,7 +68,7 @@ class Policy {
   // location, for anything else, and for a file in which no caller may call any method.
   static absl::StatusOr<Policy> Parse(const std::string& path, const std::string& content);
 
-  // Grants every caller everything.
+  // Returns a policy that grants every caller everything.
   static Policy Everything();
 
   // Returns null for a name without rights.
@@ -170,7 +170,7 @@ inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* ke
 }
 
 // Limits the rate at which bytes are sent. Each message takes time in proportion to its size, and
-// the next one may be sent when that time is over. Unused time does not accumulate. Thread-safe.
+// the next may be sent once that time has passed. Unused time does not accumulate. Thread-safe.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;

@@ -41,7 +41,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   // Returns nullopt for an unknown name.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts the next step of a watcher. gRPC invokes the callback later, on another thread.
+  // Starts a watcher's next step. gRPC invokes the callback later, on another thread.
   void ProceedLocked(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Also guards the watchers' state.

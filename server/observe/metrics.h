@@ -24,7 +24,7 @@
 namespace attnbias {
 
 // The methods of AttentionBiasService, followed by those of GRPCInferenceService except its three
-// health methods, each in the order of the contract.
+// health methods, each in its contract's order.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,

@@ -45,10 +45,10 @@ class PhaseClock {
   // Leaves all phases while the call waits for the client to send.
   void Leave() { Switch(std::nullopt); }
 
-  // Returns the first changes, at most kMostChanges.
+  // Returns the first changes, up to kMostChanges of them.
   std::span<const Change> changes() const { return changes_; }
 
-  // Returns the time in each phase of a call that ends at `now`.
+  // Returns the time in each phase for a call that ends at `now`.
   PhaseTimes End(Clock::time_point now) {
     Stop(now);
     return spent_;

@@ -54,7 +54,7 @@ struct ExitCode {
   int value = 0;
 };
 
-// Returns 0 after --help and --version, and 2 after an error, which it prints to standard error.
+// Returns exit code 0 for --help and --version, and 2 for an error, printed to standard error.
 std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* argv);
 
 }  // namespace attnbias

@@ -15,7 +15,7 @@ struct Cgroups {
   std::string own = "/proc/self/cgroup";
 };
 
-// Returns the bytes of memory that this process may use.
+// Returns how many bytes of memory this process may use.
 int64_t MemoryLimit(const Cgroups& cgroups = {});
 
 // Returns the number of processors that this process may use, at least 1: those in its affinity

@@ -225,7 +225,7 @@ void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // Clients ping every 10 s. gRPC closes connections that ping more than twice that often.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  // By default, gRPC waits without limit for the calls on a connection of this age to end.
+  // By default, gRPC waits indefinitely for the calls on a connection of this age to end.
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                Milliseconds(options.max_connection_age));

@@ -49,7 +49,7 @@ struct TransportOptions {
   // the ping is not answered.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // Age, plus or minus a tenth, after which a connection is closed once its calls have ended. Zero
+  // Age, plus or minus 10%, after which a connection is closed once its calls have ended. Zero
   // means no limit.
   absl::Duration max_connection_age;
   // Mode of socket files.

@@ -74,7 +74,7 @@ class FairQueue {
     entry.second.used += time;
     --entry.second.running;
     if (waits) Enqueue(entry);
-    // Raises the level of new owners, so that even many of them do not overtake waiting owners.
+    // Raises the level at which new owners start, so that even many cannot overtake waiting owners.
     level_ += time / static_cast<int64_t>(queue_.size() + 1);
     // No owner is waiting, so the time used no longer counts against this owner.
     if (empty()) level_ = std::max(level_, entry.second.used);

@@ -35,7 +35,7 @@ constexpr int64_t kCopies = 4;
 constexpr std::chrono::seconds kLongestBacklog(1);
 
 // Converts a deadline to the steady clock, capped at one year from now. A Go client's timeout can
-// be 292 years; expressed in nanoseconds since 1970, such a deadline would overflow.
+// be up to 292 years; expressed in nanoseconds since 1970, such a deadline would overflow.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
@@ -72,7 +72,7 @@ std::string ClientOf(const grpc::CallbackServerContext& context, const std::stri
       " for ", std::string(ForwardedFor(context)));
 }
 
-// A named caller is the same client at all its addresses.
+// A named caller is the same client at all of its addresses.
 CallerPtr MakeCaller(const grpc::CallbackServerContext& context, const std::string& peer,
                      const absl::StatusOr<Identity>& identity, int64_t memory_budget_bytes) {
   if (!identity.ok() || !*identity) {

@@ -76,7 +76,7 @@ class Call {
     return ParseRequest<Message>(bytes, [this](int64_t size) { return HoldDecoded(size); });
   }
 
-  // Releases the memory that Parse reserved, before a stream's next request.
+  // Releases the memory that Parse reserved. For use before a stream's next request.
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
   // Returns the call's entry in the watchdog, which closes the call if its client stops reading or

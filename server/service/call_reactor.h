@@ -190,7 +190,7 @@ class OutputPump : public CallReactor<Reactor> {
       : CallReactor<Reactor>(server_state, method, context) {}
   ~OutputPump() override = default;
 
-  // Starts to make one message, on an executor thread, and calls Made once. The call does not end
+  // Starts making one message, on an executor thread, and calls Made once. The call does not end
   // before that. Called only if HasWork returns true, and not while another message is being made.
   virtual void Make() = 0;
   // Return whether there is a message to make, and whether the client may request more. Not called

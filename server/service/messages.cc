@@ -23,12 +23,12 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Memory of an object, including a pointer to it and the allocator's overhead.
+// Memory that an object takes, including a pointer to it and the allocator's overhead.
 constexpr int64_t kObjectBytes = 256;
-// Memory of a number in a list, which grows by doubling.
+// Memory that a number takes in a list, which grows by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
-// Memory of a field that is not length-delimited. An unknown field takes 16 bytes, and three times
-// that while the vector of unknown fields grows.
+// Memory that a field takes if it is not length-delimited. An unknown field takes 16 bytes, and
+// three times that while the vector of unknown fields grows.
 constexpr int64_t kFieldBytes = 3 * 16;
 
 // Returns the minimum size, in bytes, of a packed number.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits on messages, which docs/protocol.md documents. Parses requests and serializes responses.
+// Message limits, which docs/protocol.md documents. Parses requests and serializes responses.
 #pragma once
 
 #include <cstddef>

@@ -304,7 +304,7 @@ absl::Status SetParameters(const Model& model, const inference::ModelInferReques
 // HTTP parameters that KServe's client also sends with a tensor over gRPC.
 constexpr std::string_view kIdleParameters[] = {"binary_data", "binary_data_size"};
 
-// Rejects features of other servers: shared memory and classification.
+// Rejects features that only other servers have: shared memory and classification.
 template <typename Parameters>
 absl::Status CheckParameters(const std::string& tensor, const Parameters& parameters) {
   for (const auto& [name, value] : parameters) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views a tensor of form TOEPLITZ as dense matrices.
+// Views a tensor in TOEPLITZ form as dense matrices.
 #pragma once
 
 #include <array>
