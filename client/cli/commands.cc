@@ -53,8 +53,8 @@ struct Settings {
   bool json = false;
 };
 
-// Bounds the response for a picture, which needs only samples. An encoding that accepts no lists of
-// positions would send the whole tensor.
+// Bounds the response for a picture. A picture needs only samples, but for an encoding that accepts
+// no position lists, the server would send the whole tensor.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
 // Size of a picture for a page.
 constexpr Canvas kPngCanvas = {
@@ -148,7 +148,7 @@ class Commands {
     if (!spec.ok()) return Usage(spec.status());
     const auto client = Connect(kMaxDrawnBytes);
     if (!client.ok()) return Usage(client.status());
-    // The whole tensor is described without a mask, which key rows accept only in dense form.
+    // Describes the whole tensor without a mask, since key rows accept a mask only in dense form.
     v1::TensorSpec unmasked = *spec;
     unmasked.mutable_output()->clear_mask();
     const auto whole = client->Describe(unmasked);
@@ -267,7 +267,7 @@ class Commands {
   const Terminal terminal_;
 };
 
-// Descriptions of flags in the help.
+// Flag descriptions for the help.
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
     {"position_ids", "Positions in this order; repeat for each axis"},
@@ -305,8 +305,8 @@ std::string PlaceholderOf(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "X" : "N";
 }
 
-// Adds an encoding, its fields, and flags for the fields of extents, of the
-// output and of its mask. The flags for queries and keys also select windows of a grid.
+// Adds arguments for an encoding and its fields, and flags for the fields of the extents, the
+// output and its mask. The flags for queries and keys also select windows of a grid.
 void AddTensorArguments(CLI::App* command, TensorOptions* tensor, bool is_whole) {
   command
       ->add_option("encoding", tensor->encoding,
@@ -470,7 +470,7 @@ void AddCommands(CLI::App* app, Settings* settings) {
   of_export->add_option("--config")->type_name("FILE");
   of_export->add_option("--max-length")->type_name("N");
   of_export->add_option("--data-type")->type_name("f64|f32|f16|bf16");
-  // Not stored in `settings`: there, CLI11 would let environment variables override given flags.
+  // Not stored in `settings`: CLI11 would then let environment variables override given flags.
   for (const CLI::Option* option : app->get_options()) {
     if (option->get_name() != "--server" && option->get_group() != "Security") continue;
     of_export->add_option(option->get_name())

@@ -14,7 +14,7 @@ namespace attnbias {
 struct Terminal {
   std::ostream& out;
   std::ostream& err;
-  // Size and colours of `out`.
+  // Size and colors of `out`.
   Screen screen = {};
 };
 

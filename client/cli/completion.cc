@@ -57,7 +57,7 @@ Words WithPrefix(const std::string& prefix, Words words) {
   return words;
 }
 
-// Returns the files, and the folders with a "/" at the end, whose paths start with `path`.
+// Returns the files and folders whose paths start with `path`. Folders end in "/".
 Words FilesAt(const std::string& path) {
   glob_t found = {};
   glob((path + "*").c_str(), GLOB_MARK, nullptr, &found);
@@ -66,7 +66,7 @@ Words FilesAt(const std::string& path) {
   return files;
 }
 
-// Returns the values of a field. `text` is the part typed so far.
+// Returns the possible values of a field. `text` is the part typed so far.
 Words ValuesOf(const google::protobuf::FieldDescriptor& field, const std::string& text) {
   if (field.enum_type() != nullptr) return ShortNames(*field.enum_type());
   if (field.cpp_type() == field.CPPTYPE_BOOL) return {"true", "false"};
@@ -75,7 +75,8 @@ Words ValuesOf(const google::protobuf::FieldDescriptor& field, const std::string
   return WithPrefix("@", FilesAt(text.substr(1)));
 }
 
-// Returns "field=" for each field of an encoding, or "field=value" if `text` has the "=".
+// Returns "field=" for each field of an encoding or, if `text` already contains one of these,
+// "field=value" for each value of that field.
 Words AssignmentsOf(const std::string& encoding, const std::string& text) {
   const auto known = EncodingNamed(encoding);
   if (!known.ok()) return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion of the tool's command lines in shells.
+// Shell completion for the tool's command lines.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,8 +14,8 @@ namespace attnbias {
 // Returns the script that completes command lines in "bash", "zsh" or "fish".
 absl::string_view CompletionScript(absl::string_view shell);
 
-// Returns the completions of the last of `words`, the arguments up to the cursor. `words` is not
-// empty. Returns nullopt if the shell is to complete file names.
+// Returns the completions for the last of `words`, the nonempty list of arguments up to the cursor.
+// Returns nullopt if the shell should complete file names.
 std::optional<std::vector<std::string>> Completions(const CLI::App& app,
                                                     std::vector<std::string> words);
 

@@ -24,7 +24,7 @@ absl::Status WriteFileAtomically(const std::string& path,
   const int descriptor = ::mkstemp(temporary.data());
   if (descriptor < 0) return failed("create");
   std::FILE* const file = ::fdopen(descriptor, "wb");
-  // mkstemp makes the file private; a new file gets the mode that the umask allows.
+  // mkstemp makes the file private; a new file should have the mode that the umask allows.
   const mode_t mask = ::umask(0);
   ::umask(mask);
   const bool is_written =

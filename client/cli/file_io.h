@@ -10,8 +10,8 @@
 
 namespace attnbias {
 
-// Writes `pieces` to a file in the folder of `path` and renames it. `path` is always either the old
-// file or the complete new one.
+// Writes `pieces` to a temporary file in the same folder as `path`, then renames it. `path` is
+// always either the old file or the complete new one.
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces);
 

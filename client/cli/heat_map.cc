@@ -20,8 +20,8 @@
 namespace attnbias {
 namespace {
 
-// Nine colours of viridis, whose lightness rises evenly, so that steps look equal to colour-blind
-// readers and in print. The colours do not distinguish signs, since most biases have only one. The
+// Nine colors from viridis, whose lightness rises evenly, so that steps look equal to color-blind
+// readers and in print. The colors do not distinguish signs, since most biases have only one. The
 // legend shows the signs.
 constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {71, 44, 122},
@@ -32,22 +32,22 @@ constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {92, 200, 99},
                                            {170, 220, 50},
                                            {253, 231, 37}}};
-// Similar colours among xterm's 256, from dark to light. These are not always the nearest ones,
+// Similar colors among xterm's 256, from dark to light. These are not always the nearest ones,
 // whose lightness would not rise evenly.
 constexpr std::array<int, 11> kCodes = {53, 54, 24, 30, 36, 42, 78, 113, 149, 184, 220};
 
 struct Ink {
   Color color;
-  // Index among the 256 colours.
+  // Index among the 256 colors.
   int code;
 };
 
-// Draws stripes in place of non-finite numbers.
+// Colors of the stripes that are drawn in place of non-finite values.
 constexpr Ink kDarkStripe = {{108, 108, 108}, 242};
 constexpr Ink kLightStripe = {{148, 148, 148}, 246};
 constexpr size_t kPixelsOfStripe = 4;  // used if pixels are small
 
-// Shades, from the smallest number to the largest.
+// Shades, from the smallest value to the largest.
 constexpr absl::string_view kShades = " .:-=+*#%@";
 constexpr char kNoShade = '/';
 
@@ -55,12 +55,12 @@ constexpr char kUpperHalf[] = "\u2580";
 constexpr char kReset[] = "\033[0m";
 // Lines from one row label to the next.
 constexpr size_t kLinesPerLabel = 8;
-// Column spacing in characters; wider than any position.
+// Characters from one column label to the next; more than any position takes.
 constexpr size_t kCharactersPerLabel = 16;
-// Lines of the title, column labels, legend and the prompt that follows.
+// Lines taken by the title, column labels, legend and the prompt that follows.
 constexpr int kLinesAround = 4;
 
-// Smallest and largest finite numbers.
+// Smallest and largest finite values.
 struct Bounds {
   explicit Bounds(const HeatMap& map) {
     for (const double number : map.numbers) {
@@ -78,13 +78,13 @@ struct Bounds {
   bool all_finite = true;
 };
 
-// Computes each pixel's share of the range, and its colour.
+// Computes where each pixel's value lies in the range, and the pixel's color.
 class Shares {
  public:
   explicit Shares(const HeatMap& map) : map_(map), bounds_(map) {}
 
-  // Returns the position of a pixel's value between the bounds, in [0, 1]; NaN if the value is
-  // not finite. Halving keeps the difference of two doubles finite.
+  // Returns the position of a pixel's value between the bounds, in [0, 1]; NaN if the value is not
+  // finite. Halving keeps the difference of two doubles finite.
   double At(size_t row, size_t column) const {
     const double number = map_.numbers[row * map_.columns.size() + column];
     if (!std::isfinite(number)) return NAN;
@@ -104,7 +104,7 @@ class Shares {
   const Bounds bounds_;
 };
 
-// Selects the colour of the character (38) or of the background (48).
+// Selects the color of the character (38) or of the background (48).
 std::string Select(int ground, const Ink& ink, Colors colors) {
   if (colors == Colors::k256) {
     return absl::StrCat("\033[", ground, ";5;", ink.code, "m");
@@ -113,7 +113,7 @@ std::string Select(int ground, const Ink& ink, Colors colors) {
                       ink.color.blue, "m");
 }
 
-// Draws a line of characters; in colour, each line is two rows of pixels.
+// Draws a line of characters; in color, each line shows two rows of pixels.
 std::string DrawLine(const HeatMap& map, const Shares& shares, size_t line, Colors colors) {
   std::string text;
   if (colors == Colors::kNone) {
@@ -140,7 +140,7 @@ std::string DrawLine(const HeatMap& map, const Shares& shares, size_t line, Colo
   return absl::StrCat(text, kReset);
 }
 
-// Returns the positions of columns, each at its pixel.
+// Returns a line of column positions, each at its pixel.
 std::string ColumnLabels(const HeatMap& map) {
   std::string text;
   for (size_t column = 0; column < map.columns.size(); column += kCharactersPerLabel) {

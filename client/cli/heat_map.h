@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of a matrix of numbers, on a terminal or as a file.
+// Draws pictures of a matrix, on a terminal or into a file.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ namespace attnbias {
 
 enum class Colors { kNone, k256, k24Bit };
 
-// Size and colours of an output. The defaults are those of a file or a pipe.
+// Size and colors of an output. The defaults are for a file or a pipe.
 struct Screen {
   int columns = 80;
   int lines = 44;
   Colors colors = Colors::kNone;
 };
 
-// Returns the colours of a terminal in this environment: none if NO_COLOR is set, or if TERM is
-// empty or "dumb".
+// Returns the colors that a terminal can show in this environment: none if NO_COLOR is set, or if
+// TERM is empty or "dumb".
 Colors ColorsOf(const std::function<const char*(const char*)>& environment);
 
-// Returns the size and colours of the output on `descriptor`.
+// Returns the size and colors of the output on `descriptor`.
 Screen ScreenOf(int descriptor);
 
 struct Color {
@@ -54,36 +54,36 @@ struct Canvas {
 // Returns the part of a terminal that row labels of this width leave for a picture.
 Canvas CanvasOf(const Screen& screen, int label_width);
 
-// Returns the size of a matrix's picture, in pixels. With `square`, rows and columns have the same
+// Returns the size of a matrix's picture, in pixels. If `square`, rows and columns have the same
 // scale.
 Size Fit(Size matrix, const Canvas& canvas, bool square);
 
 // Returns the index, in [0, size), of sample `index` out of `count` evenly spread samples.
 int64_t Spread(int64_t index, int64_t count, int64_t size);
 
-// The pixels of a matrix or of samples of it.
+// The pixels of a matrix, or of samples from it.
 struct HeatMap {
   std::string title;
-  // Position of each row and column of pixels.
+  // Position of each pixel row and pixel column.
   std::vector<int64_t> rows;
   std::vector<int64_t> columns;
-  // [rows, columns], row-major. The scale excludes non-finite numbers.
+  // [rows, columns], row-major. The scale excludes non-finite values.
   std::vector<double> numbers;
-  // Name of the non-finite numbers in the legend.
+  // Name for the non-finite values in the legend.
   std::string left_out;
 };
 
-// Returns the colour at `share` in [0, 1] of the range from the smallest number to the largest.
+// Returns the color at `share`, in [0, 1], of the range from the smallest value to the largest.
 Color ColorOf(double share);
 
 // Returns the title, the picture with positions at its edges, and the legend.
 std::string DrawText(const HeatMap& map, const Screen& screen);
 
-// Returns the meaning of the colours, "dark 0.25, light 4.5, striped: masked", or
-// of shades: "blank 0.25, @ 4.5, /: masked".
+// Returns the meaning of the colors, such as "dark 0.25, light 4.5, striped: masked", or of the
+// shades, such as "blank 0.25, @ 4.5, /: masked".
 std::string LegendText(const HeatMap& map, Colors colors);
 
-// Writes the picture as a PNG file, without title and legend; all or nothing.
+// Writes the picture, without title and legend, to a PNG file; writes all of it or nothing.
 absl::Status WritePng(const HeatMap& map, const std::string& path);
 
 }  // namespace attnbias

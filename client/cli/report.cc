@@ -43,7 +43,7 @@ std::string KindOf(const FieldDescriptor& field) {
   return field.message_type() != nullptr ? "table" : std::string(field.cpp_type_name());
 }
 
-// Returns the type with its bounds, axes and the fields that it requires.
+// Returns a field's type, with its bounds, its axes and the fields that it requires.
 std::string TypeOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   std::string text = field.enum_type() != nullptr
@@ -85,8 +85,7 @@ T Load(const std::byte* bytes) {
 }
 
 double FromHalf(uint16_t bits) {
-  // float has the same layout, with three more bits of exponent: its bias is
-  // larger by 112.
+  // float has the same layout with three more exponent bits, so its exponent bias is larger by 112.
   double magnitude = std::bit_cast<float>((bits & uint32_t{0x7fff}) << 13) * 0x1p112;
   if (magnitude >= 0x1p16) magnitude = magnitude == 0x1p16 ? INFINITY : NAN;
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;

@@ -16,18 +16,17 @@
 
 namespace attnbias {
 
-// Lists encodings with their fields, rules and enum values, from the contract's
-// descriptors.
+// Lists encodings with their fields, rules and enum values, taken from the contract's descriptors.
 std::string EncodingList(const std::vector<NamedEncoding>& encodings);
 std::string EncodingListAsJson(const std::vector<NamedEncoding>& encodings);
 
 // The next four functions make the server's text printable.
 
-// Reports a mounted table: name, type, shape, source, digest, and the arguments
-// of `get` if the server knows them.
+// Reports a mounted table: name, type, shape, source, digest and, if the server knows them, the
+// arguments for `get`.
 std::string TableReport(const v1::TableInfo& table);
 
-// Reports parts, sizes and fingerprint.
+// Reports the parts, sizes and fingerprint.
 std::string HeaderReport(const v1::TensorHeader& header);
 
 // Also reports the total size, masked queries and derived values.
@@ -53,8 +52,8 @@ double ReadElement(v1::DataType type, const std::byte* bytes);
 std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
                            const v1::Range* heads);
 
-// Reports code and message, then a line for each field violation that the
-// message does not name.
+// Reports the code and the message, followed by a line for each field violation that the message
+// does not name.
 std::string ErrorReport(const absl::Status& status);
 
 }  // namespace attnbias

@@ -34,7 +34,7 @@ class Axis {
     return {*least, *most};
   }
 
-  // Returns `count` positions, spread evenly.
+  // Returns `count` evenly spread positions.
   std::vector<int64_t> Sample(int64_t count) const {
     std::vector<int64_t> positions;
     for (int64_t i = 0; i < count; ++i) {
@@ -49,7 +49,7 @@ class Axis {
   const v1::PositionList* list_ = nullptr;
 };
 
-// Returns the number of characters of the longest position.
+// Returns the number of characters in the longest position.
 int WidthOf(const Axis& axis) {
   const auto [least, most] = axis.Bounds();
   return static_cast<int>(std::max(absl::StrCat(least).size(), absl::StrCat(most).size()));
@@ -60,13 +60,13 @@ struct Axes {
   Axis columns;
 };
 
-// Returns true if a position is a fraction. Such rows are labelled by index.
+// Returns true if any position is a fraction. The rows are then labeled by index.
 bool HasReals(const v1::TableExtent& table) {
   return absl::c_any_of(table.position_ids(),
                         [](const auto& list) { return !list.doubles().empty(); });
 }
 
-// Returns true if the last axis of a part over pairs holds the columns of vectors.
+// Returns true if a part over query-key pairs holds vectors, whose columns are its last axis.
 bool HoldsVectors(const v1::TensorHeader& header, const v1::TensorPart& part) {
   if (!header.resolved_spec().has_pair()) return false;
   const int heads = HeadsOf(header.resolved_spec()) != nullptr ? 1 : 0;
@@ -99,7 +99,7 @@ Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
   }
   const v1::TableExtent& table = spec.table();
   if (!table.grid().empty() && rank > 0 && !part.name().empty()) {
-    // Names of parts end in the number of the axis.
+    // Part names end in the axis number.
     const int axis = part.name().back() - '0';
     const bool is_known = axis >= 0 && axis < table.grid_offset_size();
     return {.rows = Axis(is_known ? table.grid_offset(axis) : 0, part.shape(0)),
@@ -117,7 +117,7 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header, const std::str
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
     const std::string& each = header.parts(i).name();
-    // The values of a class token are drawn in their rows and columns.
+    // A class token's values are drawn in the token's own row and column.
     if (each == "border") continue;
     if (name.empty() || name == each) return i;
     names.push_back(each);

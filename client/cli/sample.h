@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples of a tensor for a picture: builds the requests for them and the heat map of the response.
+// Samples a tensor for a picture: builds the requests, and a heat map from the response.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace attnbias {
 
-// The matrix that is drawn: queries and keys of a head, positions and columns
-// of a table, or relative positions and columns of vectors.
+// The matrix to draw: the queries and keys of a head, the positions and columns of a table, or the
+// relative positions and columns of vectors.
 struct Matrix {
   int part;
   Size size;
@@ -32,13 +32,13 @@ struct Matrix {
 absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole, std::optional<int64_t> head,
                                 const std::string& part);
 
-// Returns requests for the matrix, or for `shown` rows and columns spread evenly. The caller uses
-// the first request that the server accepts, since some encodings accept no lists of positions.
+// Returns requests for the matrix, or for `shown` evenly spread rows and columns. The caller uses
+// the first request that the server accepts, since some encodings accept no position lists.
 std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec, const v1::TensorHeader& whole,
                                         const Matrix& matrix, Size shown);
 
-// Returns the picture of a response, titled with the encoding's name. DATA_LOSS
-// if the header contradicts itself.
+// Returns a picture of the response, titled with the encoding's name. DATA_LOSS if the header
+// contradicts itself.
 absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding, const Tensor& tensor,
                                   const v1::TensorHeader& whole, const Matrix& matrix, Size pixels);
 

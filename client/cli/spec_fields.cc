@@ -57,7 +57,7 @@ bool IsNested(const FieldDescriptor& field) {
          type != v1::PositionList::descriptor() && type != v1::DoubleList::descriptor();
 }
 
-// Returns the field of TensorSpec's oneof `encoding`; null if `spec` has none.
+// Returns the field of the oneof `encoding` that is set in `spec`; null if none is.
 const FieldDescriptor* EncodingIn(const v1::TensorSpec& spec) {
   return spec.GetReflection()->GetOneofFieldDescriptor(
       spec, spec.GetDescriptor()->FindOneofByName("encoding"));
@@ -102,7 +102,7 @@ absl::Status WriteRange(absl::string_view text, v1::Range* range) {
   return absl::OkStatus();
 }
 
-// Sets a field to the value that `parse` returns, or appends the value to a list.
+// Sets a field to the value that `parse` returns or, if the field is a list, appends the value.
 template <auto Set, auto Add, typename T>
 absl::Status WriteNumber(bool (*parse)(absl::string_view, T*), absl::string_view wanted,
                          absl::string_view text, const FieldDescriptor& field, Message* message) {
@@ -113,8 +113,7 @@ absl::Status WriteNumber(bool (*parse)(absl::string_view, T*), absl::string_view
   return absl::OkStatus();
 }
 
-// Accepts values in any case, with or without the type's prefix: "bf16",
-// "DATA_TYPE_BF16".
+// Ignores case, and accepts values with or without the type's prefix: "bf16", "DATA_TYPE_BF16".
 absl::Status WriteEnum(absl::string_view text, const FieldDescriptor& field, Message* message) {
   const EnumDescriptor& type = *field.enum_type();
   const std::string prefix = ValuePrefix(type);
@@ -175,7 +174,7 @@ absl::Status WriteField(absl::string_view text, const FieldDescriptor& field, Me
   if (type == v1::Range::descriptor()) {
     return WriteRange(text, static_cast<v1::Range*>(value));
   }
-  // The first field of PositionList has integers, the second doubles.
+  // The first field of PositionList holds integers, the second doubles.
   const bool has_reals = type->field_count() > 1 && text.find_first_of(".eEnN") != text.npos;
   return WriteField(text, *type->field(has_reals ? 1 : 0), value);
 }
@@ -197,8 +196,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field, int in
   return text;
 }
 
-// Returns the value of a field whose path is `name`. A table that is not in the
-// default layout is followed by " table_layout=heads_buckets".
+// Returns the value of the field whose path is `name`. If the field is a table that is not in the
+// default layout, " table_layout=heads_buckets" follows.
 std::string ValueOf(const Message& message, const FieldDescriptor& field, const std::string& name) {
   const Reflection* reflection = message.GetReflection();
   if (field.message_type() == v1::TableRef::descriptor()) {
@@ -222,8 +221,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field, const 
   return absl::StrJoin(values, ",");
 }
 
-// Appends " name=value" for each field that is set in the message at this path,
-// which is empty for the encoding itself.
+// Appends " name=value" for each field that is set in the message at `path`, which is empty for the
+// encoding itself.
 void AppendFields(const Message& message, const std::string& path, std::string* text) {
   const Reflection* reflection = message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
@@ -244,8 +243,8 @@ void AppendFields(const Message& message, const std::string& path, std::string* 
   }
 }
 
-// Returns "required", "optional" or the default. The table of a bias is optional, since requests
-// for bucket indices (BUCKETS) do not need it.
+// Returns "required", "optional" or the default. A bias's table is optional, since requests for
+// bucket indices (BUCKETS) do not need it.
 std::string NeedOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   if (!rule.given_by().empty()) {
@@ -325,7 +324,7 @@ const FieldDescriptor* FieldAt(const Descriptor& type, absl::string_view text) {
   return path.rest.empty() ? path.field : FieldAt(*path.field->message_type(), path.rest);
 }
 
-// Returns an error if `message` has another field of the same oneof.
+// Returns an error if another field of the same oneof is set in `message`.
 absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
                         const Message& message) {
   const auto* choice = field.real_containing_oneof();
@@ -336,8 +335,8 @@ absl::Status CheckRival(absl::string_view name, const FieldDescriptor& field,
       absl::StrCat(name, ": given together with ", rival->name(), ", want one of the two"));
 }
 
-// Returns the message in the first field of a path. If the path's index is the length of a list,
-// appends a message, so that messages must be given in order.
+// Returns the message in the first field of a path. If the path's index equals the length of the
+// list, appends a message; messages must therefore be given in order.
 absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
   const FieldDescriptor& field = *path.field;
   const Reflection* reflection = message->GetReflection();
@@ -359,8 +358,8 @@ absl::StatusOr<Message*> MessageAt(const Path& path, Message* message) {
                         : reflection->MutableRepeatedMessage(message, &field, number);
 }
 
-// Sets a field of `message` by its path. INVALID_ARGUMENT begins with the path.
-// A range is A:B, or N for 0:N; a list is 3,-1,3.
+// Sets the field of `message` at the path `name`. INVALID_ARGUMENT begins with the path. A range is
+// written A:B, or N for 0:N; a list is written 3,-1,3.
 absl::Status SetField(absl::string_view name, absl::string_view value, Message* message) {
   const Descriptor& type = *message->GetDescriptor();
   const Path path = PathOf(type, name);
@@ -387,8 +386,8 @@ absl::Status SetField(absl::string_view name, absl::string_view value, Message* 
   return Named(absl::StrCat(name, ": "), WriteField(value, *field, message));
 }
 
-// Returns all presets, in the order of their file. Fills in `fields` of arguments that set only the
-// field of the same name.
+// Returns all presets, in file order. If an argument sets only the field of the same name, fills in
+// its `fields`.
 const presets::Presets& Presets() {
   static const auto& all = *[] {
     auto* presets = new presets::Presets;
@@ -430,8 +429,8 @@ absl::Status SetArgument(const NamedEncoding& encoding, const std::string& name,
   return NoSuchField(name, ArgumentsOf(encoding));
 }
 
-// Chooses the encoding called `name` and sets its fields. INVALID_ARGUMENT
-// names the encoding or field, the value received and the values accepted.
+// Chooses the encoding called `name` and sets its fields. INVALID_ARGUMENT names the encoding or
+// field, the value received and the values accepted.
 absl::Status SetEncoding(const std::string& name, const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec) {
   const auto encoding = EncodingNamed(name);
@@ -474,8 +473,7 @@ absl::Status SetEncoding(const std::string& name, const std::vector<std::string>
   return absl::OkStatus();
 }
 
-// Returns the extent that the encoding of `spec` requires: "table", "pair" or
-// "grid".
+// Returns the extent that the encoding of `spec` requires: "table", "pair" or "grid".
 std::string ExtentOf(const v1::TensorSpec& spec) {
   const Message& encoding = spec.GetReflection()->GetMessage(spec, EncodingIn(spec));
   std::vector<const FieldDescriptor*> fields;

@@ -33,12 +33,12 @@ constexpr int64_t kMaxTableBytes = 2 << 20;
 constexpr size_t kAlignment = 64;
 
 constexpr absl::string_view kNpyMagic = "\x93NUMPY";
-// Bounds the header of versions 1 and 2; NumPy writes no larger one.
+// Bounds the header in versions 1 and 2; NumPy never writes a larger one.
 constexpr int64_t kMaxHeaderBytes = 64 << 10;
 // Size of the length field at the beginning of a .safetensors file.
 constexpr size_t kSizeBytes = 8;
 
-// INVALID_ARGUMENT if a table is too large for a request.
+// Returns INVALID_ARGUMENT if a table is too large for a request.
 absl::Status CheckSize(int64_t bytes) {
   if (bytes <= kMaxTableBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -50,14 +50,14 @@ absl::Status NotNpy(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file of version 1 or 2: ", why));
 }
 
-// Element types of .npy. Learned tables never contain integers.
+// Element types in .npy files. Learned tables never contain integers.
 constexpr std::pair<v1::DataType, absl::string_view> kDescrs[] = {{v1::DATA_TYPE_F64, "<f8"},
                                                                   {v1::DATA_TYPE_F32, "<f4"},
                                                                   {v1::DATA_TYPE_F16, "<f2"},
                                                                   {v1::DATA_TYPE_I32, "<i4"}};
 
-// Returns the bytes of an array. INVALID_ARGUMENT for a length below 0 or a
-// size that does not fit in 63 bits.
+// Returns the size of an array in bytes. INVALID_ARGUMENT for a length below 0 or a size that does
+// not fit in 63 bits.
 absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
   int64_t bytes = ElementSize(table.data_type());
   for (const int64_t length : table.shape()) {
@@ -72,7 +72,7 @@ absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
 
 // Reads the header, which ends at byte `end`.
 absl::StatusOr<std::string> ReadHeader(const RegularFile& file, int64_t* end) {
-  // Magic number, version, and a length of two bytes (four in version 2).
+  // Magic number, version, and a two-byte length (four bytes in version 2).
   if (file.size() < 12) return NotNpy("it is too short");
   const auto start = file.Read(0, 12);
   if (!start.ok()) return start.status();
@@ -133,7 +133,7 @@ absl::StatusOr<v1::InlineTable> ParseHeader(const std::string& header) {
   return table;
 }
 
-// Reads a file of version 1 or 2 with F64, F32 or F16 elements, little-endian and in C order.
+// Reads a version 1 or 2 file with little-endian F64, F32 or F16 elements in C order.
 absl::StatusOr<v1::InlineTable> ReadNpy(const RegularFile& file) {
   int64_t begin = 0;
   const auto header = ReadHeader(file, &begin);
@@ -169,7 +169,7 @@ absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   std::string header =
       absl::StrCat("{'descr': '", descr->second, "', 'fortran_order': False, 'shape': (",
                    absl::StrJoin(part.shape(), ", "), part.shape_size() == 1 ? "," : "", "), }");
-  // Magic number, version and length are ten bytes, the newline is one.
+  // Magic number, version and length take ten bytes, the newline one.
   const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
   header.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');
   header += '\n';
@@ -178,7 +178,7 @@ absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part) {
   return absl::StrCat(kNpyMagic, absl::string_view(prefix, sizeof(prefix)), header);
 }
 
-// Returns the number of rows, or of columns, of a window of pairs.
+// Returns the number of rows, or of columns, in a window of query-key pairs.
 int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
   return list.positions_size() > 0 ? list.positions_size() : range.end() - range.begin();
 }
@@ -188,7 +188,7 @@ std::string IndexOfZero(int64_t first, int64_t length) {
   return first <= 0 && first > -length ? absl::StrCat(-first) : "none";
 }
 
-// Returns the metadata that docs/protocol.md specifies, in the Python client's form.
+// Returns the metadata that docs/protocol.md specifies, in the form that the Python client uses.
 json Metadata(const v1::TensorHeader& header) {
   const v1::TensorSpec& spec = header.resolved_spec();
   json metadata = {{"attnbias.fingerprint", header.fingerprint()},
@@ -258,7 +258,7 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(const SafetensorsFile& file,
   return table;
 }
 
-// Returns the bytes that precede the payload. Each part of `header` becomes a tensor of the same
+// Returns the bytes that precede the payload. Each part of `header` becomes a tensor with the same
 // name; docs/protocol.md lists the metadata. The payload begins at a multiple of 64 bytes.
 std::string SafetensorsHead(const v1::TensorHeader& header) {
   json description = {{"__metadata__", Metadata(header)}};

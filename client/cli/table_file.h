@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor files: reads learned tables, writes fetched tensors.
+// Tensor files: reads learned tables and writes fetched tensors.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 namespace attnbias {
 
-// Reads "FILE.safetensors:TENSOR", "FILE.safetensors" with one tensor in it, or
-// "FILE.npy": F64, F32, F16 or, in .safetensors, BF16; at most the 2 MiB that a
-// request may carry.
+// Reads a tensor from "FILE.safetensors:TENSOR", "FILE.npy" or a "FILE.safetensors" that contains
+// only one. The elements are F64, F32, F16 or, in .safetensors, BF16; the tensor takes at most the
+// 2 MiB that a request may carry.
 absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 
 // Output name that selects raw bytes on standard output.
@@ -26,8 +26,8 @@ inline constexpr absl::string_view kStandardOutput = "-";
 absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
                                                       const std::string& part);
 
-// Writes a .npy file with `part`, or with the only part if `part` is empty, or a .safetensors file
-// with all parts; all or nothing.
+// Writes `part` (if `part` is empty, the only part) to a .npy file, or all parts to a .safetensors
+// file; writes the whole file or nothing.
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part = "");
 

@@ -44,7 +44,7 @@ bool IsDigest(absl::string_view text) {
          });
 }
 
-// Errors do not repeat the second word: it may be a secret instead of a digest.
+// Errors do not repeat the second word, which may be a secret instead of a digest.
 absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
@@ -68,7 +68,7 @@ absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
 // Name of a caller that connects over a socket file and has neither a token nor a certificate.
 constexpr char kSocketName[] = "unix";
 
-// Number of accounts above which those without calls are dropped.
+// Accounts without calls are dropped once there are more accounts than this.
 constexpr size_t kMaxIdleAccounts = 1024;
 
 absl::Status Unauthenticated(absl::string_view reason, const std::string& message) {
@@ -81,7 +81,7 @@ absl::Status NoName() {
                          "Bearer TOKEN', or a client certificate if it asks for one");
 }
 
-// Returns the bearer token in a call's metadata; nullopt if it has none.
+// Returns the bearer token in a call's metadata; nullopt if there is none.
 absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServerContext& context) {
   std::string_view value = OnlyValue(context.client_metadata(), "authorization");
   if (value.empty()) return std::nullopt;
@@ -94,9 +94,9 @@ absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServe
   return std::string(value);
 }
 
-// Returns the names in the peer's certificate, if the peer presented one: the URIs among its
-// alternative names, then the DNS names, or else its common name. Names of other kinds, such as
-// e-mail addresses, do not identify a workload.
+// Returns the names in the peer's certificate, if the peer presented one: the URIs and then the DNS
+// names among its alternative names or, if there are none, its common name. Other kinds of names,
+// such as e-mail addresses, do not identify a workload.
 std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   std::vector<std::string> names;
@@ -136,7 +136,7 @@ absl::Status CheckTogether(const AccessFiles& files) {
   return absl::OkStatus();
 }
 
-// Makes a value from its only file.
+// Returns a function that parses a value from its only file.
 template <typename Value>
 typename ReloadableFile<Value>::Make Parsed(const std::string& path) {
   return [path](const std::vector<std::string>& contents) {

@@ -36,7 +36,7 @@ namespace attnbias {
 // Holds the digests of tokens, not the tokens themselves.
 class Tokens {
  public:
-  // Parses lines of the form "NAME sha256:DIGEST", where DIGEST is the token's digest in 64
+  // Parses lines of the form "NAME sha256:DIGEST", where DIGEST is the token's digest as 64
   // lowercase hexadecimal digits. Ignores empty lines and those that begin with #. A name may have
   // several tokens. Returns INVALID_ARGUMENT, naming `path` and the line, for anything else, for a
   // token with two names, and for a file without tokens.
@@ -52,7 +52,7 @@ class Tokens {
 // Rights of one caller.
 struct Rights {
   std::bitset<kNumMethods> methods;
-  // Prefixes of the names of mounted tables that the caller may use.
+  // Name prefixes of the mounted tables that the caller may use.
   std::vector<std::string> table_prefixes;
   // Share of the memory budget.
   double memory_share = 1;
@@ -68,7 +68,7 @@ class Policy {
   // location, for anything else, and for a file in which no caller may call any method.
   static absl::StatusOr<Policy> Parse(const std::string& path, const std::string& content);
 
-  // Grants every caller everything.
+  // Returns a policy that grants every caller everything.
   static Policy Everything();
 
   // Returns null for a name without rights.
@@ -88,7 +88,7 @@ template <typename Value>
 class ReloadableFile {
  public:
   using Contents = std::vector<std::string>;
-  // Derives the value from the files' contents, in the order of the files. Errors name the file.
+  // Derives the value from the files' contents, which are in file order. Errors name the file.
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
   // `what` names the files in the log. Empty paths are ignored.
@@ -162,7 +162,7 @@ struct AccessFiles {
 
 using ClientMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-// Returns the value of `key`, which points into `metadata`; empty unless there is exactly one.
+// Returns the value of `key` as a view into `metadata`; empty unless there is exactly one value.
 inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* key) {
   const auto [begin, end] = metadata.equal_range(key);
   if (begin == end || std::next(begin) != end) return "";
@@ -170,7 +170,7 @@ inline std::string_view OnlyValue(const ClientMetadata& metadata, const char* ke
 }
 
 // Limits the rate at which bytes are sent. Each message takes time in proportion to its size, and
-// the next one may be sent when that time is over. Unused time does not accumulate. Thread-safe.
+// the next may be sent once that time has passed. Unused time does not accumulate. Thread-safe.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
@@ -212,7 +212,7 @@ class Pacer {
   Clock::time_point free_from_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The state that all calls of one caller share.
+// State shared by all calls from one caller.
 struct Account {
   explicit Account(std::string name) : name(std::move(name)) {}
 
@@ -235,10 +235,10 @@ class Access {
   // Returns INVALID_ARGUMENT, naming the flag, for invalid files and contradictory flags.
   static absl::StatusOr<std::unique_ptr<Access>> Load(const AccessFiles& files);
 
-  // Identifies a caller by its bearer token or, without one, by its certificate. A caller that has
-  // neither and uses a socket file is named "unix". The names in a certificate are its URIs, then
-  // its DNS names; if it has none of these, its common name. The first name with an entry in the
-  // policy is used; if there is none, the first name.
+  // Identifies a caller by its bearer token or, if it sent none, by its certificate. A caller that
+  // has neither but connects over a socket file is named "unix". The names in a certificate are its
+  // URIs, then its DNS names or, if it has neither, its common name. The first name that has an
+  // entry in the policy is used or, if none has, the first name.
   //
   // UNAUTHENTICATED    none of these, or an unknown token
   // PERMISSION_DENIED  a name without rights
@@ -271,8 +271,7 @@ class Access {
   ReloadableFile<Policy> policy_;
   const bool asks_for_names_;
   mutable Mutex mutex_;
-  // Accounts by the caller's name. Includes all callers with calls in progress and some earlier
-  // callers.
+  // Accounts by caller name. Includes all callers with calls in progress and some earlier callers.
   mutable absl::flat_hash_map<std::string, std::shared_ptr<Account>> accounts_
       ABSL_GUARDED_BY(mutex_);
 };

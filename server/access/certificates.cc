@@ -30,7 +30,7 @@ Owned<BIO> Bytes(const std::string& content) {
   return Owned<BIO>(BIO_new_mem_buf(content.data(), static_cast<int>(content.size())));
 }
 
-// Returns the certificates in a PEM file, at least one.
+// Returns the certificates in a PEM file, which must contain at least one.
 absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(const std::string& path,
                                                           const std::string& content) {
   const Owned<BIO> bytes = Bytes(content);

@@ -33,14 +33,14 @@ struct Certificates {
   absl::Time expiry;
 };
 
-// Checks the contents of the files, in the order of the fields of CertificateFiles. Returns
-// INVALID_ARGUMENT, naming the file, for invalid PEM, a key that is encrypted or belongs to another
-// certificate, and an expired certificate.
+// Checks the contents of the files, which are in the order of the fields in CertificateFiles.
+// Returns INVALID_ARGUMENT, naming the file, for invalid PEM, a key that is encrypted or belongs to
+// another certificate, or an expired certificate.
 absl::StatusOr<Certificates> CheckCertificates(const CertificateFiles& files,
                                                const std::vector<std::string>& contents);
 
-// Makes a server's credentials for TLS 1.2 and 1.3. Each new connection calls `current`. If there
-// is a CA for clients, a client may present a certificate or, if `requires_certificate`, must.
+// Makes server credentials for TLS 1.2 and 1.3. `current` is called for each new connection. If
+// there is a client CA, clients may present a certificate; if `requires_certificate`, they must.
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
     std::function<std::shared_ptr<const Certificates>()> current, bool requires_certificate);
 

@@ -15,7 +15,7 @@ using grpc::health::v1::HealthCheckResponse;
 constexpr size_t kMaxNameBytes = 256;
 
 // A Watch call. Sends the newest status, each change at most once, with at most one write in
-// flight. The service's mutex guards its state.
+// flight. The service's mutex guards this object's state.
 class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
   Watcher(HealthService* service, std::string name) : service_(*service), name_(std::move(name)) {}
@@ -43,7 +43,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
 
   HealthService& service_;
   const std::string name_;
-  // The last status that was sent; UNKNOWN before the first.
+  // The last status sent; UNKNOWN before the first.
   HealthCheckResponse response_;
   // True during a write, and once the call has been finished.
   bool busy_ = false;
@@ -123,7 +123,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
   auto* const watcher = new Watcher(this, request->service());
   MutexLock lock(mutex_);
-  // gRPC keeps the request for the lifetime of the call.
+  // gRPC keeps the request in memory for the lifetime of the call.
   if (request->service().size() > kMaxNameBytes) {
     watcher->end_ = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  absl::StrCat("service: got ", request->service().size(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements grpc.health.v1.Health. Its watchers do not delay a shutdown.
 //
-// gRPC's own implementation leaves Watch streams open, so that Server::Shutdown waits until its
+// gRPC's own implementation leaves Watch streams open, which makes Server::Shutdown wait until its
 // deadline.
 #pragma once
 
@@ -38,10 +38,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  private:
   class Watcher;
 
-  // Returns nothing for an unknown name.
+  // Returns nullopt for an unknown name.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts the next step of a watcher. gRPC invokes the callback later, on another thread.
+  // Starts a watcher's next step. gRPC invokes the callback later, on another thread.
   void ProceedLocked(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Also guards the watchers' state.

@@ -64,7 +64,7 @@ spdlog::level::level_enum LevelOf(absl::StatusCode code) {
   return code == absl::StatusCode::kOk ? spdlog::level::info : spdlog::level::warn;
 }
 
-// Returns a JSON string, with bytes that are not UTF-8 replaced.
+// Returns the text as a JSON string, with invalid UTF-8 replaced.
 std::string Json(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -86,7 +86,7 @@ std::string Word(std::string_view text) {
   return quoted ? Quoted(text) : std::string(text);
 }
 
-// Avoids floating-point formatting, which would account for most of the cost of a call's log line.
+// Avoids floating-point formatting, which would account for most of the cost of logging a call.
 std::string Milliseconds(std::chrono::nanoseconds time) {
   constexpr int64_t kNanoseconds = 1'000'000;
   return absl::StrCat(time.count() / kNanoseconds, ".",
@@ -97,7 +97,7 @@ void Log(spdlog::level::level_enum level, std::string_view message) {
   if (Logger().should_log(level)) Logger().log(level, OneLine(message));
 }
 
-// Redirects the log lines of libraries to this log.
+// Redirects libraries' log lines to this log.
 void LogLibraries(LibraryLogLevel level, std::string_view line) {
   if (line.starts_with("Handshake failed")) {
     ++failed_handshakes;

@@ -45,7 +45,7 @@ struct AccessLine {
   std::chrono::nanoseconds duration{0};
   PhaseTimes phases{};
   std::span<const PhaseClock::Change> changes;
-  // Bytes of tensors that were sent.
+  // Number of tensor bytes sent.
   int64_t bytes = 0;
   // Empty if the request was rejected before they were known.
   std::string_view encoding;

@@ -37,7 +37,7 @@ const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
 
 const google::protobuf::MethodDescriptor& DescriptorOf(Method method) {
-  // Looked up once, since every call needs its name.
+  // Looked up only once, since every call needs a method's name.
   static const auto& own =
       *v1::GetTensorRequest::descriptor()->file()->FindServiceByName("AttentionBiasService");
   static const auto& inference =
@@ -67,7 +67,7 @@ double ResidentBytes() {
 double OpenDescriptors() {
   std::error_code error;
   const std::filesystem::directory_iterator begin("/proc/self/fd", error);
-  // Excludes the descriptor that reads the folder.
+  // Excludes the descriptor used to read the folder.
   return error ? 0 : static_cast<double>(std::distance(begin, {}) - 1);
 }
 

@@ -23,8 +23,8 @@
 
 namespace attnbias {
 
-// The methods of AttentionBiasService, then those of GRPCInferenceService except its three health
-// methods, in the order of their contracts.
+// The methods of AttentionBiasService, followed by those of GRPCInferenceService except its three
+// health methods, each in its contract's order.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -45,7 +45,7 @@ std::string_view NameOf(Method method);
 // Returns "PACKAGE.SERVICE/METHOD".
 std::string PathOf(Method method);
 
-// A reason to reject a call other than an error in its request.
+// A reason for rejecting a call, other than an error in its request.
 enum class Rejection : uint8_t {
   kOverload,
   kCallerLimit,
@@ -58,7 +58,7 @@ inline constexpr std::array<std::string_view, 6> kRejectionNames = {
     "overload",       "caller_limit",    "draining",
     "stalled_client", "unauthenticated", "permission_denied"};
 
-// Number of gRPC's status codes, which are the same as Abseil's.
+// Number of gRPC status codes, which are the same as Abseil's.
 inline constexpr int kNumStatusCodes = 17;
 
 // Thread-safe.
@@ -66,7 +66,7 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns these metrics and those of the process, in Prometheus's text format. Must always be
+  // Returns these metrics and the process metrics in Prometheus's text format. Must always be
   // called from the same thread.
   std::string Text() const;
 
@@ -76,7 +76,7 @@ class Metrics final : public CacheObserver {
   void CallStarted(Method method) { methods_[static_cast<int>(method)].started->Increment(); }
   void CallHandled(Method method, absl::StatusCode code, std::chrono::nanoseconds time,
                    const PhaseTimes& phases);
-  // Counts a message and the bytes of tensors in it.
+  // Counts a message and the tensor bytes in it.
   void MessageSent(Method method, int64_t bytes);
   void Rejected(Rejection reason) { rejections_[static_cast<int>(reason)]->Increment(); }
 

@@ -35,7 +35,7 @@ class PhaseClock {
     Clock::time_point at;
     std::optional<Phase> to;
   };
-  // Bounds the memory of a stream, which changes its phase with each message.
+  // Bounds the memory used by a stream, which changes phase with each message.
   static constexpr size_t kMostChanges = 32;
 
   // A call begins with planning.
@@ -45,10 +45,10 @@ class PhaseClock {
   // Leaves all phases while the call waits for the client to send.
   void Leave() { Switch(std::nullopt); }
 
-  // Returns the first changes, at most kMostChanges.
+  // Returns the first changes, up to kMostChanges of them.
   std::span<const Change> changes() const { return changes_; }
 
-  // Returns the time in each phase of a call that ends at `now`.
+  // Returns the time in each phase for a call that ends at `now`.
   PhaseTimes End(Clock::time_point now) {
     Stop(now);
     return spent_;

@@ -54,8 +54,8 @@ std::string Variable(const std::string& name, const char* otherwise = "") {
   return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
-// Returns the name of the variable that sets `name` for traces or, if that variable is unset, of
-// the one for all signals.
+// Returns the name of the variable that sets `name` for traces or, if that one is unset, the name
+// of the variable that sets it for all signals.
 std::string Otlp(const std::string& name) {
   const std::string own = "OTEL_EXPORTER_OTLP_TRACES_" + name;
   return Variable(own).empty() ? "OTEL_EXPORTER_OTLP_" + name : own;
@@ -94,7 +94,7 @@ void Dropped(int64_t spans, std::string_view why) {
 }
 
 // Counts the spans that the SDK drops because its queue is full. The SDK logs one line for each
-// such span; its other lines are about the values of environment variables.
+// such span; its other lines concern the values of environment variables.
 class SdkLog final : public sdk::common::internal_log::LogHandler {
   void Handle(sdk::common::internal_log::LogLevel, const char*, int, const char* message,
               const sdk::common::AttributeMap&) noexcept override {
@@ -145,7 +145,7 @@ void Copy(const sdk::trace::SpanData& from, otlp::trace::v1::Span* to) {
   }
 }
 
-// Replaces the library's exporter, which Debian links with an older gRPC.
+// Replaces the library's exporter, which Debian links against an older gRPC.
 class Exporter final : public sdk::trace::SpanExporter {
  public:
   std::shared_ptr<grpc::Channel> channel;
@@ -201,7 +201,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& name) {
   return text;
 }
 
-// Decodes the variable as W3C baggage. Errors do not repeat the values, which are secret.
+// Decodes the HEADERS variable as W3C baggage. Errors do not repeat the values, which are secret.
 absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
   const std::string text = Variable(Otlp("HEADERS"));
   std::map<std::string, std::string> headers;
@@ -314,7 +314,7 @@ class Carrier final : public opentelemetry::context::propagation::TextMapCarrier
   const TraceContext& client_;
 };
 
-// Sets attributes with OpenTelemetry's names for RPC, or with names prefixed by attnbias.
+// Sets attributes, named as OpenTelemetry names them for RPCs or prefixed with attnbias.
 void Describe(const AccessLine& line, otel::Span& span) {
   const auto set = [&span](const std::string& key, std::string_view value) {
     if (!value.empty()) span.SetAttribute(key, View(value));
@@ -337,7 +337,7 @@ void Describe(const AccessLine& line, otel::Span& span) {
     const std::chrono::duration<double> seconds = line.phases[i];
     span.SetAttribute(absl::StrCat("attnbias.", kPhaseNames[i], "_seconds"), seconds.count());
   }
-  // The codes that OpenTelemetry attributes to the server instead of the client.
+  // The codes that OpenTelemetry attributes to the server rather than to the client.
   if (absl::c_linear_search(
           std::initializer_list<absl::StatusCode>{
               absl::StatusCode::kUnknown, absl::StatusCode::kDeadlineExceeded,

@@ -12,8 +12,8 @@
 
 namespace attnbias {
 
-// Reads the OTEL_* variables. Must be called before the first call. Warns, and exports no spans, if
-// a variable is invalid or this build does not support tracing.
+// Reads the OTEL_* variables. Must be called before the server handles any call. Warns, and exports
+// no spans, if a variable is invalid or this build does not support tracing.
 void StartTracing();
 
 // Returns whether calls have spans.
@@ -25,8 +25,8 @@ struct TraceContext {
   std::string_view tracestate;
 };
 
-// Records the span of an ended call as a child of the client's span, without waiting. Returns its
-// W3C traceparent. Without tracing, returns the client's traceparent, if it is well-formed.
+// Records a span for an ended call, as a child of the client's span, without waiting. Returns the
+// new span's W3C traceparent. Without tracing, returns the client's, if it is well-formed.
 std::string TraceCall(Method method, const AccessLine& line, const TraceContext& client);
 
 // Sends the queued spans, waiting for at most `patience`.

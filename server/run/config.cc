@@ -27,7 +27,7 @@ namespace {
 constexpr int kExitInvalid = 2;
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 constexpr absl::string_view kPrefix = "ATTNBIAS_";
-// Variables of the clients and of the command-line tool.
+// Variables for the clients and the command-line tool.
 constexpr absl::string_view kVariablesOfOthers[] = {
     "ATTNBIAS_SERVER",           "ATTNBIAS_SERVER_BINARY",          "ATTNBIAS_CACHE_DIR",
     "ATTNBIAS_CLIENT_TLS",       "ATTNBIAS_CLIENT_TLS_CA",          "ATTNBIAS_CLIENT_TLS_CERT",
@@ -49,7 +49,7 @@ void AddSwitch(CLI::App& app, const std::string& name, bool& target,
   app.add_flag(name, target, description)->default_str(target ? "true" : "false");
 }
 
-// Adds a flag whose text `parse(text, &target)` accepts. Errors for other text state `want`.
+// Adds a flag parsed by `parse(text, &target)`. If that returns false, the error states `want`.
 template <typename Value, typename Parse>
 CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& target,
                        const std::string& default_text, const std::string& want, Parse parse,
@@ -121,7 +121,7 @@ void AddSocketMode(CLI::App& app, mode_t& target) {
       ->type_name("MODE");
 }
 
-// Accepts text that `parse` accepts, or reports the parser's error.
+// Returns a validator that accepts any text that `parse` accepts, and otherwise reports its error.
 CLI::Validator Checked(absl::StatusOr<ListenAddress> (*parse)(std::string_view)) {
   return CLI::Validator(
       [parse](std::string& text) { return std::string(parse(text).status().message()); }, "");
@@ -218,7 +218,7 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
             "Calls to log, regardless of --log-level");
 }
 
-// Sets the flags that neither the command line nor the environment has set, from a TOML file.
+// Sets, from a TOML file, the flags that neither the command line nor the environment has set.
 void ReadConfigFile(CLI::App& app, const std::string& path) {
   const auto refuse = [](auto... words) {
     throw CLI::ValidationError("--config", absl::StrCat(words...));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration of the server. Precedence: flag, environment, default.
+// The server's configuration. Precedence: flag, environment, default.
 #pragma once
 
 #include <cstdint>
@@ -43,18 +43,18 @@ struct ServerConfig {
   LogOptions log;
   bool check_config = false;
 
-  // A line FLAG=VALUE for each flag.
+  // One FLAG=VALUE line per flag.
   std::string effective;
   // Warnings about values that are allowed but probably mistakes.
   std::vector<std::string> warnings;
 };
 
-// Exit code of the process; the text has already been printed.
+// Exit code for the process, which has already printed its output.
 struct ExitCode {
   int value = 0;
 };
 
-// Returns 0 after --help and --version, and 2 after an error, which it prints to standard error.
+// Returns exit code 0 for --help and --version, and 2 for an error, printed to standard error.
 std::variant<ServerConfig, ExitCode> ParseConfig(int argc, const char* const* argv);
 
 }  // namespace attnbias

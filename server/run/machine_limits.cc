@@ -16,14 +16,14 @@
 namespace attnbias {
 namespace {
 
-// Returns the leading numbers of a file; none for "max" or if the file does not exist.
+// Returns the numbers at the beginning of a file; none if it begins with "max" or does not exist.
 std::vector<double> Numbers(const std::string& path) {
   std::ifstream file(path);
   return {std::istream_iterator<double>(file), {}};
 }
 
-// Calls `visit` with the folders of this process's group and of its ancestors in the controller's
-// hierarchies. The limits of each group apply to the process.
+// Calls `visit` with the folders of this process's control group and of the group's ancestors in
+// the controller's hierarchies. The limits of all these groups apply to the process.
 template <typename Visit>
 void ForEachGroup(const Cgroups& cgroups, const std::string& controller, Visit visit) {
   const auto ascend = [&visit](const std::string& mount, std::string group) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and processors of this process: those of the machine, or the limits of its control groups.
+// Memory and processors available to this process: the machine's, or what its control groups allow.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace attnbias {
 
-// Paths of control groups of version 1, version 2 or both.
+// Paths of control groups (version 1, version 2 or both).
 struct Cgroups {
   // Mount point of the hierarchies.
   std::string root = "/sys/fs/cgroup";
@@ -15,11 +15,11 @@ struct Cgroups {
   std::string own = "/proc/self/cgroup";
 };
 
-// Returns the bytes of memory that this process may use.
+// Returns how many bytes of memory this process may use.
 int64_t MemoryLimit(const Cgroups& cgroups = {});
 
-// Returns the number of processors, at least 1: those in its affinity mask, or its CPU quota
-// rounded up.
+// Returns the number of processors that this process may use, at least 1: those in its affinity
+// mask, or its CPU quota rounded up.
 int ProcessorLimit(const Cgroups& cgroups = {});
 
 }  // namespace attnbias

@@ -34,7 +34,7 @@ namespace {
 constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 
-// The pipe to which the handler writes the signal's number. The handler may interrupt any thread,
+// The pipe to which the handler writes the signal number. The handler may interrupt any thread,
 // since threads that libraries start before main block no signals.
 int handler_fd = -1;
 
@@ -46,7 +46,7 @@ void Forward(int signal) {
   errno = saved;
 }
 
-// Ignores a signal unless a library has set a handler, such as a profiler's for SIGPROF.
+// Ignores a signal unless a library has set a handler for it, as profilers do for SIGPROF.
 void Ignore(int number) {
   struct sigaction now = {};
   sigaction(number, nullptr, &now);
@@ -64,8 +64,8 @@ class Signals {
   const CallerPtr& stop() const { return stop_; }
   // Waits for that cancellation.
   void Wait() const { received_.wait(); }
-  // Reloads `server`, which lives until the process ends, on SIGHUP. Before this call SIGHUP has no
-  // effect.
+  // Makes SIGHUP reload `server`, which lives until the process ends. Before this call, SIGHUP has
+  // no effect.
   void ReloadOnHangup(Server* server) { server_ = server; }
 
  private:
@@ -110,7 +110,7 @@ void Signals::HandleSignals(int fd) {
 }
 
 // Limits the freed memory that glibc keeps. By default, glibc uses eight arenas per processor and
-// keeps ever larger blocks. Makes it use only a few arenas and release blocks larger than a
+// keeps ever larger blocks. This makes it use only a few arenas and release blocks larger than a
 // message.
 void KeepHeapSmall() {
 #ifdef __GLIBC__

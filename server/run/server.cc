@@ -30,7 +30,7 @@ namespace attnbias {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPoll{5};
-// Time to send the status of calls that are aborted.
+// Time for sending the statuses of aborted calls.
 constexpr std::chrono::milliseconds kLastWords{100};
 // Time for computations to end after the grace period.
 constexpr std::chrono::seconds kLastPieces{2};
@@ -52,8 +52,8 @@ std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
 // Computes with the CPU's kernels and, if one exists and is enabled, a CUDA device.
 class Server::Backend final : public AcceleratorObserver {
  public:
-  // Returns INVALID_ARGUMENT, naming the flag, for kernels that this CPU does not have. A missing
-  // device is only logged. `metrics` outlives the result.
+  // Returns INVALID_ARGUMENT, naming the flag, for kernels that this CPU does not support. A
+  // missing device is only logged. `metrics` outlives the result.
   static absl::StatusOr<std::unique_ptr<Backend>> Create(const ServerConfig& config,
                                                          Metrics* metrics) {
     const KernelSet* const kernels = FindKernelSet(config.cpu_isa);
@@ -175,7 +175,7 @@ Server::~Server() {
   if (grpc_server_) grpc_server_->Shutdown(now);
   // The metrics port reads gauges, and these read members that are destroyed later.
   metrics_port_.reset();
-  // The engine's tasks must have run before the engine is destroyed.
+  // The engine's tasks must finish before the engine is destroyed.
   pool_.Shutdown();
 }
 
@@ -273,7 +273,7 @@ void Server::WarnOfExposure() const {
                           " deploy the image behind Envoy; see SECURITY.md"));
 }
 
-// Serves only health, in plaintext, since Kubernetes' probes do not support TLS.
+// Serves only health, in plaintext, since Kubernetes probes do not support TLS.
 absl::Status Server::StartProbes() {
   if (config_.probe_listen.empty()) return absl::OkStatus();
   ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(), ParseHostPort(config_.probe_listen));
@@ -382,7 +382,7 @@ void Server::Drain() {
   while (watchdog_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
-  // Cancelled calls may finish a piece of work, but only for a limited time.
+  // Cancelled calls may finish a piece of work, but have only a limited time for it.
   last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace period; exiting");
     std::_Exit(0);

@@ -41,7 +41,7 @@ class Server {
   Server& operator=(const Server&) = delete;
   ~Server();
 
-  // Binds the ports and accepts calls, with health NOT_SERVING. Returns UNAVAILABLE if a port
+  // Binds the ports and accepts calls, but still reports NOT_SERVING. Returns UNAVAILABLE if a port
   // cannot be bound.
   absl::Status Start();
   // Fills the cache as configured, then reports SERVING.
@@ -50,17 +50,17 @@ class Server {
   // calls during the grace period. Returns when no calls remain.
   void Drain();
 
-  // Reads the learned tables and the files of AccessFiles again, on other threads. Logs errors,
-  // which leave the previous values in use. Must be called after Start.
+  // Rereads the learned tables and the files in AccessFiles, on other threads. Errors are logged
+  // and leave the previous values in use. Must be called after Start.
   void Reload();
 
-  // Tasks of this timer must end before this object is destroyed.
+  // Tasks on this timer must end before this object is destroyed.
   Timer& timer() { return timer_; }
 
   // Returns the version and the configuration on one line.
   std::string Summary() const;
 
-  // Return the addresses with the ports bound by Start; those of the service are joined by ", ".
+  // Return the addresses with the ports that Start bound; the service's are joined by ", ".
   std::string address() const;
   const std::string& metrics_address() const { return metrics_port_->address(); }
   std::string probe_address() const;

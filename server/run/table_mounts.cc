@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr char kSafetensors[] = ".safetensors";
 constexpr char kJson[] = ".json";
 
-// Returns the files with these extensions in `folder` that are not hidden, in order.
+// Returns the files in `folder` that have one of these extensions and are not hidden, in order.
 absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
                                            const std::set<std::string>& extensions) {
   std::set<fs::path> files;

@@ -116,7 +116,7 @@ std::string ToString(const ListenAddress& address) {
 
 namespace {
 
-// Returns 0 or the errno of connect().
+// Returns 0 or the errno from connect().
 int Connect(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -154,15 +154,15 @@ absl::Status CheckSocketFile(const std::string& path) {
   }
 }
 
-// Maximum bytes of incomplete requests in gRPC. Above it, gRPC ends some of these calls with
-// RESOURCE_EXHAUSTED.
+// Maximum bytes of incomplete requests that gRPC holds. Above this, it ends some of those calls
+// with RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 
 // Threads for reflection: one per concurrent stream, and one that waits for streams.
 constexpr int kReflectionThreads = 16;
 constexpr size_t kMaxReflectionBytes = 512;
 
-// Removes reflection, which gRPC adds to every server of a program that links it.
+// Removes reflection, which gRPC adds to every server in a program that links it.
 class ReflectionRemoval final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
@@ -172,8 +172,8 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
   }
 };
 
-// Clears ServerReflectionRequests that are longer than any symbol or file name: responses repeat
-// them.
+// Clears ServerReflectionRequests that are longer than any symbol or file name, since responses
+// repeat them.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
@@ -213,7 +213,7 @@ void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   // With SO_REUSEPORT, a second server on the port would silently receive some connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // gRPC checks the size of a message after decompression: 0.5 MB can become more than 0.5 GB.
+  // gRPC checks a message's size only after decompression: 0.5 MB can become more than 0.5 GB.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
@@ -225,7 +225,7 @@ void Configure(const TransportOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // Clients ping every 10 s. gRPC closes connections that ping more than twice that often.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  // By default, gRPC waits without limit for the calls on a connection of this age to end.
+  // By default, gRPC waits indefinitely for the calls on a connection of this age to end.
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                Milliseconds(options.max_connection_age));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ports of this process: settings and start of the gRPC servers, and pages over HTTP.
+// This process's ports: configures and starts the gRPC servers, and serves pages over HTTP.
 #pragma once
 
 #include <sys/types.h>
@@ -22,9 +22,9 @@ struct MHD_Daemon;
 
 namespace attnbias {
 
-// A flag's address: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH.
+// An address given to a flag: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH.
 struct ListenAddress {
-  // Without brackets, "::" for every interface; empty for a socket file.
+  // Without brackets; "::" for every interface, empty for a socket file.
   std::string host;
   uint16_t port = 0;
   std::string path;
@@ -49,7 +49,7 @@ struct TransportOptions {
   // the ping is not answered.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // Age, plus or minus a tenth, after which a connection is closed once its calls have ended. Zero
+  // Age, plus or minus 10%, after which a connection is closed once its calls have ended. Zero
   // means no limit.
   absl::Duration max_connection_age;
   // Mode of socket files.
@@ -58,7 +58,7 @@ struct TransportOptions {
   bool reflection = true;
 };
 
-// Starts a server of `services` on `addresses`, and sets their ports to the bound ones. Limits the
+// Starts a server for `services` on `addresses`, and sets their ports to the bound ones. Limits the
 // work that clients can cause and the memory that they can occupy. `credentials` do not apply to
 // socket files. Returns UNAVAILABLE, naming the address, if an address cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
@@ -81,7 +81,7 @@ using HttpPages = std::map<std::string, std::function<HttpPage()>, std::less<>>;
 // Serves during its lifetime; its destructor waits for requests in progress.
 class MetricsPort {
  public:
-  // Calls the functions of `pages` from one thread. Returns UNAVAILABLE, naming the address, if the
+  // Calls the functions in `pages` from one thread. Returns UNAVAILABLE, naming the address, if the
   // port cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsPort>> Listen(const std::string& address,
                                                              const HttpPages& pages);

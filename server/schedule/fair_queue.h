@@ -17,7 +17,7 @@
 
 namespace attnbias {
 
-// Pops an item of the owner that has used the least time. An owner that returns after a pause
+// Pops an item from the owner that has used the least time. An owner that returns after a pause
 // starts level with the others, not ahead of them. This is start-time fair queueing (Goyal, Vin and
 // Cheng, 1996), except that an item's time is charged after the item has run.
 //
@@ -56,7 +56,7 @@ class FairQueue {
 
   Item Pop() { return PopOf(*std::get<Entry*>(*queue_.begin())); }
 
-  // Pops the item of the first owner whose next item `fits`, if any.
+  // Pops the next item of the first owner whose next item `fits` accepts, if any.
   template <typename Predicate>
   std::optional<Item> PopFirst(Predicate fits) {
     for (const auto& [used, sequence, entry] : queue_) {
@@ -66,7 +66,7 @@ class FairQueue {
     return std::nullopt;
   }
 
-  // Charges `owner` for the time of a popped item. Called once for each popped item.
+  // Charges `owner` for the time that a popped item took. Called once for each popped item.
   void Charge(const std::string& owner, Time time) {
     Entry& entry = *owners_.find(owner);
     const bool waits = entry.second.HasItems();
@@ -74,7 +74,7 @@ class FairQueue {
     entry.second.used += time;
     --entry.second.running;
     if (waits) Enqueue(entry);
-    // Raises the level of new owners, so that even many of them do not overtake waiting owners.
+    // Raises the level at which new owners start, so that even many cannot overtake waiting owners.
     level_ += time / static_cast<int64_t>(queue_.size() + 1);
     // No owner is waiting, so the time used no longer counts against this owner.
     if (empty()) level_ = std::max(level_, entry.second.used);

@@ -51,16 +51,16 @@ class StreamWatchdog {
     const Caller& caller_;
     // Why the call was closed; OK if it was not. Guarded by the watchdog's mutex.
     absl::Status why_closed_;
-    // Nanoseconds of the steady clock; 0 if no write is in progress, or if the call is not idle.
+    // Steady-clock nanoseconds; 0 if no write is in progress, or if the call is not idle.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
   };
 
-  // Divides the write timeout of a client that holds more than its share of memory while another
-  // client is waiting.
+  // Divisor of the write timeout for a client that holds more than its share of memory while
+  // another client is waiting.
   static constexpr int kCrowdedDivisor = 12;
 
-  // The timeouts limit one write and one idle period of a call. `budget` and `timer` outlive this
+  // The timeouts limit a single write and a single idle period. `budget` and `timer` outlive this
   // object.
   StreamWatchdog(std::chrono::milliseconds write_stall_timeout,
                  std::chrono::milliseconds idle_timeout, const ByteBudget* budget, Timer* timer);

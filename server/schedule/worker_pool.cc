@@ -14,7 +14,7 @@ namespace {
 // A caller's tasks count as short until it has used this much time.
 constexpr std::chrono::milliseconds kShort{10};
 
-// Number of worker threads, which have a higher priority, for each running non-preemptible task.
+// Number of worker threads (which have a higher priority) per running non-preemptible task.
 constexpr int kWorkersForEachBlocking = 4;
 constexpr int kBlockingNice = 5;
 // Maximum number of non-preemptible tasks that have started, each on its own thread.
@@ -31,7 +31,7 @@ struct WorkerPool::BlockingThread {
   Condition changed;
   // Start of the time that has not yet been charged.
   Clock::time_point start;
-  // Last time that Yield looked for other tasks.
+  // Time at which Yield last looked for other tasks.
   Clock::time_point looked;
 
   inline static thread_local BlockingThread* current = nullptr;

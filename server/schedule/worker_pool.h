@@ -44,7 +44,7 @@ class WorkerPool final : public Executor {
 
   // Returns the number of queued tasks.
   int64_t queued() const;
-  // Returns the time that the oldest queued task has waited; 0 if none is queued.
+  // Returns how long the oldest queued task has waited; 0 if none is queued.
   Clock::duration oldest_wait() const;
 
  private:
@@ -55,7 +55,7 @@ class WorkerPool final : public Executor {
     CallerPtr caller;
     Task task;
     Clock::time_point since;
-    // Thread of a non-preemptible task that has started; otherwise null.
+    // The thread, if this is a non-preemptible task that has started; otherwise null.
     BlockingThread* thread = nullptr;
   };
 
@@ -63,8 +63,8 @@ class WorkerPool final : public Executor {
   bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ && unfinished_ == 0;
   }
-  // Runs a task popped from `queue` without holding the lock, and charges its time since `start`.
-  // Sets `start`, which Yield advances when it has charged a part of the time.
+  // Runs `next`, popped from `queue`, without holding the lock. Sets `start`, which Yield advances
+  // when it charges part of the time, and charges the time since `start`.
   void Run(FairQueue<Waiting>& queue, Waiting& next, Clock::time_point& start)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();

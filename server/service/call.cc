@@ -23,19 +23,19 @@
 namespace attnbias {
 namespace {
 
-// Memory of a call, here and in gRPC, excluding its request and response.
+// Memory that a call takes, here and in gRPC, excluding its request and response.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
-// Number of copies of a request's lists: the received one, the plan's positions, the plan's
-// resolved spec, and the header.
+// Number of copies of a request's lists: in the received message, the plan's positions, the plan's
+// resolved spec and the header.
 constexpr int64_t kCopies = 4;
 
 // Maximum backlog of a caller whose bytes per second are limited. GetTensor and ModelInfer are
 // rejected if the backlog is longer.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
-// Converts a deadline to the steady clock, at most one year from now. The longest timeout of a Go
-// client is 292 years; as nanoseconds since 1970, such a deadline would overflow.
+// Converts a deadline to the steady clock, capped at one year from now. A Go client's timeout can
+// be up to 292 years; expressed in nanoseconds since 1970, such a deadline would overflow.
 std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
   constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
@@ -44,8 +44,8 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Returns the last address in `x-forwarded-for`. It was added by the proxy that connects to this
-// server. Ignores values longer than an address.
+// Returns the last address in `x-forwarded-for`, which the proxy that connects to this server
+// added. Ignores values longer than an address.
 std::string_view ForwardedFor(const grpc::CallbackServerContext& context) {
   constexpr size_t kLongestAddress = 45;
   const std::string_view list = OnlyValue(context.client_metadata(), "x-forwarded-for");
@@ -72,7 +72,7 @@ std::string ClientOf(const grpc::CallbackServerContext& context, const std::stri
       " for ", std::string(ForwardedFor(context)));
 }
 
-// A named caller is the same client at all its addresses.
+// A named caller is the same client at all of its addresses.
 CallerPtr MakeCaller(const grpc::CallbackServerContext& context, const std::string& peer,
                      const absl::StatusOr<Identity>& identity, int64_t memory_budget_bytes) {
   if (!identity.ok() || !*identity) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admits, counts and logs the calls of all methods.
+// Admits, counts and logs calls to all methods.
 #pragma once
 
 #include <atomic>
@@ -59,14 +59,14 @@ class Call {
   // longer waiting for the response.
   absl::Status CheckCancelled() const;
 
-  // Plans `spec`. Field paths in errors begin with `path`, the field of the request that contains
-  // the spec; empty if there is no such field.
+  // Plans `spec`. Field paths in errors begin with `path`, the request field that contains the spec
+  // (empty if there is none).
   absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, std::string_view path = "spec");
 
-  // Checks that the call is allowed, before it has any effect. Reserves memory for the call itself
-  // and for the bytes received, until the call ends.
+  // Checks that the call is allowed, before it has any effect. Reserves memory, until the call
+  // ends, for the call itself and for the bytes received.
   //
-  // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or if the method is not granted
+  // UNAUTHENTICATED, PERMISSION_DENIED  as in Access::Identify, or if the method is not granted
   // RESOURCE_EXHAUSTED                  no memory, or the caller's limit is reached
   absl::Status Admit(int64_t received_bytes);
 
@@ -76,7 +76,7 @@ class Call {
     return ParseRequest<Message>(bytes, [this](int64_t size) { return HoldDecoded(size); });
   }
 
-  // Releases the memory that Parse reserved, before a stream's next request.
+  // Releases the memory that Parse reserved. For use before a stream's next request.
   void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
 
   // Returns the call's entry in the watchdog, which closes the call if its client stops reading or
@@ -88,20 +88,20 @@ class Call {
   // Sets the plan to log.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  // Reserves time at the caller's rate for the next message, which has this many bytes of tensors.
+  // Reserves time at the caller's rate for the next message, which has this many tensor bytes.
   // Returns the time at which the message may be sent.
   std::chrono::steady_clock::time_point ReserveSendTime(int64_t bytes);
   // If the message may be sent now, reserves its time and returns true.
   bool TryReserveSendTime(int64_t bytes);
 
-  // Counts the only response of a call. From then on, the watchdog closes the call if its client
+  // Counts the only response to a call. From then on, the watchdog closes the call if its client
   // does not read the response.
   void AnswerSent(int64_t bytes = 0);
   // Counts a message that was sent.
   void MessageSent(int64_t bytes = 0);
 
-  // Returns the status with which to finish the call. Counts it and adds its trailing metadata.
-  // Must be called once.
+  // Returns the status with which to finish the call. Counts the status and adds its trailing
+  // metadata. Must be called once.
   grpc::Status End(const absl::Status& status);
   // Returns the reason for the cancellation: this server, the deadline or the client.
   absl::Status WhyCancelled() const;
@@ -110,7 +110,7 @@ class Call {
   absl::Status CheckAllowed();
   absl::Status HoldDecoded(int64_t bytes);
   void EndWith(const absl::Status& status);
-  // Returns the client's id or, if it sent none, one of this server's.
+  // Returns the request id that the client sent or, if it sent none, one that this server makes.
   const std::string& request_id();
 
   ServerState& server_state_;
@@ -136,11 +136,11 @@ class Call {
   absl::Status end_;
 };
 
-// Returns the id of a call, for the log and the client: `given`, if it is 1 to 128 letters, digits
-// and "-_.:/+=", or else one that is unique across processes.
+// Returns a call's id, for the log and the client: `given` if it consists of 1 to 128 letters,
+// digits and "-_.:/+=", or else an id that is unique across processes.
 std::string RequestId(std::string_view given);
 
-// Returns the UNAVAILABLE error of a draining server.
+// Returns the UNAVAILABLE error that a draining server sends.
 absl::Status Draining();
 
 }  // namespace attnbias

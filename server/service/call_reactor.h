@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reactors of all methods: the steps that they share, and the streaming of responses.
+// Reactors for all methods: the steps that they share, and response streaming.
 #pragma once
 
 #include <chrono>
@@ -134,14 +134,14 @@ class RawService : public Base {
   RawService(ServerState* server_state, Method first)
       : server_state_(server_state), first_(static_cast<int>(first)) {}
 
-  // Starts each call of a method with the reactor that `make` returns.
+  // Handles each call to a method with the reactor that `make` returns.
   template <template <typename, typename> typename Handler, typename MakeReactor>
   void Start(Method method, MakeReactor make) {
     this->MarkMethodRawCallback(static_cast<int>(method) - first_,
                                 new Handler<grpc::ByteBuffer, grpc::ByteBuffer>(std::move(make)));
   }
 
-  // Answers a method in one step: see UnaryReactor.
+  // Answers each call to a method in one step; see UnaryReactor.
   template <typename Request, typename Response, typename Make>
   void Answer(Method method, Make make) {
     Start<grpc::internal::CallbackUnaryHandler>(method, [=, this](auto*... call) {
@@ -182,7 +182,7 @@ class OutputPump : public CallReactor<Reactor> {
  protected:
   struct Message {
     grpc::ByteBuffer bytes;
-    // Bytes of tensors.
+    // Number of tensor bytes.
     int64_t size = 0;
   };
 
@@ -190,7 +190,7 @@ class OutputPump : public CallReactor<Reactor> {
       : CallReactor<Reactor>(server_state, method, context) {}
   ~OutputPump() override = default;
 
-  // Starts to make one message, on an executor thread, and calls Made once. The call does not end
+  // Starts making one message, on an executor thread, and calls Made once. The call does not end
   // before that. Called only if HasWork returns true, and not while another message is being made.
   virtual void Make() = 0;
   // Return whether there is a message to make, and whether the client may request more. Not called
@@ -306,7 +306,7 @@ class OutputPump : public CallReactor<Reactor> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Works on one request while it reads the next one and writes one message. Flow control therefore
+// Works on one request while reading the next one and writing a message. Flow control therefore
 // slows down a client that sends requests faster than it reads responses. A pending read ends with
 // the call.
 class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
@@ -351,14 +351,14 @@ class RequestPump : public OutputPump<grpc::ServerBidiReactor<grpc::ByteBuffer, 
   // Returns the status of a stream without a request.
   virtual absl::Status NoRequest() const = 0;
 
-  // A request as read. If there is no memory for it, `held` is the error and `bytes` is empty.
+  // A received request. If there is no memory for it, `held` is the error and `bytes` is empty.
   struct Incoming {
     grpc::ByteBuffer bytes;
     ByteBudget::Reservation memory;
     absl::Status held;
   };
 
-  // Returns the pending request and starts to read the next. Make calls this unless IsUnfinished.
+  // Returns the pending request and starts reading the next. Make calls this unless IsUnfinished.
   Incoming TakeRequest() {
     Incoming taken = std::exchange(incoming_, Incoming());
     mutex_.Lock();

@@ -21,7 +21,7 @@
 namespace attnbias {
 namespace {
 
-// The vectors of one call may take at most the memory budget divided by this.
+// A call's vectors may take at most the memory budget divided by this.
 constexpr int64_t kLargestVectorsDivisor = 8;
 
 absl::Status NoSpec() { return Invalid("spec: not set, want it in the first message"); }
@@ -42,7 +42,7 @@ class LogitsReactor final : public RequestPump {
   struct Work {
     BudgetedBuffer memory;
     RowBlock block;
-    // Number of lines of the result, and of those already computed.
+    // Number of lines in the result, and the number already computed.
     int64_t lines = 0;
     int64_t made = 0;
   };

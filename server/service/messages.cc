@@ -23,15 +23,15 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Memory of an object, including a pointer to it and the allocator's overhead.
+// Memory that an object takes, including a pointer to it and the allocator's overhead.
 constexpr int64_t kObjectBytes = 256;
-// Memory of a number in a list, which grows by doubling.
+// Memory that a number takes in a list, which grows by doubling.
 constexpr int64_t kNumberBytes = 2 * 8;
-// Memory of a field that is not length-delimited. An unknown field takes 16 bytes, and three times
-// that while the vector of unknown fields grows.
+// Memory that a field takes if it is not length-delimited. An unknown field takes 16 bytes, and
+// three times that while the vector of unknown fields grows.
 constexpr int64_t kFieldBytes = 3 * 16;
 
-// Returns the minimum size of a packed number in bytes.
+// Returns the minimum size, in bytes, of a packed number.
 int64_t ShortestOf(const FieldDescriptor& field) {
   switch (
       WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()))) {
@@ -44,8 +44,8 @@ int64_t ShortestOf(const FieldDescriptor& field) {
   }
 }
 
-// Adds the decoded size of the fields up to the limit of `in`. Returns false if the fields do not
-// end at the limit.
+// Adds to `size` the decoded size of the fields up to the limit of `in`. Returns false if the
+// fields do not end at the limit.
 bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
   size += kObjectBytes;
   while (const uint32_t tag = in.ReadTag()) {
@@ -59,7 +59,7 @@ bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
     }
     uint32_t length = 0;
     if (!in.ReadVarint32(&length)) return false;
-    // A message with a length beyond its end is not parsed, so the field takes no memory.
+    // A message with a length past its end is not parsed, so the field takes no memory.
     if (static_cast<int64_t>(length) > in.BytesUntilLimit()) return false;
     const FieldDescriptor* const field =
         type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
@@ -79,11 +79,11 @@ bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
   return in.BytesUntilLimit() == 0;
 }
 
-// Returns "PATH: WHAT" for a field or an enum value, at any depth, that its descriptor does not
-// have, or ": WHAT" for a field of `message` itself. Empty if there is none.
+// Returns "PATH: WHAT" for a field or enum value, at any depth, that its descriptor does not have,
+// or ": WHAT" if it is a field of `message` itself. Returns "" if there is none.
 std::string FindUnknown(const Message& message);
 
-// Returns the same for one field that is set. `index` is the element's if the field is a list.
+// Does the same for one field that is set or, if the field is a list, for its element `index`.
 std::string FindUnknownIn(const Message& message, const FieldDescriptor& field, int index) {
   const Reflection& reflection = *message.GetReflection();
   const bool is_list = field.is_repeated();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits on messages, which docs/protocol.md documents. Parses requests and serializes responses.
+// Message limits, which docs/protocol.md documents. Parses requests and serializes responses.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ inline constexpr int kMaxRequestBytes = 8 << 20;
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
-// Maximum bytes of the fields of a response other than header and data.
+// Maximum bytes of a response's fields other than the header and the data.
 inline constexpr int64_t kFramingBytes = 64;
 // The data of a message with a header begins at a multiple of this.
 inline constexpr size_t kDataAlignment = 16;
@@ -43,24 +43,24 @@ inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
 // Properties of a message that has not been decoded.
 struct Measured {
-  // Approximate upper bound on the decoded size: an empty element of two bytes becomes an object,
-  // and a number of one byte takes sixteen bytes. Includes nothing after the first invalid byte.
+  // Approximate upper bound on the decoded size: an empty two-byte element becomes an object, and a
+  // one-byte number takes sixteen bytes. Includes nothing after the first invalid byte.
   int64_t decoded_bytes = 0;
   // True if each field ends inside its message. Protobuf's parser allocates up to 50 MB for a
   // string that claims to extend past the end.
   bool is_whole = false;
 };
 
-// Measures a message of `type` in `bytes`.
+// Measures the message of type `type` in `bytes`.
 Measured Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
 // Returns UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its
-// descriptor does not have. The error names path, number and this server's version. If the server
-// ignored such fields, a newer client would receive only a part of the requested tensor.
+// descriptor does not have. The error names the path, the number and this server's version. If the
+// server ignored such fields, a newer client would receive only part of the requested tensor.
 absl::Status CheckKnown(const google::protobuf::Message& message);
 
 // Parses a message after `hold(size)` has reserved memory for it. Returns INVALID_ARGUMENT if the
-// bytes are invalid, or an error of `hold` or CheckKnown.
+// bytes are invalid, or an error from `hold` or CheckKnown.
 template <typename Message, typename Hold>
 absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   const Measured measured = Measure(bytes, *Message::descriptor());
@@ -77,15 +77,15 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes, Hold hold) {
   return message;
 }
 
-// Returns the CRC-32C of a request's bytes, by which a client recognizes its response.
+// Returns the CRC-32C of a request's bytes, by which the client recognizes the response.
 uint32_t ChecksumOf(const grpc::ByteBuffer& request);
 
 v1::TensorHeader HeaderOf(const Plan& plan);
 v1::LogitsHeader HeaderOf(const LogitsPlan& plan);
 
-// Responses. The bytes of a tensor are the last field of their message and are not copied: a
-// message consists of its other fields, followed by slices of the tensor's memory. Any generated
-// stub can parse it.
+// Responses. A tensor's bytes are the last field of the message and are not copied: a message
+// consists of its other fields, followed by slices of the tensor's memory. Any generated stub can
+// parse it.
 
 template <typename Message>
 grpc::ByteBuffer Serialized(const Message& message) {
@@ -98,7 +98,7 @@ grpc::ByteBuffer Serialized(const Message& message) {
 // Returns the bytes that precede the contents of a field.
 std::string TagAndLength(int field, size_t length);
 
-// Serializes a Response with only the header and the checksums of header and request.
+// Serializes a Response that has only the header and the checksums of the header and the request.
 template <typename Response, typename Header>
 std::string SerializeHeader(const Header& header, uint32_t request_crc32c) {
   const size_t size = header.ByteSizeLong();
@@ -120,13 +120,13 @@ grpc::ByteBuffer FrameHeader(const Header& header, uint32_t request_crc32c) {
 // Appends slices of the chunk's memory, which keep that memory alive. Returns their size in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
-// Appends `chunk` as the bytes of `data_field` to serialized fields, after padding if `aligned`.
-// The message keeps the chunk's memory alive until it has been sent.
+// Returns a message: serialized `fields`, then padding if `aligned`, then `chunk` as the bytes of
+// `data_field`. The message keeps the chunk's memory alive until it has been sent.
 grpc::ByteBuffer AppendData(std::string fields, int data_field, const Chunk& chunk,
                             bool aligned = false);
 
-// Serializes a message: `header`, which SerializeHeader has returned, then `response`, then the
-// chunk's checksum and bytes.
+// Serializes a message: `header`, as returned by SerializeHeader, then `response`, then the chunk's
+// checksum and bytes.
 template <typename Response>
 grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk, std::string_view header = "") {
   response.set_crc32c(chunk.crc32c);

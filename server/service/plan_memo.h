@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers the plans of recent small requests, by the requests' bytes.
+// Remembers the plans for recent small requests, keyed by the requests' bytes.
 //
 // A small response from the cache costs little, so parsing, checking, naming and describing its
 // request would account for most of the cost of the call. Without the memo, a server answers only
@@ -39,8 +39,7 @@ using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 // Thread-safe.
 class PlanMemo {
  public:
-  // Enough for a request that contains the learned table of a bias: T5's largest is 8 KiB, Swin's
-  // 21 KiB.
+  // Enough for a request with a bias's learned table: T5's largest is 8 KiB, Swin's 21 KiB.
   static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
   // Maximum bytes of all requests and headers. Their plans need a few times as much.

@@ -14,8 +14,8 @@
 namespace attnbias {
 
 // Reads and plans a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form. The specs may
-// name tables of `tables`. Returns INVALID_ARGUMENT, naming file and entry, for anything else and
-// for an invalid spec.
+// name tables in `tables`. Returns INVALID_ARGUMENT, naming the file and the entry, for anything
+// else and for an invalid spec.
 absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
                                                         const Engine& engine,
                                                         const TableSet& tables);

@@ -30,8 +30,8 @@ using google::protobuf::Message;
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// Prefix of a page token, before the last name of the page. The next page begins after that name,
-// even if tables were mounted in the meantime.
+// Prefix of a page token; the rest is the last name on the page. The next page begins after that
+// name, even if tables were mounted in the meantime.
 constexpr char kTokenPrefix[] = "after:";
 
 // Maximum size of the cached responses that gRPC's own threads produce, since switching to another
@@ -156,8 +156,8 @@ int64_t RoomBeside(const std::string& header) {
 // A call for a tensor: planned (unless remembered) -> computed (unless cached) -> answered. The
 // last step calls End. DescribeTensor ends after planning.
 //
-// A unary response is sent as a stream of one message. gRPC sends both in the same way, and the
-// fields of all responses have the same numbers.
+// A unary response is sent as a one-message stream. gRPC sends both in the same way, and the fields
+// of all responses have the same numbers.
 class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   TensorReactor(ServerState* server_state, Method method, grpc::CallbackServerContext* context,
@@ -211,7 +211,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     });
   }
 
-  // Plans the request, without its header.
+  // Plans the request, but does not make the header.
   absl::StatusOr<PlannedRequest> Plan() {
     if (method_ == Method::kStreamTensor) {
       ATTNBIAS_ASSIGN_OR_RETURN(auto request, call_.Parse<v1::StreamTensorRequest>(request_));
@@ -303,7 +303,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     });
   }
 
-  // Calls `done` with the message of the next `size` bytes, or an error.
+  // Calls `done` with a message of the next `size` bytes, or with an error.
   template <typename Done>
   void Read(int64_t size, Done done) {
     auto frame = [this, size, done = std::move(done)](const absl::StatusOr<Chunk>& chunk) {
@@ -328,7 +328,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
   PayloadPtr payload_;
   grpc::ByteBuffer only_;  // the only message
   bool header_sent_ = false;
-  int64_t made_ = 0;  // end, in the payload, of the bytes produced so far
+  int64_t made_ = 0;  // offset in the payload up to which bytes have been produced
 };
 
 absl::Status CheckStreamFields(const v1::StreamTensorRequest& request) {

@@ -18,7 +18,7 @@
 
 namespace attnbias {
 
-// `server_state` outlives the service; `info` returns the response of GetServerInfo.
+// `server_state` outlives the service; `info` returns the GetServerInfo response.
 std::unique_ptr<grpc::Service> MakeTensorService(ServerState* server_state,
                                                  std::function<v1::GetServerInfoResponse()> info);
 

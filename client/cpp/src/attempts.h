@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attempts of one call, until it succeeds or times out. Decides whether and when a failed call
-// is retried.
+// Attempts a call until it succeeds or times out. Decides whether and when a failed call is
+// retried.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -36,7 +36,7 @@ std::optional<absl::Duration> NextDelay(const CallEnd& end, int failures,
                                         std::optional<int> max_attempts, absl::Duration left,
                                         double jitter);
 
-// Makes the attempts of one call on one thread.
+// Makes all attempts for one call, on one thread.
 class Attempts {
  public:
   // All arguments outlive this object; `token` may be null. The timeouts start at construction.
@@ -44,17 +44,18 @@ class Attempts {
   Attempts(const ClientOptions& options, grpc::Channel* channel, BearerToken* token,
            std::atomic<bool>* reached);
 
-  // Waits until the first connection is made or has failed, then sets metadata, token and deadline
-  // of the next attempt. The deadline has passed if no connection was made within connect_timeout.
+  // Waits until the first connection is made or has failed, then sets the metadata, token and
+  // deadline for the next attempt. The deadline is in the past if no connection was made within
+  // connect_timeout.
   void Prepare(grpc::ClientContext* context) const;
 
-  // Returns the error of an attempt that ended with `status`.
+  // Returns the error for an attempt that ended with `status`.
   absl::Status ErrorOf(const grpc::Status& status) const;
 
   // Waits until the next attempt may begin; returns false if no attempt remains.
   bool WaitAfter(const CallEnd& end);
 
-  // Resets the count of failures after an attempt that received bytes.
+  // Resets the failure count after an attempt that received bytes.
   void Progressed() { failures_ = 0; }
 
  private:

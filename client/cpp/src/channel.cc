@@ -26,12 +26,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   merged.insert({
       // Spreads calls over all replicas and skips replicas that are gone.
       {GRPC_ARG_LB_POLICY_NAME, "round_robin"},
-      // gRPC's default of 30 s exceeds the 5 s in which a replica is replaced.
+      // gRPC's default of 30 s exceeds the 5 s within which a replica is replaced.
       {GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500},
-      // A connection uses about one core, so clients of one process do not share a connection.
+      // A connection uses about one core, so clients in one process do not share connections.
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
-      // Abandons a peer that is silent for 10 s + 5 s while a call waits.
-      // Later versions of gRPC read the third option.
+      // Abandons a peer that is silent for 10 s + 5 s while a call waits. Later versions of gRPC
+      // read the third option.
       {GRPC_ARG_KEEPALIVE_TIME_MS, 10'000},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000},
       {"grpc.http2.ping_timeout_ms", 5'000},
@@ -41,8 +41,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
       {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000},
       // This client does its own retries; gRPC makes at most five attempts.
       {GRPC_ARG_ENABLE_RETRIES, 0},
-      // Measured on loopback, a fixed wide window and frames as large as a
-      // chunk are faster than gRPC's own probing, which starts at 64 KiB.
+      // In measurements on loopback, a fixed wide window and chunk-sized frames are faster than
+      // gRPC's own probing, which starts at 64 KiB.
       {GRPC_ARG_HTTP2_BDP_PROBE, 0},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1},  // HTTP/2's own limit

@@ -16,7 +16,7 @@
 namespace attnbias {
 
 // Returns a new channel, configured for large payloads and for the client's own retries. The target
-// and TLS of `options` must already be resolved.
+// and TLS settings in `options` must already be resolved.
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options);
 
 // Makes a unary call without a generated stub, either because the program may already contain the

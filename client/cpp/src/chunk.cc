@@ -117,7 +117,7 @@ class ChunkReader {
   }
 
   // Reads into a string, because parsing a message from a stream that ends early does not fail.
-  // Merges several occurrences of a header, as protobuf does.
+  // Merges repeated occurrences of the header, as protobuf does.
   bool ReadHeader() {
     uint32_t size = 0;
     std::string piece;

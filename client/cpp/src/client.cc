@@ -37,8 +37,8 @@ constexpr char kStreamTensor[] = "/attnbias.v1.AttentionBiasService/StreamTensor
 constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
 
 constexpr size_t kAlignment = 64;
-// Payloads of at least this size have left the last-level cache by the time they are read. Measured
-// over loopback, non-temporal stores save a fifth of the client's time.
+// Payloads of at least this size have left the last-level cache by the time they are read. In
+// measurements over loopback, non-temporal stores save a fifth of the client's time.
 constexpr int64_t kStreamedBytes = 16 << 20;
 // The contract's limit.
 constexpr int kTablesPerPage = 1000;
@@ -103,9 +103,9 @@ class RawStream {
     // A failed write needs no check: Finish reports why the call has ended.
     call_->WriteLast(grpc::ByteBuffer(&serialized, 1), grpc::WriteOptions(), nullptr);
     Wait();
-    // Finish precedes the first Read: gRPC 1.83 reports a message that is too
-    // large only to an operation that already waits for the status. Both would receive the initial
-    // metadata, which can be received only once.
+    // Finish precedes the first Read: gRPC 1.83 reports a message that is too large only to an
+    // operation that already waits for the status. Both operations would otherwise receive the
+    // initial metadata, which can be received only once.
     call_->ReadInitialMetadata(nullptr);
     Wait();
     call_->Finish(&status_, &status_);
@@ -136,8 +136,8 @@ class RawStream {
   }
 
  private:
-  // Waits for the operation with this tag and returns false if it failed. Only
-  // the operation that receives the status has a tag, since others overlap it.
+  // Waits for the operation with this tag and returns false if it failed. Only the operation that
+  // receives the status has a tag, since the others overlap it.
   bool Wait(const void* wanted = nullptr) {
     void* tag = nullptr;
     bool ok = false;
@@ -156,12 +156,12 @@ class RawStream {
   bool ended_ = false;
 };
 
-// Reserves memory for a payload of header.total_bytes(). Called again if a download starts over;
-// the memory returned earlier is then no longer used.
+// Reserves memory for a payload of header.total_bytes() bytes. Called again if a download starts
+// over; the memory returned earlier is then no longer used.
 using ReserveFn =
     std::function<absl::StatusOr<absl::Span<std::byte>>(const v1::TensorHeader& header)>;
 
-// Downloads one payload over StreamTensor and resumes it if the stream breaks.
+// Downloads one payload over StreamTensor, and resumes the download if the stream breaks.
 class Download {
  public:
   Download(const v1::TensorSpec& spec, int64_t max_tensor_bytes, const ReserveFn& reserve,
@@ -201,8 +201,8 @@ class Download {
   }
 
  private:
-  // Reads one stream to its end and returns how the server ended it. Returns an
-  // error if a message is malformed.
+  // Reads one stream to its end and returns how the server ended it. Returns an error if a message
+  // is malformed.
   absl::StatusOr<CallEnd> Receive(const std::shared_ptr<grpc::Channel>& channel,
                                   const Attempts& attempts) {
     request_.set_read_offset(at_);
@@ -264,7 +264,7 @@ class Download {
   const ReserveFn& reserve_;
   const ProgressFn& progress_;
   v1::StreamTensorRequest request_;
-  uint32_t request_crc32c_ = 0;  // of the bytes of the last request
+  uint32_t request_crc32c_ = 0;  // of the last request's bytes
 
   v1::TensorHeader header_;
   absl::Span<std::byte> memory_;
@@ -276,7 +276,7 @@ class Download {
 }  // namespace
 
 struct Client::Connection {
-  // The target and TLS of `client_options` must already be resolved.
+  // The target and TLS settings in `client_options` must already be resolved.
   Connection(const ClientOptions& client_options, std::unique_ptr<BearerToken> bearer_token)
       : options(client_options),
         token(std::move(bearer_token)),

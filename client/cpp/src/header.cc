@@ -87,7 +87,7 @@ bool IsPosition(int64_t position) {
   return position >= -kMostPosition && position <= kMostPosition;
 }
 
-// Returns true if arithmetic with the positions of a header does not overflow.
+// Returns true if arithmetic with the header's positions cannot overflow.
 bool HasPositions(const v1::TensorHeader& header) {
   const v1::TensorSpec& spec = header.resolved_spec();
   for (const v1::Range* range :
@@ -135,7 +135,7 @@ absl::Status CheckColumns(const v1::TensorHeader& header) {
   return absl::DataLossError("header.column_axes: got other columns, want those of the parts");
 }
 
-// Returns a part of the header as text, for an error.
+// Returns a part of the header as text, for an error message.
 std::string PartAsText(const v1::TensorHeader& header, int index) {
   if (index == header.parts_size()) return "no more";
   return absl::StrCat("{", internal::Excerpt(header.parts(index).ShortDebugString()), "}");

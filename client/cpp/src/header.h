@@ -10,16 +10,15 @@
 
 namespace attnbias {
 
-// Returns DATA_LOSS if the header contradicts itself, UNIMPLEMENTED if a part
-// has an element type or a form that this client does not know, and
-// RESOURCE_EXHAUSTED if the payload exceeds `max_tensor_bytes`.
+// Returns DATA_LOSS if the header contradicts itself, UNIMPLEMENTED if a part has an element type
+// or a form that this client does not know, and RESOURCE_EXHAUSTED if the payload exceeds
+// `max_tensor_bytes`.
 absl::Status CheckHeader(const v1::TensorHeader& header, int64_t max_tensor_bytes);
 
-// Returns DATA_LOSS if the header of a resumed stream differs from the first
-// one.
+// Returns DATA_LOSS if the header of a resumed stream differs from the first one.
 absl::Status CheckSame(const v1::TensorHeader& got, const v1::TensorHeader& want);
 
-// Returns the numbers of queries and keys in the window of a resolved request; 0 if it has none.
+// Returns the numbers of queries and keys in a resolved request's window; 0 if it has none.
 std::pair<int64_t, int64_t> QueriesAndKeys(const v1::PairExtent& pair);
 
 }  // namespace attnbias

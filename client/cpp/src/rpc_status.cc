@@ -70,7 +70,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
          "Set tls.cert_file and tls.key_file";
 }
 
-// Explains a report. Returns nothing if no server answers.
+// Explains a report. Returns nullopt if no server answers.
 std::optional<std::string> Meaning(absl::string_view report, const ClientOptions& options) {
   for (const auto& [sign, why] : kReasons) {
     if (absl::StrContains(report, sign)) {
@@ -94,7 +94,7 @@ std::pair<std::string, std::string> Split(const std::string& place) {
   return {std::move(host), place.substr(colon + 1)};
 }
 
-// Returns the distinct addresses of the hosts, as gRPC's targets.
+// Returns the hosts' distinct addresses, as gRPC targets.
 std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
   std::vector<std::string> addresses;
   for (const std::string& place : hosts) {
@@ -125,8 +125,7 @@ std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
   return addresses;
 }
 
-// Resolves the target's hosts within kPatience; returns none if that takes
-// longer.
+// Resolves the target's hosts within kPatience; returns none if that takes longer.
 std::vector<std::string> AddressesOf(const std::string& target) {
   auto resolve = std::make_shared<std::packaged_task<std::vector<std::string>()>>(
       [hosts = HostsOf(target)] { return Resolve(hosts); });
@@ -158,8 +157,7 @@ std::string ReportOn(const std::string& address, ClientOptions options) {
   return absl::StrCat("no answer within ", absl::FormatDuration(kPatience));
 }
 
-// Returns the reason in "connections to all backends failing; last error: CODE:
-// ADDRESS: REASON".
+// Returns the reason in "connections to all backends failing; last error: CODE: ADDRESS: REASON".
 std::string ReasonIn(const std::string& report) {
   if (report.empty()) return "answers";
   const std::vector<std::string> parts = absl::StrSplit(report, absl::MaxSplits(": ", 3));
@@ -176,7 +174,7 @@ std::string WhyUnreached(absl::string_view report, const ClientOptions& options)
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";
 
-// Returns the first detail of the google.rpc type that has the same name as `Detail`.
+// Returns the first detail whose google.rpc type has the same name as `Detail`.
 template <typename Detail>
 std::optional<Detail> FindDetail(const std::string& serialized) {
   internal::Status status;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns gRPC's status, google.rpc details included, into Abseil's, and explains why a client cannot
-// connect to its server.
+// Converts gRPC statuses, including their google.rpc details, to Abseil's, and explains why a
+// client cannot connect to its server.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -15,15 +15,15 @@
 
 namespace attnbias {
 
-// Converts a status: keeps its code and its message, made printable, and stores its details as a
+// Converts a status: keeps the code and the message (made printable), and stores the details as a
 // payload. If there is no connection, or the server rejects the caller, the message contains
-// advice. The target and TLS of `options` must already be resolved.
+// advice. The target and TLS settings in `options` must already be resolved.
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options, bool has_token);
 
-// Returns the delay of google.rpc.RetryInfo, if the server sent one.
+// Returns the delay in google.rpc.RetryInfo, if the server sent one.
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
 
-// Returns true if gRPC reports that no address of the target is reachable.
+// Returns true if gRPC reports that none of the target's addresses is reachable.
 bool IsUnreached(const grpc::Status& status);
 
 // Explains why the target cannot be reached and what to try, based on gRPC's report on the last

@@ -47,7 +47,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, absl::string_
 constexpr char kOn[] = "ATTNBIAS_CLIENT_TLS";
 constexpr char kServerName[] = "ATTNBIAS_CLIENT_TLS_SERVER_NAME";
 
-// Names of the files, for errors.
+// Names by which errors refer to the files.
 struct Names {
   const char* ca;
   const char* cert;
@@ -98,7 +98,7 @@ absl::Status Refused(absl::string_view name, absl::string_view path, absl::strin
   return absl::InvalidArgumentError(absl::StrCat(name, ": got \"", path, "\", want ", want));
 }
 
-// Reads the first certificate of a file.
+// Reads the first certificate in a file.
 absl::StatusOr<Certificate> ReadCertificate(const std::string& path, absl::string_view name) {
   const absl::StatusOr<std::string> pem = ReadSmallFile(path, name);
   if (!pem.ok()) return pem.status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Authentication of client and server: TLS and the bearer token.
+// Client and server authentication: TLS and the bearer token.
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -16,7 +16,7 @@
 namespace attnbias {
 
 // Reads the TLS options, or the environment if they are unset. INVALID_ARGUMENT names the option or
-// the variable of a file that cannot be read or has the wrong content.
+// variable if its file cannot be read or has the wrong content.
 absl::StatusOr<TlsOptions> TlsFrom(const std::optional<TlsOptions>& options);
 
 // Makes channel credentials from options returned by TlsFrom.
@@ -25,22 +25,22 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsOptions& tls);
 // The bearer token that identifies the caller. Thread-safe.
 class BearerToken {
  public:
-  // Reads the options, or the environment if they are unset; null means no token. INVALID_ARGUMENT
-  // names the option or the variable.
+  // Reads the token from the options or, if they are unset, from the environment; null means no
+  // token. INVALID_ARGUMENT names the option or variable.
   static absl::StatusOr<std::unique_ptr<BearerToken>> From(const ClientOptions& options);
 
-  // Returns the name of the option or the variable.
+  // Returns the name of the option or variable that the token is from.
   const std::string& name() const { return name_; }
 
-  // Returns the value of "authorization" for a call. Reads the file, if there
-  // is one; if the file contains no token, returns the previous one.
+  // Returns the "authorization" value for a call. Rereads the file, if there is one; if it contains
+  // no token, uses the previous one.
   std::string Authorization();
 
  private:
   BearerToken(std::string name, std::string path, std::string token)
       : name_(std::move(name)), path_(std::move(path)), token_(std::move(token)) {}
 
-  // Checks the token, after reading the file if there is one.
+  // Reads the file, if there is one, and checks the token.
   absl::Status Read();
 
   const std::string name_;

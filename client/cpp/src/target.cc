@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::string_view kPort = "50051";
 
-// Returns true for "::1" and "fe80::1%eth0".
+// Returns true for IPv6 addresses, such as "::1" and "fe80::1%eth0".
 bool IsIpv6(absl::string_view host) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(host, absl::MaxSplits('%', 1));
   in6_addr address = {};
@@ -65,8 +65,7 @@ std::optional<std::string> WithPort(absl::string_view text) {
   return std::string(text);
 }
 
-// Removes the scheme of a target whose remainder lists hosts: "dns:", "dns://AUTHORITY/", "ipv4:".
-// Returns the scheme.
+// Removes and returns the scheme before a list of hosts: "dns:", "dns://AUTHORITY/", "ipv4:".
 absl::string_view TakeSchemeOfHosts(absl::string_view* target) {
   const absl::string_view whole = *target;
   if (absl::ConsumePrefix(target, "dns:")) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts the server names that users write to gRPC targets.
+// Converts server names, as users write them, to gRPC targets.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace attnbias {
 
-// Returns the target, with port 50051 for hosts that have none.
-// INVALID_ARGUMENT if `target` is invalid.
+// Returns the target, with port 50051 for hosts that have none. INVALID_ARGUMENT if `target` is
+// invalid.
 absl::StatusOr<std::string> TargetFrom(absl::string_view target);
 
-// Returns each "host:port" of a target from TargetFrom; none if it has no port,
-// such as a socket file.
+// Returns each "host:port" in a target from TargetFrom; none if the target has no port, such as a
+// socket file.
 std::vector<std::string> HostsOf(absl::string_view target);
 
-// Returns true if a target from TargetFrom is reached without a network.
+// Returns true if a target from TargetFrom can be reached without a network.
 bool IsOnThisMachine(absl::string_view target);
 
 }  // namespace attnbias

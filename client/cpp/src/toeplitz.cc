@@ -22,7 +22,7 @@ absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& h
   const v1::PairExtent& pair = header.resolved_spec().pair();
   const auto [queries, keys] = QueriesAndKeys(pair);
   std::vector<int64_t> axes(header.parts(0).shape().begin(), header.parts(0).shape().end());
-  // The resolved request tells [heads, diagonals] from [diagonals, columns].
+  // The resolved request distinguishes [heads, diagonals] from [diagonals, columns].
   int64_t heads = 1;
   if (pair.has_heads() && !axes.empty()) {
     heads = axes.front();

@@ -42,7 +42,7 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
 // Maximum index in a path. No encoding has a list of messages this long.
 constexpr int kMaxIndex = 63;
-// Bounds messages from JSON: an empty object takes fifty times as much memory as its text.
+// Bounds messages parsed from JSON: an empty object takes fifty times as much memory as its text.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
 
 void AppendView(std::string* text, std::string_view view) { text->append(view); }
@@ -66,7 +66,7 @@ absl::Status CheckUnset(const std::string& path, const Message& message,
   return Invalid(path, ": set twice, want it once");
 }
 
-// Returns the message in `field`, at `index` if it is a list; null if there is none.
+// Returns the message in `field` (at `index` if the field is a list); null if there is none.
 Message* Enter(Message* message, const FieldDescriptor& field, const std::string* index) {
   const Reflection& reflection = *message->GetReflection();
   if (!IsMessage(field)) return nullptr;
@@ -92,11 +92,11 @@ std::string Wanted(const FieldDescriptor& field) {
   return field.is_repeated() ? absl::StrCat("a JSON list, each ", one) : one;
 }
 
-// A field of a TensorSpec by its path, as error messages name it: "pair.query_length".
+// A field of a TensorSpec, identified by its path as in error messages: "pair.query_length".
 class SpecField {
  public:
-  // Returns the field of `spec`, which outlives it, at `path`. Creates the messages along the path.
-  // A number in a path is an index into a list of messages, which grows to contain it.
+  // Returns the field at `path` in `spec`, which outlives the result. Creates the messages along
+  // the path. A number in the path is an index into a list of messages, which grows if necessary.
   //
   // INVALID_ARGUMENT  `model` has no such field, or a field that excludes it is set
   static absl::StatusOr<SpecField> Find(const Model& model, const std::string& path,
@@ -129,8 +129,8 @@ class SpecField {
     }
   }
 
-  // Sets a field that is not set, or returns INVALID_ARGUMENT. A string may be text, JSON, or the
-  // name of an enum value, with or without the prefix that all values of the enum have.
+  // Sets a field that has not been set yet, or returns INVALID_ARGUMENT. A string may be text,
+  // JSON, or the name of an enum value, with or without the prefix that the enum's values share.
   absl::Status Set(const inference::InferParameter& value) const {
     using Value = inference::InferParameter;
     ATTNBIAS_RETURN_IF_ERROR(CheckUnset(path_, *message_, *field_));
@@ -157,8 +157,8 @@ class SpecField {
     return Invalid(path_, ": got no value, want ", Wanted(*field_));
   }
 
-  // Sets a table or lists of positions to `data`, row-major and little-endian. The size of `data`
-  // matches the tensor's shape and type.
+  // Sets a table or position lists to `data`, which is row-major and little-endian. The size of
+  // `data` matches the tensor's shape and type.
   absl::Status Set(const InputTensor& tensor, std::string data) const {
     if (IsMessage(*field_)) {
       if (field_->message_type() == v1::TableRef::descriptor() && !field_->is_repeated()) {
@@ -285,7 +285,7 @@ constexpr std::string_view kScheduling[] = {"priority", "sequence_end", "sequenc
 
 absl::Status SetParameters(const Model& model, const inference::ModelInferRequest& request,
                            v1::TensorSpec* spec) {
-  // Sorted, so that errors do not depend on the order of the map.
+  // Sorted, so that errors do not depend on the map's order.
   const std::map<std::string, inference::InferParameter> parameters(request.parameters().begin(),
                                                                     request.parameters().end());
   for (const auto& [path, value] : parameters) {
@@ -304,7 +304,7 @@ absl::Status SetParameters(const Model& model, const inference::ModelInferReques
 // HTTP parameters that KServe's client also sends with a tensor over gRPC.
 constexpr std::string_view kIdleParameters[] = {"binary_data", "binary_data_size"};
 
-// Rejects features of other servers: shared memory and classification.
+// Rejects features that only other servers have: shared memory and classification.
 template <typename Parameters>
 absl::Status CheckParameters(const std::string& tensor, const Parameters& parameters) {
   for (const auto& [name, value] : parameters) {
@@ -329,7 +329,7 @@ std::string BytesIn(const Numbers& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0])};
 }
 
-// Returns the bytes of the list for the datatype. The other lists must be empty.
+// Returns the bytes of the list for the input's datatype. The other lists must be empty.
 absl::StatusOr<std::string> ContentsOf(const InputTensor& input) {
   const inference::InferTensorContents& contents = input.contents();
   const std::string& type = input.datatype();

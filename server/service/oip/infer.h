@@ -42,7 +42,7 @@ struct InferRequest {
   std::vector<std::string> outputs;
 
   // Sets the fields; on error, only those before the invalid one. Errors begin with the path of a
-  // field of TensorSpec, or with a field of `message`.
+  // TensorSpec field, or with a field of `message`.
   //
   // NOT_FOUND         the model does not exist
   // INVALID_ARGUMENT  a parameter, input or output that the model does not have, or a bad value
@@ -50,7 +50,7 @@ struct InferRequest {
   absl::Status Decode(inference::ModelInferRequest message);
 };
 
-// Returns the parts of `plan` that `request` names, in its order.
+// Returns the parts of `plan` that `request` names, in the request's order.
 //
 // INVALID_ARGUMENT  a part does not exist, or is named twice
 absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request, const Plan& plan);
@@ -62,7 +62,7 @@ struct Piece {
   Range bytes;
 };
 
-// Splits outputs into pieces of kMaxChunkBytes; the last piece of each output is shorter.
+// Splits outputs into pieces of kMaxChunkBytes; the last piece of each output may be shorter.
 class Pieces {
  public:
   Pieces() = default;
@@ -88,7 +88,7 @@ grpc::ByteBuffer FrameInferResponse(const InferRequest& request, const Plan& pla
 grpc::ByteBuffer FrameStreamResponse(const InferRequest& request, const Plan& plan,
                                      const Piece& piece, bool last, const Chunk& chunk);
 
-// Makes the ModelStreamInferResponse of an error.
+// Makes the ModelStreamInferResponse for an error.
 grpc::ByteBuffer FrameStreamError(const std::string& id, const absl::Status& status);
 
 }  // namespace attnbias

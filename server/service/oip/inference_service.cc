@@ -54,7 +54,7 @@ class InferenceStatistics {
   std::vector<inference::ModelStatistics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Maximum bytes of the response to a ModelInfer. Its client has --write-stall-timeout to read it.
+// Maximum bytes of a ModelInfer response, which the client has --write-stall-timeout to read.
 constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
 struct InferWork {
@@ -80,7 +80,7 @@ struct InferWork {
   }
 };
 
-// A ModelInfer: planned -> computed (unless cached) -> read piece by piece -> answered.
+// A ModelInfer call: planned -> computed (unless cached) -> read piece by piece -> answered.
 class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
   InferReactor(ServerState* server_state, InferenceStatistics* statistics,
@@ -142,7 +142,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   bool answered_ = false;
 };
 
-// A ModelStreamInfer: answers each request with pieces of its outputs or with an error.
+// A ModelStreamInfer call: answers each request with pieces of its outputs or with an error.
 class StreamInferReactor final : public RequestPump {
  public:
   StreamInferReactor(ServerState* server_state, InferenceStatistics* statistics,
@@ -223,7 +223,7 @@ class InferenceService final : public RawService<inference::GRPCInferenceService
   }
 
  private:
-  // Indices of methods in GRPCInferenceService. The methods before these are in Method.
+  // Indices of the health methods in GRPCInferenceService. The methods before them are in Method.
   enum HealthMethod : uint8_t { kServerLive = 7, kServerReady, kModelReady };
 
   template <typename Request, typename Response, typename Fill>

@@ -19,7 +19,7 @@ namespace attnbias {
 inline constexpr char kModelVersion[] = "1";
 inline constexpr char kPlatform[] = "attnbias";
 
-// The protocol's names of element types, in DataType's order.
+// The protocol's names for element types, in DataType's order.
 inline constexpr std::array<std::string_view, kDataTypeNames.size()> kOipDataTypes = {
     "FP64", "FP32", "FP16", "BF16", "INT32"};
 
@@ -50,7 +50,7 @@ class Model {
   std::vector<std::string_view> Fields() const;
 
   // Sets the encoding in `spec` and, if the encoding has only one kind of extent, the extent.
-  // Errors can then name missing fields of both.
+  // Errors can then name fields that are missing from either.
   void Choose(v1::TensorSpec* spec) const {
     spec->GetReflection()->MutableMessage(spec, encoding_);
     if (extents_.size() > 1) return;

@@ -36,8 +36,8 @@ struct FreeBytes {
 // Memory from aligned_alloc, freed by its owner.
 using AlignedBytes = std::unique_ptr<std::byte[], FreeBytes>;
 
-// A payload, little-endian and row-major. The parts of the header follow one
-// another without gaps. Copies share the bytes.
+// A header and its payload, which is little-endian and row-major. The header's parts follow one
+// another in the payload without gaps. Copies share the bytes.
 class Tensor {
  public:
   // `bytes` must hold header.total_bytes() bytes.
@@ -46,8 +46,7 @@ class Tensor {
 
   const v1::TensorHeader& header() const { return header_; }
 
-  // Returns the whole payload, aligned to 64 bytes. Valid while this tensor or
-  // a copy exists.
+  // Returns the whole payload, aligned to 64 bytes. Valid while this tensor or a copy of it exists.
   absl::Span<const std::byte> bytes() const {
     return {bytes_.get(), static_cast<size_t>(header_.total_bytes())};
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views a tensor of form TOEPLITZ as dense matrices.
+// Views a tensor in TOEPLITZ form as dense matrices.
 #pragma once
 
 #include <array>
@@ -25,13 +25,12 @@ struct Indices {
 
 namespace internal {
 
-// Returns the extents [heads, queries, keys, columns] of a TOEPLITZ tensor.
-// INVALID_ARGUMENT if the tensor has a different form, or a border; DATA_LOSS if
-// its shape contradicts its spec.
+// Returns the extents [heads, queries, keys, columns] of a TOEPLITZ tensor. INVALID_ARGUMENT if the
+// tensor has a different form, or a border; DATA_LOSS if its shape contradicts its spec.
 absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& header);
 
-// Returns INVALID_ARGUMENT unless elements of `type` have `size` bytes and are
-// reals if `real` is true, integers otherwise.
+// Returns INVALID_ARGUMENT unless elements of `type` have `size` bytes and are reals if `real` is
+// true, integers otherwise.
 absl::Status CheckElements(v1::DataType type, size_t size, bool real);
 
 // Returns INVALID_ARGUMENT if `part` is empty or not inside [0, extent).
@@ -39,9 +38,9 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis);
 
 }  // namespace internal
 
-// A tensor [heads, queries, keys], or [heads, queries, keys, columns] of vectors. Only the
-// diagonals are in memory. The layout is strided, like std::layout_stride, with a negative stride:
-// element (h, i, j, c) is
+// A tensor with shape [heads, queries, keys] or, if it holds vectors, [heads, queries, keys,
+// columns]. Only the diagonals are in memory. The layout is strided, like std::layout_stride, with
+// a negative stride: element (h, i, j, c) is
 //
 //   data()[h * stride(0) + i * stride(1) + j * stride(2) + c * stride(3)].
 //
@@ -68,26 +67,26 @@ class Toeplitz {
   // Returns the length of a vector; 1 for scalars.
   int64_t columns() const { return extents_[3]; }
 
-  // Axis 0 is heads, 1 queries, 2 keys, 3 columns. Strides count elements.
+  // Axis 0 is heads, 1 queries, 2 keys, 3 columns. Strides are in elements.
   int64_t extent(int axis) const { return extents_[axis]; }
   int64_t stride(int axis) const {
     const std::array<int64_t, 4> strides = {head_stride_, -columns(), columns(), 1};
     return strides[axis];
   }
 
-  // Pointer to element (0, 0, 0, 0); other elements precede and follow it.
+  // Returns a pointer to element (0, 0, 0, 0); other elements precede and follow it.
   const T* data() const { return data_; }
 
   T operator()(int64_t h, int64_t i, int64_t j, int64_t c = 0) const {
     return data_[h * head_stride_ + (j - i) * columns() + c];
   }
 
-  // Returns the keys of one query, [keys] or [keys, columns], without copying.
+  // Returns the elements for one query, [keys] or [keys, columns], without copying them.
   absl::Span<const T> row(int64_t h, int64_t i) const {
     return {data_ + h * head_stride_ - i * columns(), static_cast<size_t>(keys() * columns())};
   }
 
-  // Returns a window. INVALID_ARGUMENT if indices are empty or out of range.
+  // Returns a window. INVALID_ARGUMENT if a range is empty or out of bounds.
   absl::StatusOr<Toeplitz> Window(Indices heads, Indices queries, Indices keys) const {
     const std::array<std::pair<Indices, const char*>, 3> parts = {
         {{heads, "heads"}, {queries, "queries"}, {keys, "keys"}}};
