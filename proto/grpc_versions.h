@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hides the differences between the versions of gRPC and Protobuf that this
-// tree is built with: those of Debian 12 and 13, and the current ones.
+// Hides the differences between the versions of gRPC and Protobuf that this tree is built with:
+// those in Debian 12 and 13, and the current ones.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace attnbias {
 
-// Wraps credentials of the C interface and takes ownership of them. `state`, which their callbacks
-// use, lives as long as the result.
+// Wraps credentials from the C interface and takes ownership of them. `state`, which their
+// callbacks use, is kept alive as long as the result.
 std::shared_ptr<grpc::ServerCredentials> CredentialsOfC(
     grpc_server_credentials* credentials, std::shared_ptr<const void> state);
 

@@ -16,7 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// gRPC's message for a name without addresses.
+// gRPC's message for a name that has no addresses.
 const noAddress = "no children to pick from"
 
 const silent = "%s accepts connections, but does not answer: is it the right port?"
@@ -29,7 +29,7 @@ const anotherName = "%s has a certificate for another name: connect using one of
 var reasons = []struct{ sign, why string }{
 	{noAddress, "%s cannot be resolved: is the name right?"},
 	{"handshake failed: context deadline exceeded", silent},
-	{"use of closed network connection", silent}, // closed by this side at its deadline
+	{"use of closed network connection", silent}, // this side closed it at the deadline
 	{"first record does not look like a TLS handshake",
 		"%s answers, but not with TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
@@ -46,7 +46,7 @@ var closed = []string{"server preface", "handshake failed", "broken pipe", "rese
 const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
 	"one, New(target) connects to another"
 
-// advised prepends advice, if there is any, to the message of gRPC or the server. It also records
+// advised prepends advice, if there is any, to the message from gRPC or the server. It also records
 // whether the client had a connection.
 func (c *Client) advised(err *Error) *Error {
 	err.unreached = isUnreached(err)
@@ -81,7 +81,7 @@ func (c *Client) advice(err *Error) string {
 }
 
 // isUnreached reports whether a call failed because there was no connection. Messages from servers
-// begin differently.
+// never begin with these phrases.
 func isUnreached(err *Error) bool {
 	for _, sign := range []string{"connection error: desc", noAddress, "write "} {
 		if err.Code == codes.Unavailable && strings.HasPrefix(err.Message, sign) {
@@ -123,13 +123,13 @@ func (c *Client) connectionAdvice() string {
 }
 
 const (
-	oneAddressTime = time.Second // bounds the attempt to reach one address
-	mostAddresses  = 8           // explained in an error
+	oneAddressTime = time.Second // limit for trying to reach one address
+	mostAddresses  = 8           // maximum that one error explains
 )
 
-// explained adds the outcome for each address to the error of a client that could not connect, if
-// the target has several addresses. gRPC reports the failure of only one, not always the most
-// telling.
+// explained adds the outcome for each address to the error if the client could not connect and the
+// target has several addresses. gRPC itself reports only one address's failure, and not always the
+// most informative one.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {
 		return err
@@ -160,7 +160,8 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	return err
 }
 
-// addresses returns the addresses of a target that names a host or lists addresses.
+// addresses returns the target's addresses if it names a host or lists addresses, and nil
+// otherwise.
 func (c *Client) addresses(ctx context.Context) []string {
 	scheme, rest := "", c.target
 	if parts := ofHosts.FindStringSubmatch(c.target); parts != nil {
@@ -198,7 +199,7 @@ func (c *Client) whyNot(ctx context.Context, address string) string {
 		return err.Error()
 	}
 	defer connection.Close()
-	// Any call works here: without a connection it fails with the reason.
+	// Any call will do: without a connection, it fails with the reason.
 	err = connection.Invoke(ctx, healthpb.Health_Check_FullMethodName,
 		&healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
 	if err != nil {
@@ -212,7 +213,7 @@ func (c *Client) whyNot(ctx context.Context, address string) string {
 	return fmt.Sprintf("no connection within %v", oneAddressTime)
 }
 
-// authority returns the server's name, common to all its addresses.
+// authority returns the server's name, which is the same for all its addresses.
 func (c *Client) authority() string {
 	name := c.target[strings.LastIndexByte(c.target, '/')+1:]
 	if parts := hostsOf.FindStringSubmatch(name); parts != nil {

@@ -59,8 +59,9 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	return b, err
 }
 
-// borderOf returns the values of a class token, [heads, 3]. Each head has one value for pairs in
-// which only the query is the class token, one if only the key is, and one if both are.
+// borderOf returns the values for a class token, [heads, 3]. Each head has one value for pairs in
+// which only the query is the class token, one for pairs in which only the key is, and one for the
+// pair in which both are.
 func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
 	part := tensor.header.Parts[1]
 	border, err := arrayOf[T](tensor, part)
@@ -89,7 +90,8 @@ func (b *BlockToeplitz[T]) At(h, i, j int) T {
 	return b.block[h*step+place]
 }
 
-// borderPlace returns the index of a pair with the class token among the three values of a head.
+// borderPlace returns the index, among a head's three border values, of the value for a pair that
+// includes the class token.
 func borderPlace(isQuery, isKey bool) int {
 	switch {
 	case !isKey:
@@ -101,7 +103,7 @@ func borderPlace(isQuery, isKey bool) int {
 	}
 }
 
-// Window returns a view of a part of the tensor, like [Toeplitz.Window].
+// Window returns a view of part of the tensor, like [Toeplitz.Window].
 func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
 	part := *b
 	in, err := part.cut(window)

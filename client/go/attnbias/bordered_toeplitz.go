@@ -2,7 +2,7 @@
 
 package attnbias
 
-// BorderedToeplitz is a Toeplitz whose position 0 is a class token with its own values.
+// BorderedToeplitz is a Toeplitz tensor in which position 0 is a class token with its own values.
 type BorderedToeplitz[T Element] struct {
 	pairs
 	inner                *Toeplitz[T]
@@ -37,7 +37,7 @@ func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 	return number
 }
 
-// Window returns a view of a part of the tensor, like [Toeplitz.Window].
+// Window returns a view of part of the tensor, like [Toeplitz.Window].
 func (b *BorderedToeplitz[T]) Window(window Window) (*BorderedToeplitz[T], error) {
 	inner, err := b.inner.Window(window)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 // Flow-control window: several chunks.
 const windowBytes = 16 << 20
 
-// dial returns a connection that the first call establishes. All clients of attnbias use these
+// dial returns a connection that is established on the first call. All attnbias clients use these
 // settings; see "Default behavior" in docs/operations/clients.md.
 func (c *Client) dial(target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options := append(c.who.options(),
 		// Spreads calls over all replicas and skips replicas that are gone.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// Abandons a peer that is silent for 10 + 5 s while a call waits.
+		// Abandons a peer that stays silent for 10 + 5 s while a call is waiting.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second,
 		}),
@@ -65,7 +65,7 @@ func (a addressList) OverrideAuthority(target resolver.Target) string {
 	return first
 }
 
-// ResolveNow does nothing: a list never changes.
+// ResolveNow does nothing: the list never changes.
 func (addressList) ResolveNow(resolver.ResolveNowOptions) {}
 
 func (addressList) Close() {}

@@ -37,10 +37,10 @@ type Client struct {
 // New returns a client that connects on its first call.
 //
 // The target is "host", "host:port" or any other gRPC target, such as "unix:/run/a.sock"; the
-// default port is 50051. An empty target means the environment variable ATTNBIAS_SERVER or, if that
-// is unset, localhost.
+// default port is 50051. An empty target means the value of the environment variable
+// ATTNBIAS_SERVER or, if that is unset, localhost.
 //
-// Errors are ErrInvalidArgument and name the invalid option or variable.
+// The error is ErrInvalidArgument and names the invalid option or variable.
 func New(target string, options ...Option) (*Client, error) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, failed(codes.Unimplemented, "this machine is big-endian, want little-endian")
@@ -94,9 +94,9 @@ func (c *Client) Get(
 	return c.get(ctx, spec, reserve, options)
 }
 
-// GetInto fetches a tensor like [Client.Get], but into the beginning of out. The error is
+// GetInto fetches a tensor like [Client.Get], but into the start of out. The error is
 // ErrInvalidArgument if out is too small or its element type differs from the tensor's. After an
-// error, the content of out is unspecified.
+// error, the contents of out are unspecified.
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
 ) (*Tensor, error) {
@@ -169,7 +169,7 @@ func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, err
 	return answer, nil
 }
 
-// ListTables returns the learned tables that the server has mounted, in ascending order of name.
+// ListTables returns the learned tables that the server has mounted, sorted by name.
 func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

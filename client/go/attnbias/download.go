@@ -13,11 +13,11 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// download fetches one payload over StreamTensor and resumes it if the stream breaks.
+// download fetches one payload over StreamTensor, resuming if the stream breaks.
 type download struct {
 	client   *Client
 	spec     *pb.TensorSpec
-	reserve  func(*pb.TensorHeader) ([]byte, error) // returns exactly total_bytes
+	reserve  func(*pb.TensorHeader) ([]byte, error) // its result has exactly total_bytes
 	progress func(done, total int64)                // nil: no callback
 
 	// The payload in progress.
@@ -85,7 +85,8 @@ func (d *download) fetchRest(ctx context.Context) *Error {
 	return nil
 }
 
-// receive checks the chunks of the stream that answers a request and copies each into place.
+// receive checks the chunks in the stream that answers the request and copies each chunk into
+// place.
 func (d *download) receive(stream receiver, request rawRequest) error {
 	for isFirst := true; ; isFirst = false {
 		var message rawMessage
@@ -133,7 +134,7 @@ func (d *download) take(message rawMessage, request rawRequest, isFirst bool) er
 	return nil
 }
 
-// takeHeader reserves memory for the payload, or compares the header of a resumed stream with the
+// takeHeader reserves memory for the payload or, on a resumed stream, compares the header with the
 // first one.
 func (d *download) takeHeader(read chunk, request rawRequest) error {
 	header, err := read.tensorHeader(request)

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Sentinels that errors.Is matches with an [*Error]. docs/errors.md lists remedies.
+// Sentinels for use with errors.Is on an [*Error]. docs/errors.md lists remedies.
 var (
 	// ErrInvalidArgument: the request, or an option, is invalid regardless of the server's state.
 	ErrInvalidArgument = sentinel(codes.InvalidArgument, "invalid argument")
@@ -31,7 +31,7 @@ var (
 	ErrUnauthenticated = sentinel(codes.Unauthenticated, "unauthenticated")
 	// ErrPermissionDenied: the caller is not authorized.
 	ErrPermissionDenied = sentinel(codes.PermissionDenied, "permission denied")
-	// ErrOverloaded: the server has no capacity now and sent a retry delay.
+	// ErrOverloaded: the server has no capacity at the moment and sent a retry delay.
 	ErrOverloaded = errors.New("attnbias: overloaded")
 	// ErrTooLarge: the payload exceeds WithMaxTensorBytes, or the request exceeds gRPC's limit.
 	ErrTooLarge = errors.New("attnbias: too large")
@@ -67,15 +67,17 @@ type FieldViolation struct {
 	Description string
 }
 
-// Error is the error of a call. [errors.As] finds it.
+// Error is the error from a failed call. Use [errors.As] to retrieve it.
 type Error struct {
-	// Code is the gRPC status code. Failures that this package detects have the matching code.
+	// Code is the gRPC status code. Failures that this package detects itself use the corresponding
+	// code.
 	Code codes.Code
 	// Message names the field, the value and the accepted values.
 	Message string
-	// Reason is machine-readable, such as TENSOR_TOO_LARGE_FOR_UNARY; empty if not sent.
+	// Reason is machine-readable, such as TENSOR_TOO_LARGE_FOR_UNARY; empty if the server sent
+	// none.
 	Reason string
-	// RequestID is the id of the call in the server's log; empty if the server sent none.
+	// RequestID is the call's ID in the server's log; empty if the server sent none.
 	RequestID string
 	// FieldViolations are the invalid fields of the request.
 	FieldViolations []FieldViolation
@@ -86,7 +88,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("attnbias: %v: %s", e.Code, e.Message) }
 
-// Is reports whether target is the sentinel of this error.
+// Is reports whether target is the sentinel for this error.
 func (e *Error) Is(target error) bool {
 	if e.Code == codes.ResourceExhausted {
 		_, isLater := e.RetryDelay()
@@ -120,8 +122,8 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf converts gRPC's error into an Error with escaped text, and returns an Error unchanged.
-// trailer returns the trailer of the call; it is nil if there was no call.
+// errorOf converts an error from gRPC into an Error with escaped text; an Error is returned
+// unchanged. trailer returns the call's trailer; it is nil if there was no call.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -167,7 +169,7 @@ func (e *Error) takePushback(said []string) {
 	e.delay = &delay
 }
 
-// Maximum bytes that an error quotes of a server's message, and of a name that a server sends.
+// Maximum number of bytes of a server's message, and of a name from a server, that an error quotes.
 const (
 	mostText  = 8 << 10
 	mostBrief = 400
@@ -185,5 +187,5 @@ func escaped(text string, most int) string {
 	return printable.Replace(quoted[1 : len(quoted)-1])
 }
 
-// brief makes a name from a server safe for errors, and truncates it.
+// brief makes a name from a server safe to include in errors, and truncates it.
 func brief(text string) string { return escaped(text, mostBrief) }

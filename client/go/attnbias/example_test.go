@@ -28,7 +28,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// A bias over 4096 queries and keys takes only the memory of its diagonals.
+// A bias over 4096 queries and keys takes up only the memory of its diagonals.
 func Example() {
 	client, err := attnbias.New("")
 	if err != nil {
@@ -99,12 +99,12 @@ func ExampleInlineTable() {
 		Output: &pb.Output{DataType: pb.DataType_DATA_TYPE_BF16},
 	}))
 	bias := must(attnbias.AsToeplitz[attnbias.BFloat16](tensor))
-	// Distance 5 has bucket 5 of head 0: element 40 of the table.
+	// Distance 5 falls into bucket 5, which for head 0 is element 40 of the table.
 	fmt.Println(bias.At(0, 15, 10).Float32())
 	// Output: 5
 }
 
-// A decoder uses one row of a bias, fetched once, for each new query.
+// A decoder fetches a bias once and uses one row of it for each new query.
 func ExampleToeplitz_Window() {
 	client := newClient()
 	defer client.Close()
@@ -124,7 +124,7 @@ func ExampleToeplitz_Window() {
 	// Output: 101 [-1 -0.5 0]
 }
 
-// Tables are arrays, each accessed by its name.
+// Tables are arrays that are accessed by name.
 func ExampleAsArray() {
 	client := newClient()
 	defer client.Close()
@@ -176,7 +176,7 @@ func ExampleError() {
 	// spec.pair.key_length got -1, want an integer in [1, 2^40]
 }
 
-// TLS, and a token in a file.
+// TLS, with a token from a file.
 func ExampleNew() {
 	client, err := attnbias.New("attnbias.example",
 		attnbias.WithTLS(attnbias.TLS{CA: "/no/ca.pem"}),
@@ -190,7 +190,7 @@ func ExampleNew() {
 	// Output: attnbias: InvalidArgument: TLS.CA: open /no/ca.pem: no such file or directory
 }
 
-// Rows of a decoder, one at a time over one stream.
+// A decoder's rows, one at a time over one stream.
 func ExampleLogits() {
 	client := newClient()
 	defer client.Close()

@@ -30,7 +30,7 @@ var alibi = &pb.TensorSpec{
 	Extent:   &pb.TensorSpec_Pair{Pair: &pb.PairExtent{QueryLength: 2, KeyLength: 2}},
 }
 
-// The payload of the fake server: 3 diagonals, sent as chunks of one each.
+// The fake server's payload: 3 diagonals, sent in one chunk each.
 var payload = []float32{1, 2, 3}
 
 const (
@@ -57,14 +57,14 @@ func payloadHeader() *pb.TensorHeader {
 	}
 }
 
-// withHeader answers an empty request.
+// withHeader returns a message with the header, as the answer to an empty request.
 func withHeader(header *pb.TensorHeader) *pb.StreamTensorResponse {
 	return &pb.StreamTensorResponse{
 		Header: header, HeaderCrc32C: proto.Uint32(sumOf(header)), RequestCrc32C: proto.Uint32(0),
 	}
 }
 
-// answering returns a message whose header, if any, answers a request.
+// answering returns the message, made to answer the request if it has a header.
 func answering(
 	request *pb.StreamTensorRequest, message *pb.StreamTensorResponse,
 ) *pb.StreamTensorResponse {
@@ -105,8 +105,8 @@ type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 // fake answers as an attnbias server does, or follows its script.
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
-	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor, in order
-	errors []error                                             // of GetServerInfo, in order
+	script []func(*pb.StreamTensorRequest, tensorStream) error // for StreamTensor, in order
+	errors []error                                             // for GetServerInfo, in order
 	logits func(grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]) error
 
 	mutex    sync.Mutex
@@ -159,7 +159,7 @@ func (f *fake) ComputeLogits(
 	return f.logits(stream)
 }
 
-// sends messages, and ends with err.
+// sends returns a script that sends messages and ends with err.
 func sends(
 	err error, messages ...*pb.StreamTensorResponse,
 ) func(*pb.StreamTensorRequest, tensorStream) error {
@@ -192,7 +192,7 @@ func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*
 	return f, server.Stop
 }
 
-// clientOf returns a client that does not log waits.
+// clientOf returns a client that does not log retries.
 func clientOf(t *testing.T, target string, options ...Option) *Client {
 	t.Helper()
 	silent := WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))

@@ -4,12 +4,12 @@ package attnbias
 
 import "fmt"
 
-// GridTable is a table [tokens, columns] over the tokens of a grid, row-major. Each column depends
-// on the position on one axis:
+// GridTable is a table [tokens, columns] over the tokens of a grid in row-major order. Each column
+// depends only on the position along one axis:
 //
 //	At(token, column) = Axes[a].At(token's index on axis a, column's index among a's columns)
 type GridTable[T Element] struct {
-	// Axes has a table [length, columns] for each axis, not a copy.
+	// Axes holds a table [length, columns] for each axis. The tables are not copies.
 	Axes    []Array[T]
 	columns []gridColumn
 }

@@ -10,7 +10,7 @@ type Float16 uint16
 // BFloat16 holds the upper half of a float32: 1 sign bit, 8 exponent bits and 7 fraction bits.
 type BFloat16 uint16
 
-// Float32 returns the same number, exactly.
+// Float32 converts the value exactly.
 func (f Float16) Float32() float32 {
 	sign := uint32(f>>15) << 31
 	exponent, fraction := uint32(f>>10&0x1f), uint32(f&0x3ff)
@@ -24,7 +24,7 @@ func (f Float16) Float32() float32 {
 	}
 }
 
-// Float32 returns the same number, exactly.
+// Float32 converts the value exactly.
 func (f BFloat16) Float32() float32 { return math.Float32frombits(uint32(f) << 16) }
 
 // ToFloat16 rounds to nearest, ties to even.
@@ -54,7 +54,7 @@ func ToBFloat16(value float32) BFloat16 {
 	return BFloat16(roundHalfEven(bits, 16))
 }
 
-// roundHalfEven drops the last bits.
+// roundHalfEven drops the given number of low bits and rounds to nearest, ties to even.
 func roundHalfEven(bits uint32, drop int) uint32 {
 	return (bits + 1<<(drop-1) - 1 + bits>>drop&1) >> drop
 }

@@ -27,11 +27,12 @@ func TestHalfConversionsRoundTrip(t *testing.T) {
 	}
 }
 
-// Checks the midpoint between every two neighbours, and the float32 values on both sides of it.
+// Checks the midpoint between every two neighboring values, and the float32 values on both sides of
+// it.
 func TestRoundsTiesToEven(t *testing.T) {
 	for low := range Float16(0x7c00) {
 		next := (low + 1).Float32()
-		if low == 0x7bff { // the neighbour is infinity instead of 2^16
+		if low == 0x7bff { // the neighbor is infinity instead of 2^16
 			next = 65536
 		}
 		middle := (low.Float32() + next) / 2

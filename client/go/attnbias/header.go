@@ -13,7 +13,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// mostAxes is NumPy's limit, which no encoding approaches.
+// mostAxes is NumPy's limit; no encoding comes close.
 const mostAxes = 64
 
 var (
@@ -104,7 +104,7 @@ func checkRows(header *pb.TensorHeader) error {
 	return nil
 }
 
-// checkColumns rejects column axes that do not match the parts of the grid's axes.
+// checkColumns rejects column axes that do not match the parts for the grid's axes.
 func checkColumns(header *pb.TensorHeader) error {
 	if len(header.ColumnAxes) == 0 {
 		return nil
@@ -126,10 +126,10 @@ func checkColumns(header *pb.TensorHeader) error {
 	return nil
 }
 
-// axis holds the positions of queries or keys.
+// axis holds the first position and the number of queries or keys.
 type axis struct{ first, length int64 }
 
-// axesOf returns the queries and keys of a spec that a server has resolved.
+// axesOf returns the query and key axes of a resolved spec.
 func axesOf(spec *pb.TensorSpec) (queries, keys axis) {
 	if grid := spec.GetGrid(); grid != nil {
 		return axisOf(nil, grid.Queries), axisOf(nil, grid.Keys)

@@ -10,7 +10,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// tensorOf returns a tensor of int32 for a resolved request.
+// tensorOf returns an int32 tensor for a resolved request.
 func tensorOf(t *testing.T, spec string, parts ...*pb.TensorPart) *Tensor {
 	t.Helper()
 	header := &pb.TensorHeader{ResolvedSpec: specOf(t, spec), Parts: parts}

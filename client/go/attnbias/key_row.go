@@ -4,7 +4,7 @@ package attnbias
 
 import pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
-// KeyRow is a tensor [heads, queries, keys] that is the same for every query:
+// KeyRow is a tensor [heads, queries, keys] whose values are the same for every query:
 //
 //	At(h, i, j) = Row(h, i)[j]
 type KeyRow[T Element] struct {
@@ -32,14 +32,14 @@ func (k *KeyRow[T]) At(h, i, j int) T {
 	return k.data[h*k.stride+j]
 }
 
-// Row returns the Keys() elements of query i in head h, not a copy.
+// Row returns the Keys() elements for query i in head h, without copying them.
 func (k *KeyRow[T]) Row(h, i int) []T {
 	k.checkRow(h, i)
 	begin := h * k.stride
 	return k.data[begin : begin+k.keys : begin+k.keys]
 }
 
-// Window returns a view of a part of the tensor, like [Toeplitz.Window].
+// Window returns a view of part of the tensor, like [Toeplitz.Window].
 func (k *KeyRow[T]) Window(window Window) (*KeyRow[T], error) {
 	part := *k
 	in, err := part.cut(window)

@@ -24,14 +24,14 @@ const (
 	blockAnswerBytes = 16 << 20
 )
 
-// Logits computes positional logits over a stream that stays open between calls to Rows, which
-// suits a decoder. In is the element type of the rows that are sent, Out that of the results. Not
-// safe for concurrent use.
+// Logits computes positional logits over a stream that stays open between calls to Rows, as suits a
+// decoder. In is the element type of the rows that are sent, and Out that of the results. A Logits
+// is not safe for concurrent use.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
 	row    int // elements per head in a row that is sent
-	width  int // elements per head in its result
+	width  int // elements per head in the result for a row
 
 	stream grpc.ClientStream // nil: no stream is open
 	// Outlives the call to Rows that opened the stream.
@@ -86,10 +86,10 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 }
 
 // Rows computes the results for count query rows, starting at row first. It returns them in
-// row-major order, with the shape [heads, count, width].
+// row-major order, with shape [heads, count, width].
 //
-// The shape of rows is [heads, count, head_dim], and width is key_length. For shaw_values, it is
-// [heads, count, key_length], and width is head_dim. With bias_alone, rows is empty.
+// The shape of rows is [heads, count, head_dim], and width is key_length. For shaw_values, the
+// shape is [heads, count, key_length], and width is head_dim. With bias_alone, rows is empty.
 //
 // If the stream breaks, a new stream continues after the last answered row.
 func (l *Logits[In, Out]) Rows(
@@ -179,7 +179,7 @@ type rowsCall[In, Out Float] struct {
 	step     int // rows per block
 	rows     []In
 	answer   []Out
-	answered int // number of rows
+	answered int // rows answered so far
 }
 
 // run makes attempts until all rows are answered.
@@ -229,9 +229,9 @@ func (w *rowsCall[In, Out]) attempt(ctx context.Context) error {
 	return err
 }
 
-// failure returns the error of an attempt.
+// failure converts the error from an attempt into an Error.
 func (w *rowsCall[In, Out]) failure(ctx context.Context, err error) *Error {
-	if ctx.Err() != nil { // the end of ctx cancelled the stream
+	if ctx.Err() != nil { // the stream was cancelled because ctx ended
 		err = ctx.Err()
 	}
 	var trailer func() metadata.MD
@@ -241,7 +241,7 @@ func (w *rowsCall[In, Out]) failure(ctx context.Context, err error) *Error {
 	return w.client.advised(errorOf(err, trailer))
 }
 
-// send sends the rows from begin on. If the stream breaks, receive returns the cause.
+// send sends the rows from begin onward. If the stream breaks, receive returns the cause.
 func (w *rowsCall[In, Out]) send(stream grpc.ClientStream, begin int) {
 	for ; begin < w.count; begin += w.step {
 		end := min(begin+w.step, w.count)
@@ -277,7 +277,7 @@ func (w *rowsCall[In, Out]) receive() error {
 	return nil
 }
 
-// receiveBlock returns the checked results of the rows up to end.
+// receiveBlock checks and returns the results for the next rows, up to end.
 func (w *rowsCall[In, Out]) receiveBlock(end int) ([]Out, error) {
 	block := make([]Out, w.heads*(end-w.answered)*w.width)
 	memory, received := bytesOf(block), 0

@@ -20,7 +20,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// Shaw's keys: 2 heads of 3 columns, 5 queries and keys, clipped at 2 on both sides.
+// Shaw's keys: 2 heads with 3 columns, 5 queries and 5 keys, clipped at 2 on both sides.
 func shawKeys() *pb.LogitsSpec {
 	return &pb.LogitsSpec{
 		Term: &pb.LogitsSpec_ShawKeys{ShawKeys: &pb.RelativeTable{
@@ -39,7 +39,7 @@ func someRows(count int) []float32 {
 	return rows
 }
 
-// expectLogits compares the logits of count rows, starting at row first, with the formula. All
+// expectLogits compares the logits for count rows, starting at row first, with the formula. All
 // values are small integers, so the comparison is exact.
 func expectLogits(t *testing.T, got, rows []float32, first, count int) {
 	t.Helper()

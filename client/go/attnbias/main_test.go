@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Address of the real server for all tests and examples; empty without one.
+// Address of the real server that all tests and examples use; empty if there is none.
 var serverAddress string
 
 func TestMain(m *testing.M) {
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(runWithServer(m))
 }
 
-// runWithServer runs the tests with the server that ATTNBIAS_SERVER_BINARY names. Without it,
-// tests that need one are skipped, and so are the examples.
+// runWithServer runs the tests with the server that ATTNBIAS_SERVER_BINARY names. If it is unset,
+// tests that need a server are skipped, and so are the examples.
 func runWithServer(m *testing.M) int {
 	binary := os.Getenv("ATTNBIAS_SERVER_BINARY")
 	if binary == "" {

@@ -9,19 +9,20 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Option is an option of [New].
+// Option is an option for [New].
 type Option func(*settings)
 
-// GetOption is an option of [Client.Get] and [GetInto].
+// GetOption is an option for [Client.Get] and [GetInto].
 type GetOption func(*getSettings)
 
-// TLS names the PEM files that authenticate server and client. They are read for each connection. A
-// certificate and its key should change together.
+// TLS names the PEM files that authenticate the server and the client. They are read for each
+// connection. A certificate and its key should be replaced together.
 type TLS struct {
-	// CA is a file with trusted authorities. If empty, the system's authorities are trusted.
+	// CA is a file with trusted certificate authorities. If empty, the system's authorities are
+	// trusted.
 	CA string
-	// Cert is a file with the client's certificate, followed by its intermediate certificates;
-	// Key is a file with its unencrypted private key. Set both or neither.
+	// Cert is a file with the client's certificate, followed by its intermediate certificates; Key
+	// is a file with the unencrypted private key. Set both or neither.
 	Cert, Key string
 	// ServerName is a name that the server's certificate must have. The default is the name in the
 	// target.
@@ -43,34 +44,35 @@ type settings struct {
 
 type getSettings struct{ progress func(done, total int64) }
 
-// WithTimeout bounds each call, including its retries and waits; it must be positive and is 5
-// minutes by default. A context may end a call earlier. Large tensors over slow links need more.
+// WithTimeout limits the duration of each call, including its retries and waits. The timeout must
+// be positive; the default is 5 minutes. A context may end a call earlier. Large tensors over slow
+// links need a longer timeout.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithConnectTimeout bounds how long a client that has not yet reached its server tries to connect;
-// it must be positive and is 10 seconds by default. A call then fails with ErrUnavailable and the
-// reason, such as a closed port, an unknown host or an untrusted certificate. A client that has
-// reached its server before retries until [WithTimeout] expires, since the server may be
-// restarting.
+// WithConnectTimeout limits how long a client that has not yet reached its server tries to connect.
+// The timeout must be positive; the default is 10 seconds. When it expires, the call fails with
+// ErrUnavailable and the reason, such as a closed port, an unknown host or an untrusted
+// certificate. A client that has reached its server before retries until the timeout set by
+// [WithTimeout] expires, since the server may be restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
 
-// WithMaxAttempts bounds consecutive attempts that receive no data; it must be at least 1, which
-// disables retries. By default, only the timeout bounds them.
+// WithMaxAttempts limits the number of consecutive attempts that receive no data. The limit must be
+// at least 1; a limit of 1 disables retries. By default, only the timeout limits attempts.
 func WithMaxAttempts(attempts int) Option {
 	return func(s *settings) { s.maxAttempts = &attempts }
 }
 
-// WithMaxTensorBytes rejects larger payloads with ErrTooLarge, before their memory is allocated; it
-// must be positive and is 16 GiB by default.
+// WithMaxTensorBytes limits the size of a payload. Larger payloads are rejected with ErrTooLarge,
+// before their memory is allocated. The limit must be positive; the default is 16 GiB.
 func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
 }
 
-// WithTLS enables TLS; TLS{} trusts the authorities that the system trusts. Without it or
+// WithTLS enables TLS; TLS{} trusts the authorities that the system trusts. Without WithTLS or
 // [WithPlaintext], the environment decides: ATTNBIAS_CLIENT_TLS=1, files named by
 // ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY, or a name in ..._SERVER_NAME enable TLS; the
 // default is plaintext.
@@ -83,25 +85,26 @@ func WithPlaintext() Option {
 	return func(s *settings) { s.tls, s.plaintext = nil, true }
 }
 
-// WithToken identifies the caller by a bearer token; "" means none. Without it or [WithTokenFile],
-// the environment decides: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. A token leaves this
-// machine only over TLS.
+// WithToken identifies the caller by a bearer token; "" means none. Without WithToken or
+// [WithTokenFile], the token comes from the environment: ATTNBIAS_CLIENT_TOKEN_FILE or
+// ATTNBIAS_CLIENT_TOKEN. A token leaves this machine only over TLS.
 func WithToken(token string) Option {
 	return func(s *settings) { s.token, s.tokenFile = &token, nil }
 }
 
-// WithTokenFile is [WithToken] with a file that is read for each call.
+// WithTokenFile is like [WithToken], but reads the token from a file for each call.
 func WithTokenFile(path string) Option {
 	return func(s *settings) { s.token, s.tokenFile = nil, &path }
 }
 
-// WithLogger sets the logger that reports the first retry of each call; by default [slog.Default].
+// WithLogger sets the logger that reports the first retry of each call; the default is
+// [slog.Default].
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
 
 // WithDialOptions adds gRPC options, such as interceptors, credentials or window sizes. They
-// override this package's own.
+// override this package's own settings.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }

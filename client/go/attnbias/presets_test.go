@@ -15,7 +15,8 @@ func TestPresetsBuildTheirEncodings(t *testing.T) {
 	for want, got := range map[string]*pb.TensorSpec{
 		"relative_sinusoidal { dim: 8 columns: COLUMNS_SINES_COSINES left: 4 causal: true }": {
 			Encoding: TransformerXL{Dim: 8, ClampLen: new(int64(4))}.Encoding()},
-		// An argument of two fields, one of which has no meaning in the second request.
+		// An argument that sets two fields, one of which has no meaning in the second of these
+		// requests.
 		"relative_sinusoidal { dim: 8 columns: COLUMNS_SINES_COSINES left: 4 right: 4 }": {
 			Encoding: XLNet{Dim: 8, ClampLen: new(int64(4))}.Encoding()},
 		"relative_sinusoidal { dim: 8 columns: COLUMNS_SINES_COSINES causal: true left: 4 }": {

@@ -79,7 +79,7 @@ func closedError() *Error { return failed(codes.Canceled, "the client is closed"
 func isTransient(err *Error) bool {
 	switch err.Code {
 	case codes.Unavailable, codes.Aborted, codes.Canceled:
-		// A server that shuts down may end a call with Canceled.
+		// A server that is shutting down may end a call with Canceled.
 		return true
 	case codes.ResourceExhausted:
 		_, isLater := err.RetryDelay()

@@ -23,13 +23,14 @@ const (
 	tokenFileVariable = "ATTNBIAS_CLIENT_TOKEN_FILE"
 )
 
-// security authenticates client and server.
+// security holds the credentials that authenticate the client and the server.
 type security struct {
 	tls   *certificates // nil: plaintext
 	token *bearer       // nil: none
 }
 
-// securityOf reads the options, or else the environment, for a target from targetFrom.
+// securityOf reads the options, or else the environment. The target is one that targetFrom
+// returned.
 func securityOf(s *settings, target string) (*security, error) {
 	who := &security{}
 	var err error
@@ -58,7 +59,7 @@ func (s *security) options() []grpc.DialOption {
 	return options
 }
 
-// certificates holds the files of a [TLS], and the name of each in errors.
+// certificates holds the files of a [TLS], and the name that errors use for each.
 type certificates struct {
 	TLS
 	caName, certName, keyName string
@@ -119,7 +120,7 @@ func (c *certificates) renew() error {
 	return nil
 }
 
-// reloadingTLS is TLS that reads the files at each handshake.
+// reloadingTLS implements TLS and rereads the files at each handshake.
 type reloadingTLS struct {
 	credentials.TransportCredentials
 	held *certificates
@@ -136,9 +137,9 @@ func (r reloadingTLS) ClientHandshake(
 
 func (r reloadingTLS) Clone() credentials.TransportCredentials { return r }
 
-// bearer sends a token with each call and reads it from the file if one is set.
+// bearer sends a token with each call. If a file is set, the token is reread from it each time.
 type bearer struct {
-	name string // name in errors
+	name string // used in errors
 	file string // empty for a constant token
 	last atomic.Pointer[string]
 }
@@ -187,8 +188,8 @@ var visible = regexp.MustCompile("^[!-~]+$")
 
 func isToken(text string) bool { return visible.MatchString(text) }
 
-// GetRequestMetadata returns the metadata of a call. If the file contains no token, the previous
-// one is used.
+// GetRequestMetadata returns the metadata for a call. If the file does not contain a token, the
+// previous token is used.
 func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	if b.file != "" {
 		_ = b.renew()
@@ -196,5 +197,5 @@ func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]stri
 	return map[string]string{"authorization": "Bearer " + *b.last.Load()}, nil
 }
 
-// RequireTransportSecurity returns false because securityOf has already checked it.
+// RequireTransportSecurity returns false because securityOf has already checked the transport.
 func (b *bearer) RequireTransportSecurity() bool { return false }

@@ -92,7 +92,7 @@ type windowed[T Element, V any] interface {
 }
 
 // expectWindows compares a structure, a window of it and a window of that window with the dense
-// tensor. The structure has at least 2 heads, 6 queries and 7 keys. expectWindows returns the
+// tensor. The structure must have at least 2 heads, 6 queries and 7 keys. expectWindows returns the
 // structure and the inner window.
 func expectWindows[T Element, V windowed[T, V]](
 	t *testing.T, spec *pb.TensorSpec, as func(*Tensor) (V, error),
@@ -128,7 +128,7 @@ func TestToeplitzMatchesDenseTensor(t *testing.T) {
 	} {
 		spec := specOf(t, "alibi { num_heads: 3 } "+extent)
 		whole, part := expectWindows(t, spec, AsToeplitz[float32])
-		// Query 4 is the last of the part, key 2 its first.
+		// The part's last query is query 4, and its first key is key 2.
 		first := whole.FirstRelativePosition() + int64(whole.Queries()-5) + 2
 		if part.FirstRelativePosition() != first {
 			t.Errorf("got first relative position %d, want %d", part.FirstRelativePosition(), first)
@@ -212,7 +212,7 @@ func TestKeyRowMatchesDenseTensor(t *testing.T) {
 func TestBlockToeplitzMatchesDenseTensor(t *testing.T) {
 	for _, grid := range []struct {
 		fields, extent string
-		rows           int64 // axes of the table
+		rows           int64 // length of the table's first axis
 	}{
 		{"window: [2, 4]", "", 21},
 		{"window: [2, 4] class_token: true", "", 24},
@@ -350,7 +350,7 @@ func TestViewsDoNotCopy(t *testing.T) {
 	if cap(bias.Row(0, 5)) != 512 {
 		t.Errorf("got capacity for %d numbers after a row, want 0", cap(bias.Row(0, 5))-512)
 	}
-	// The allocations do not depend on the size of the tensor.
+	// The number of allocations does not depend on the tensor's size.
 	allocated := testing.AllocsPerRun(100, func() { AsToeplitz[float32](tensor) })
 	if allocated > 4 {
 		t.Errorf("got %v allocations, want at most 4", allocated)

@@ -21,7 +21,7 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// recorded is a stream of messages as received.
+// recorded is a stream of serialized messages.
 type recorded [][]byte
 
 func (r *recorded) RecvMsg(into any) error {
@@ -168,7 +168,7 @@ func FuzzAssemble(f *testing.F) {
 	})
 }
 
-// All bytes are parsed the same way as by protobuf's own parser.
+// Any bytes are parsed the way protobuf's own parser parses them.
 func FuzzReadChunk(f *testing.F) {
 	for _, message := range *serialised(withHeader(payloadHeader()), part(1)) {
 		f.Add(message)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Default port of servers.
+// Default server port.
 const defaultPort = "50051"
 
 var (
@@ -23,7 +23,7 @@ var (
 	bareIPv6 = regexp.MustCompile(`^[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?$`)
 )
 
-// targetFrom returns the target, with port 50051 for hosts that have none.
+// targetFrom returns the target, adding port 50051 to hosts that have none.
 func targetFrom(target string) (string, error) {
 	scheme, hosts := "", []string{target}
 	if parts := ofHosts.FindStringSubmatch(target); parts != nil {

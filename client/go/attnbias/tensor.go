@@ -10,12 +10,12 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// Element is the type of a tensor's elements. It has one Go type for each DataType.
+// Element is the constraint on the type of a tensor's elements: one Go type for each DataType.
 type Element interface {
 	float64 | float32 | Float16 | BFloat16 | int32
 }
 
-// Float is the type of elements of learned tables and of rows for positional logits.
+// Float is the constraint on the element types of learned tables and of rows for positional logits.
 type Float interface {
 	float64 | float32 | Float16 | BFloat16
 }
@@ -49,14 +49,15 @@ type Tensor struct {
 	bytes  []byte
 }
 
-// Header returns the parts, the fingerprint and the resolved request. It must not be modified.
+// Header returns the parts, the fingerprint and the resolved request. The caller must not modify
+// it.
 func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 
 // Fingerprint returns 64 hex digits. Equal fingerprints mean equal bytes, from any server.
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
-// Bytes returns the whole payload, not a copy. It has the parts in the order of the header, each of
-// them little-endian and row-major.
+// Bytes returns the whole payload, without copying it. The parts are in the order of the header,
+// each little-endian and row-major.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
 // Array holds the elements of one part of a payload.
@@ -102,8 +103,8 @@ func (a Array[T]) At(index ...int) T {
 	return a.Row(index[:len(index)-1]...)[index[len(index)-1]]
 }
 
-// Row returns the elements along the last axis, not a copy. It requires an index for every axis
-// except the last: Row(position) for a table, Row(head, query) for a dense bias.
+// Row returns the elements along the last axis, without copying them. It requires an index for
+// every axis except the last: Row(position) for a table, Row(head, query) for a dense bias.
 func (a Array[T]) Row(index ...int) []T {
 	last := len(a.Shape) - 1
 	if len(index) != last {
@@ -126,7 +127,7 @@ func outOfRange(name string, index, length int) string {
 		length)
 }
 
-// memoryFor allocates memory aligned for any element.
+// memoryFor allocates memory aligned for any element type.
 func memoryFor(bytes int64) []byte {
 	return bytesOf(make([]uint64, (bytes+7)/8))[:bytes]
 }
@@ -145,9 +146,10 @@ func numbersIn[T Element](memory []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
 }
 
-// InlineTable makes a learned table that is sent with the request. The numbers are in row-major
-// order and may occupy at most 2 MiB; shape is the length of each axis. T5's shape is [num_buckets,
-// num_heads], unless a different layout is set. The server rejects tables of the wrong size.
+// InlineTable returns a learned table that is sent with the request. The numbers are in row-major
+// order and may occupy at most 2 MiB; shape holds the length of each axis. For T5, the shape is
+// [num_buckets, num_heads], unless a different layout is set. The server rejects tables of the
+// wrong size.
 func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {
 	return &pb.TableRef{Source: &pb.TableRef_InlineTable{InlineTable: &pb.InlineTable{
 		DataType: dataTypeOf[T](),

@@ -4,10 +4,10 @@ package attnbias
 
 import pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 
-// Span is the half-open range [Begin, End) of indices; Span{} selects all.
+// Span is the half-open index range [Begin, End); Span{} selects all indices.
 type Span struct{ Begin, End int }
 
-// Window is a part of a tensor over heads, queries and keys. A zero Span selects all.
+// Window selects heads, queries and keys of a tensor. A zero Span selects the whole axis.
 type Window struct{ Heads, Queries, Keys Span }
 
 // within returns the bounds of a span on an axis of the given length.
@@ -22,7 +22,7 @@ func (s Span) within(length int, name string) (Span, error) {
 	return s, nil
 }
 
-// pairs holds the numbers of heads, queries and keys of a tensor.
+// pairs holds the head, query and key counts of a tensor.
 type pairs struct{ heads, queries, keys int }
 
 // cut reduces the counts to those of a window, and returns the window with explicit bounds.
@@ -86,7 +86,7 @@ func (p *pairs) checkRow(h, i int) {
 //
 //	At(h, i, j) = Diagonals(h)[j - i + Queries() - 1]
 //
-// For encodings of relative vectors each element is a vector of Dim() numbers.
+// For encodings with relative vectors, each element is a vector of length Dim().
 type Toeplitz[T Element] struct {
 	pairs
 	dim    int
@@ -96,8 +96,8 @@ type Toeplitz[T Element] struct {
 }
 
 // AsToeplitz views a tensor of form TOEPLITZ without a border. The error is ErrInvalidArgument if
-// the tensor has a different form, or if its elements have a different type, and ErrCorrupt if its
-// shape contradicts its resolved request.
+// the tensor has a different form or element type, and ErrCorrupt if its shape contradicts its
+// resolved request.
 func AsToeplitz[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return toeplitzOf[T](tensor, 1)
 }
@@ -112,7 +112,7 @@ func toeplitzOf[T Element](tensor *Tensor, parts int) (*Toeplitz[T], error) {
 	part := tensor.header.Parts[0]
 	counts, axes := splitHeads(tensor.header, array.Shape)
 	t := &Toeplitz[T]{pairs: counts, dim: 1, first: part.FirstRelativePosition, data: array.Data}
-	if len(axes) == 2 { // of vectors
+	if len(axes) == 2 { // the elements are vectors
 		t.dim, axes = axes[1], axes[:1]
 	}
 	if len(axes) != 1 || t.queries < 1 || t.keys < 1 || axes[0]-t.queries != t.keys-1 {
@@ -129,7 +129,7 @@ func (t *Toeplitz[T]) Dim() int { return t.dim }
 // position of diagonal 0.
 func (t *Toeplitz[T]) FirstRelativePosition() int64 { return t.first }
 
-// At returns the element for query i and key j in head h. It panics for a Toeplitz of vectors.
+// At returns the element for query i and key j in head h. It panics if the elements are vectors.
 func (t *Toeplitz[T]) At(h, i, j int) T {
 	if t.dim != 1 {
 		panic("attnbias: got At on a Toeplitz of vectors, want Vector")
@@ -138,15 +138,15 @@ func (t *Toeplitz[T]) At(h, i, j int) T {
 	return t.data[h*t.stride+j-i+t.queries-1]
 }
 
-// Vector returns the Dim() numbers of query i and key j in head h, not a copy.
+// Vector returns the Dim() values for query i and key j in head h, without copying them.
 func (t *Toeplitz[T]) Vector(h, i, j int) []T {
 	t.check(h, i, j)
 	begin := h*t.stride + (j-i+t.queries-1)*t.dim
 	return t.data[begin : begin+t.dim : begin+t.dim]
 }
 
-// Row returns the Keys() * Dim() numbers of query i in head h, key by key, not a copy. Rows share
-// their memory: row i is row i - 1 shifted by one key.
+// Row returns the Keys() * Dim() values for query i in head h, key by key, without copying them.
+// Rows share memory: row i is row i - 1 shifted by one key.
 func (t *Toeplitz[T]) Row(h, i int) []T {
 	t.checkRow(h, i)
 	begin := h*t.stride + (t.queries-1-i)*t.dim
@@ -154,8 +154,8 @@ func (t *Toeplitz[T]) Row(h, i int) []T {
 	return t.data[begin:end:end]
 }
 
-// Diagonals returns the (Queries() + Keys() - 1) * Dim() numbers of head h in ascending order of
-// key minus query, not a copy.
+// Diagonals returns the (Queries() + Keys() - 1) * Dim() values for head h, in ascending order of
+// key minus query, without copying them.
 func (t *Toeplitz[T]) Diagonals(h int) []T {
 	t.checkRow(h, 0)
 	begin := h * t.stride
@@ -163,8 +163,8 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window returns a view of a part of the tensor. The error is ErrInvalidArgument if the part is
-// empty or out of range.
+// Window returns a view of part of the tensor. The error is ErrInvalidArgument if the part is empty
+// or out of range.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	part := *t
 	in, err := part.cut(window)
@@ -177,8 +177,8 @@ func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	return &part, nil
 }
 
-// arrayOfForm reads the first part of a tensor. It rejects tensors whose first part has a different
-// form or that have a different number of parts.
+// arrayOfForm reads the first part of a tensor. It rejects a tensor whose first part has a
+// different form, or that has a different number of parts.
 func arrayOfForm[T Element](tensor *Tensor, form pb.Form, parts int) (Array[T], error) {
 	got := tensor.header.Parts
 	if len(got) == parts && got[0].Form == form {

@@ -19,7 +19,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// rawMessage is a response that is kept serialized, because checksums cover its bytes. Free returns
+// rawMessage is a response kept in serialized form, because checksums cover its bytes. Free returns
 // its memory to gRPC.
 type rawMessage struct{ mem.Buffer }
 
@@ -34,7 +34,7 @@ func serialized(request proto.Message) (rawRequest, error) {
 	return bytes, nil
 }
 
-// rawCodec is protobuf's codec, except for messages that are already serialized.
+// rawCodec is protobuf's codec, except that it does not convert messages that are kept serialized.
 type rawCodec struct{ encoding.CodecV2 }
 
 func (c rawCodec) Marshal(message any) (mem.BufferSlice, error) {
@@ -54,7 +54,7 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, into any) error {
 
 var raw = grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2("proto")})
 
-// Fields of all responses that contain a header or a part of a payload.
+// Field numbers shared by all responses that contain a header or part of a payload.
 const (
 	headerField        protowire.Number = 1
 	offsetField        protowire.Number = 2
@@ -65,7 +65,7 @@ const (
 	dataField          protowire.Number = 16
 )
 
-// chunk is the content of a message. Its data points into the message.
+// chunk holds the contents of a message. Its data points into the message.
 type chunk struct {
 	header        []byte // serialized; nil if there is none
 	headerCRC32C  *uint32
@@ -76,8 +76,8 @@ type chunk struct {
 	data          []byte
 }
 
-// readChunk parses a message by protobuf's rules: repeated headers are merged, and for other fields
-// the last occurrence wins.
+// readChunk parses a message according to protobuf's rules: repeated headers are merged, and for
+// other fields the last occurrence wins.
 func readChunk(message []byte) (chunk, error) {
 	var read chunk
 	for len(message) > 0 {
@@ -127,7 +127,7 @@ func (c *chunk) take(number protowire.Number, kind protowire.Type, field []byte)
 	}
 }
 
-// copyData checks the data and copies it to the beginning of room.
+// copyData checks the data and copies it to the start of room.
 func (c *chunk) copyData(room []byte) error {
 	if len(c.data) > len(room) {
 		return corrupt("chunk: got %d bytes of data, want at most the %d that are missing",
@@ -141,7 +141,8 @@ func (c *chunk) copyData(room []byte) error {
 	return nil
 }
 
-// readHeader checks that a header of any type answers a request, and parses it.
+// readHeader checks that the header is intact and answers the request, and parses it into a message
+// of any type.
 func (c *chunk) readHeader(request rawRequest, into proto.Message) error {
 	if c.header == nil {
 		return corrupt("stream: the first message has no header")
@@ -167,7 +168,7 @@ func written(checksum *uint32) string {
 	return fmt.Sprintf("%08x", *checksum)
 }
 
-// tensorHeader reads the header of the payload that answers a request.
+// tensorHeader reads and checks the header of a payload that answers the request.
 func (c *chunk) tensorHeader(request rawRequest) (*pb.TensorHeader, error) {
 	header := &pb.TensorHeader{}
 	if err := c.readHeader(request, header); err != nil {

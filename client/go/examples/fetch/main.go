@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fetch gets the bias of a T5 encoder from the server named by ATTNBIAS_SERVER and checks
+// Command fetch requests a T5 encoder's bias from the server named by ATTNBIAS_SERVER and checks
 // it: keys up to 7 positions before the query have one bucket per distance, and keys 128 or more
 // positions before it share the last bucket.
 package main
@@ -17,7 +17,7 @@ import (
 const heads, buckets, length = 8, 32, 1024
 
 func main() {
-	table := make([]float32, buckets*heads) // relative_attention_bias.weight of a checkpoint
+	table := make([]float32, buckets*heads) // relative_attention_bias.weight from a checkpoint
 	for i := range table {
 		table[i] = float32(i)
 	}
