@@ -217,8 +217,7 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _existing(folder: str) -> Cache:
-    """Returns a cache whose folder exists, so that a misspelled one does not look like an empty
-    cache."""
+    """Returns a cache whose folder exists; a misspelled folder would look like an empty cache."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
         raise FileNotFoundError(f"cache: got {folder!r}, want an existing folder")

@@ -290,8 +290,7 @@ class _Metadata:
         return self._message("resolved_spec", encodings_pb2.TensorSpec())
 
     def mask(self) -> Mask | None:
-        """Returns the mask of the diagonals; the command-line tool's files have it only in the
-        spec."""
+        """Returns the diagonals' mask, which the command-line tool writes only in the spec."""
         mask = self._message("diagonals.mask", tensor_pb2.Mask())
         if mask is None:
             mask = (self.spec() or encodings_pb2.TensorSpec()).output.mask

@@ -78,7 +78,7 @@ class Changes:
 
 
 def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]) -> FunctionType:
-    """Copies a function without its decorators, replacing globals of these names."""
+    """Copies a function without its decorators, replacing globals with these names."""
     inner = getattr(function, "__wrapped__", None)
     names, cells = function.__globals__, function.__closure__
     if inner is None:

@@ -28,9 +28,9 @@ class Pair:
     Attributes:
         quantity: name of the values.
         own: the module's values, on any device.
-        served: the server's values, of the same shape.
-        axes: name of each axis, which states the meaning of its indices.
-        bound: maximum difference, which broadcasts to the shape; 0 if the values must be equal.
+        served: the server's values, with the same shape.
+        axes: the indices along each axis, keyed by a name that says what they mean.
+        bound: maximum difference, broadcast to the shape; 0 if the values must be equal.
         cause: probable cause of a difference, for the error.
     """
 
@@ -137,7 +137,7 @@ def angle_bound(
     """Returns a bound on the error of float32 angles, ``[positions, pairs]``.
 
     A frequency is a power of rope_theta with a rounded exponent. Its scaling and its product with
-    the position are rounded too. ``frequencies`` are those before any reduction.
+    the position are rounded too. ``frequencies`` are the frequencies before any reduction.
     """
     relative = (_ANGLE_ROUNDINGS + math.log(max(rope_theta, 1.0))) * _HALF_ULP
     return torch.tensor(positions).double()[:, None] * frequencies.double() * relative

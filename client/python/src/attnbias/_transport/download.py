@@ -113,8 +113,7 @@ class Download:
             return self._begun()
 
     async def _fetch_all(self) -> None:
-        """Fetches everything, over several streams if there is much and the caller asked for
-        them."""
+        """Fetches everything, over several streams if it is large and the caller asked for them."""
         streams, calls = self._options.streams, self._options.calls
         if streams == 1:
             await self._fetch(calls)

@@ -70,8 +70,7 @@ class Deadline:
         """True once the wait has been logged."""
 
     def remaining(self, patience: float | None = None) -> float | None:
-        """Returns the seconds left, or None if there is no limit; raises DeadlineExceededError at
-        0.
+        """Returns the seconds left; None if there is no limit. Raises DeadlineExceededError at 0.
 
         ``patience`` limits the time to that many seconds after the start.
         """

@@ -44,7 +44,7 @@ def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
 
 
 def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
-    """Returns the score_mod of FlexAttention that adds the bias."""
+    """Returns a ``score_mod`` for FlexAttention that adds the bias."""
     numbers = bias.numbers
     if isinstance(bias, KeyRows):
         numbers = of_few_shapes(numbers)

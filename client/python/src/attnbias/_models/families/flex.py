@@ -82,7 +82,7 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Computes attention of ``[batch, heads, length, head_dim]``; a bias of None means zeros."""
+    """Computes attention over ``[batch, heads, length, head_dim]``; a bias of None means zeros."""
     refuse_weights(options)
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: use model.eval(), or 0")

@@ -45,7 +45,7 @@ _LENGTHS_KEPT: Final = 4  # lengths of a "dynamic" rope_type, each with its own 
 
 
 def sites(context: AttachContext) -> Iterator[Site]:
-    """Yields each module, once for each of its tables."""
+    """Yields the sites for each module's tables."""
     for path, module in context.modules(_classes_of(context.model)):
         for layer_type, encoding, scale in _encodings_of(module):
             tables = _Tables(context, path, module, layer_type, encoding, scale)
@@ -65,7 +65,7 @@ def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
 
 
 class _Form(NamedTuple):
-    """Arrangement of a module's values for a position, or for one position on each axis.
+    """How a module arranges its values for a position, or for one position on each axis.
 
     Attributes:
         axes: number of axes of positions.
@@ -115,8 +115,8 @@ def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
 def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
     """Yields the layer type, encoding and scale of each table.
 
-    The encodings are those of the configuration. If ``from_config`` rejects it, for example because
-    of a field with an unknown effect, the encodings have the module's frequencies and scale.
+    The encodings come from the configuration. If ``from_config`` rejects it, for example because of
+    a field with an unknown effect, the encodings have the module's frequencies and scale.
     """
     # A model whose layers differ has a table for each layer type.
     layer_types = getattr(module, "layer_types", [""])
@@ -305,7 +305,7 @@ def _bound(
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
-    """Stacks float32 tables as bits, which a cast of the model does not change."""
+    """Stacks float32 tables as bits, which casting the model does not change."""
     return torch.stack([to_torch(part) for part in parts]).view(torch.int32)
 
 
@@ -315,7 +315,7 @@ def numbers_of(bits: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int = 0) -> None:
-    """Rejects positions without a row, unless reading them would synchronise a device."""
+    """Rejects positions without a row, unless reading them would synchronize a device."""
     if (
         position_ids.device.type != "cpu"
         or torch.compiler.is_compiling()
@@ -419,7 +419,7 @@ def _rows_of_length(
 
 
 def _arranged(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Arranges rows of positions ``[..., axes, pairs]`` into the columns of a module."""
+    """Arranges the rows for positions, ``[..., axes, pairs]``, into a module's columns."""
     return rows.flatten(-2)[..., columns]
 
 

@@ -237,7 +237,7 @@ def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
 
 
 def _bits_at(module: Any, places: torch.Tensor) -> torch.Tensor:
-    """Returns rows of the table by index, which starts at ``_first_row``."""
+    """Returns rows of the table by index; position 0 is at ``_first_row``."""
     table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)

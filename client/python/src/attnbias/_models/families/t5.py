@@ -177,7 +177,7 @@ def _mpnet_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
 
 
 def _bucket_pair(own: torch.Tensor, served: torch.Tensor) -> Pair:
-    """Pairs buckets of each head, ``[heads, relative positions]``, with those fetched."""
+    """Pairs each head's buckets, ``[heads, relative positions]``, with those fetched."""
     reach = len(served) // 2
     axes = {"head": range(len(own)), "relative position": range(-reach, len(served) - reach)}
     return Pair("bucket", own, served.expand(len(own), -1), axes)
@@ -207,7 +207,7 @@ def _with_mpnet_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
 def _add_buckets(
     changes: Changes, module: Any, answer: Toeplitz, name: str = "attnbias_buckets"
 ) -> None:
-    """Adds the table's row of each relative position, on the table's device."""
+    """Adds the table's row for each relative position, on the table's device."""
     weight = module.relative_attention_bias.weight
     changes.add_buffer(module, name, to_torch(answer.diagonals), weight)
 
