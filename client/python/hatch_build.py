@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates the modules for the contract's protos and for the public protos that they import.
 
-Only a few protobuf runtimes accept protoc's own Python code. The modules here therefore hold their
-files' descriptors, which any runtime can read; protoc generates the stubs.
+Only a few protobuf runtimes accept protoc's own Python code. The generated modules therefore hold
+their files' descriptors, which any runtime can read; protoc generates the stubs.
 """
 
 from __future__ import annotations

@@ -895,7 +895,7 @@ PLACES = {
     "draft": f"drafts/{KEY}.safetensors",
 }
 SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
-"""For some places, those that would keep the client from reading them."""
+"""For some places, the places that would keep the client from reading them."""
 HUGE = 64 << 30
 USE_AND_KEEP_HOUSE = """
 import resource, sys, attnbias

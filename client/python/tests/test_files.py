@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that save writes and load reads, and errors for damaged and foreign files."""
+"""Files that ``save`` writes and ``load`` reads, and errors for damaged and foreign files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""score_mod and block_mask in attention: compiled once for a prompt, and once for all steps after
-it."""
+"""score_mod and block_mask in attention: one compilation for a prompt, one for all later steps."""
 
 from __future__ import annotations
 

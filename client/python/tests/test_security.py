@@ -78,8 +78,7 @@ def replace(path: Path, new: bytes) -> None:
 
 
 def of_server(identity: Pair, clients: Path | None = None) -> grpc.ServerCredentials:
-    """Returns the credentials of a server; with ``clients``, it requires certificates they
-    signed."""
+    """Returns a server's credentials; the CA ``clients``, if given, signs client certificates."""
     return grpc.ssl_server_credentials(
         [(identity.key.read_bytes(), identity.certificate.read_bytes())],
         root_certificates=clients.read_bytes() if clients else None,

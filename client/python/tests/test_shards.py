@@ -498,7 +498,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., li
         def in_each(function: Any, *arguments: Any) -> list[Any]:
             calls = [rank.submit(function, *arguments) for rank in ranks]
             for call in as_completed(calls, timeout=120):
-                call.result()  # the first failure, since the other processes then wait forever
+                call.result()  # the first failure: the other processes then wait forever
             return [call.result() for call in calls]
 
         yield in_each
@@ -565,8 +565,7 @@ def test_dtensors_equal_distributed_whole(
 
 
 def fetch_bytes(target: str, dims: Any, options: Any) -> tuple[list[int], int]:
-    """Returns the sizes of the payloads that this rank fetches, and the bytes that it then
-    holds."""
+    """Returns the sizes of the payloads that this rank fetches, and the bytes it then holds."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
 

@@ -649,8 +649,8 @@ def test_structure_is_a_jax_pytree(jax: Any, kind: str) -> None:
         np.testing.assert_array_equal(np.asarray(got), 1 + bias.dense(), strict=True)
         np.testing.assert_array_equal(np.asarray(structure), bias.dense(), strict=True)
         np.testing.assert_array_equal(structure.dense(), bias.dense(), strict=True)
-    assert dense._cache_size() == 2  # compares parts of numpy and JAX, not each structure
-    if kind != "ring shard":  # whose indices are also parts
+    assert dense._cache_size() == 2  # one for numpy's parts, one for JAX's, not one per structure
+    if kind != "ring shard":  # its indices are parts too
         doubled = twice(bias)
         assert type(doubled) is type(bias)
         np.testing.assert_array_equal(doubled.dense(), 2 * bias.dense(), strict=True)

@@ -225,12 +225,12 @@ class BaseClient:
 
         Args:
             term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
-            rows: queries ``[heads, queries, head_dim]``, or for ShawValues attention weights
+            rows: queries ``[heads, queries, head_dim]`` or, for ShawValues, attention weights
                 ``[heads, queries, keys]``, as an array or torch tensor of f64, f32, f16 or bf16.
                 None omits the queries, as in term (d) of Transformer-XL.
             key_length: number of keys; not needed for ShawValues.
             direction: which keys a query sees.
-            query_length: number of queries; only if rows is None.
+            query_length: number of queries; required if rows is None, otherwise not allowed.
             out: an array to write into, with the result's shape and dtype.
             timeout: seconds for this call, instead of the client's.
             **options: alignment ("start", "end") or query_offset, one of which is required if the
@@ -240,7 +240,7 @@ class BaseClient:
                 every query (Transformer-XL's v).
 
         Returns:
-            ``[heads, queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.
+            ``[heads, queries, keys]`` or, for ShawValues, ``[heads, queries, head_dim]``.
 
         Raises:
             Error: the server returned an error status, or bytes were damaged (DataLossError).
@@ -435,11 +435,11 @@ class Client(BaseClient):
         metadata: pairs sent with each call, such as ``[("tenant", "a")]``. Keys are lowercase;
             values are ASCII, or bytes under a key that ends in ``-bin``.
         channel_options: gRPC options that override this package's, such as
-            ``{"grpc.lb_policy_name": "pick_first"}``. By default calls are distributed over all
-            addresses of the target, names are looked up again when a connection ends, and a
+            ``{"grpc.lb_policy_name": "pick_first"}``. By default, calls are distributed over all of
+            the target's addresses, names are looked up again when a connection ends, and a
             connection is closed if its peer is silent for 15 s during a call.
         max_attempts: maximum number of attempts at a call before its error is raised. Progress on a
-            stream resets the count. By default only the timeout applies.
+            stream resets the count. By default, only the timeout applies.
         max_tensor_bytes: larger payloads are rejected before memory is allocated for them.
         streams: number of connections, 1 to 64, over which a payload larger than 16 MiB is fetched
             in ranges. One stream receives at most a 16 MiB window per round trip: 0.2 GB/s at 80
@@ -447,8 +447,8 @@ class Client(BaseClient):
         cache: a folder for caching fetched tensors, such as "~/.cache/attnbias". Processes that
             request a cached tensor map it from there, without a call; arrays are then read-only.
             None means the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
-        cache_bytes: maximum size of the cache, which evicts the least recently used tensors. None
-            means no limit.
+        cache_bytes: maximum size of the cache in bytes; it evicts the least recently used tensors.
+            None means no limit.
         offline: True never calls a server: a tensor that is not cached raises NotFoundError, and a
             call that needs a server raises UnavailableError.
 
@@ -515,13 +515,13 @@ class Client(BaseClient):
                 have any shape. The result is this object.
             device_mesh: a torch mesh, which makes the result a ``DTensor``. This process fetches
                 only the shard that it holds.
-            placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
-                of the dense array, or of each table.
+            placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims refer to
+                the dense array, or to each table.
             sharding: a JAX sharding (``NamedSharding``), which makes the result a ``jax.Array`` of
                 the dense array, or of each table. A part that several devices hold is fetched only
                 once.
             progress: True shows a progress bar, False does not; None shows one on a terminal if a
-                large payload takes long.
+                large payload takes a while.
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
                 positions, position_ids, grid, grid_offset; query_length, key_length, alignment,

@@ -42,8 +42,8 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     The file appears whole or not at all.
 
     Args:
-        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
-            GridTable.
+        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one of these; or
+            a GridTable.
         path: a name that ends in .safetensors, or in .npy, which holds only the values.
 
     Raises:
@@ -66,9 +66,9 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         path: a name that ends in .npy or .safetensors.
 
     Returns:
-        What ``Client.get`` returned: an array, a named tuple of tables, or a structure with its
-        positions, fingerprint and ``resolved_spec``. A .npy file yields an array; if it was a
-        structure, the array of its values.
+        The result of ``Client.get``: an array, a named tuple of tables, or a structure with its
+        positions, fingerprint and ``resolved_spec``. A .npy file yields an array; for a structure,
+        this is the array of its values.
 
     Raises:
         OSError: the file cannot be read.

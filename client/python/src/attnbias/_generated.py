@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates the message classes of a generated module, with API that protobuf has had since 4.25."""
+"""Creates a generated module's message classes, using API available since protobuf 4.25."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Curve: TypeAlias = tuple[Array, int, str]
 """Values ``[heads, n]`` or ``[n]``, the position of the first, and the meaning of positions."""
 
 _MOST_PIXELS = 400  # maximum pixels per side
-_MOST_POINTS = 4000  # points of a curve
+_MOST_POINTS = 4000  # maximum points per curve
 _MOST_HEADS = 16  # heads drawn by default
 _LONG = 8  # aspect ratio beyond which pixels are not square
 _LONG_NUMBERS = 10_000  # labels of positions this large take up much of an axis

@@ -34,7 +34,7 @@ def is_torch_tensor(value: object) -> bool:
 
 
 def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Returns a CPU tensor's memory as an array of the same shape; copies nothing."""
+    """Returns a CPU tensor's memory as an array with the same shape; copies nothing."""
     import torch  # noqa: PLC0415
 
     tensor = tensor.detach()

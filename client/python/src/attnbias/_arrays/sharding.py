@@ -84,7 +84,7 @@ class OnMesh:
         self._placements = tuple(placements)
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """Returns the distinct boxes that this process holds of a tensor with this shape.
+        """Returns the distinct boxes that this process holds for a tensor with this shape.
 
         Raises ValueError if such a tensor cannot be sharded this way.
         """

@@ -77,9 +77,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """A tensor that is stored compactly, and that NumPy treats as an array.
 
     Indexing by a head or by contiguous slices, ``bias[3]`` or ``bias[..., :100]``, returns a
-    structure, as does a ufunc of one structure and scalars, such as ``2 * bias``. Any other
-    operation returns a NumPy array. Indexing with integers, slices or None returns a read-only
-    view. Instead of array methods, use functions, such as ``np.sum(bias)``.
+    structure, as does a ufunc applied to one structure and scalars, such as ``2 * bias``. Any other
+    operation returns a NumPy array; other indexing with integers, slices or None returns a
+    read-only view. Instead of array methods, use functions, such as ``np.sum(bias)``.
 
     A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never created implicitly.
     ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no limit.
@@ -171,7 +171,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         queries: Layout | None = None,
         keys: Layout | None = None,
     ) -> Any:
-        """Returns the part that a rank of a group holds under tensor or context parallelism.
+        """Returns the part that one rank in a group holds under tensor or context parallelism.
 
         One call shards one axis, since a rank belongs to one group. Chain calls for more::
 
@@ -186,13 +186,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
             rank: rank in the group, in [0, world_size).
             world_size: number of ranks in the group.
             heads: True shards the heads, contiguously.
-            queries: a layout of the queries: "contiguous", "zigzag" or "striped"; see
+            queries: layout for the queries: "contiguous", "zigzag" or "striped"; see
                 ``attnbias.shard_indices``.
-            keys: a layout of the keys.
+            keys: layout for the keys.
 
         Returns:
-            A window of the same kind for heads and "contiguous", a ``RingShard`` for "zigzag" and
-            "striped". Both share this tensor's memory.
+            For heads and "contiguous", a window of the same kind; for "zigzag" and "striped", a
+            ``RingShard``. Both share this tensor's memory.
 
         Raises:
             TypeError: rank or world_size is not an integer.
@@ -291,7 +291,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self.to_jax()
 
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
+        """Returns the ``attn_mask`` for ``torch.nn.functional.scaled_dot_product_attention``.
 
         The mask is ``[1, heads, queries, keys]``, which works for any batch size, and its rows are
         aligned for torch's kernels. Hidden pairs are -inf, not the fill value. The mask occupies
@@ -335,15 +335,15 @@ class Structure(NDArrayOperatorsMixin, ABC):
         Args:
             device: device that attention runs on; None means the CPU.
             query_offset: the query of this tensor that is query 0 in attention. If this is a torch
-                tensor, its value may change between calls, so that one function decodes token after
-                token. The value is not checked: out-of-range queries read wrong values or fail on
-                the device.
+                tensor, its value may change between calls, so that one function can decode token
+                after token. The value is not checked: out-of-range queries read wrong values or
+                fail on the device.
 
         Raises:
             IndexError: query_offset is an int outside this tensor.
             TypeError: query_offset is neither an int nor a tensor.
-            ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor of
-                a different shape, type or device.
+            ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor
+                with a different shape, type or device.
         """
         self._require_addable()
         require_heads(self.shape, self._has_heads())

@@ -44,7 +44,7 @@ _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _TENSOR: Final = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
 _OTHER: Final = re.compile(r"[0-9a-f]{64}(\..*)?", re.DOTALL)
-_ALIGNMENT: Final = 64  # alignment in bytes of a payload in its file
+_ALIGNMENT: Final = 64  # alignment of a payload in its file, in bytes
 _LENGTH_BYTES: Final = 8  # length prefix of a .safetensors file
 _MOST_HEAD_BYTES: Final = 64 << 20  # maximum bytes of the JSON; a list of positions needs a few MiB
 _MOST_LINE_BYTES: Final = 256
@@ -77,7 +77,7 @@ class Cache:
 
     Args:
         folder: its path, which need not exist; "~" is the home folder.
-        max_bytes: maximum total size of its tensors; None means no limit.
+        max_bytes: maximum total size of its tensors, in bytes; None means no limit.
 
     Raises:
         ValueError: folder is a file, or a folder that belongs to another user or that other users
@@ -176,7 +176,7 @@ class Cache:
         return payload
 
     def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
-        """Returns a cached payload in writable memory: each page is shared until it is written.
+        """Returns a cached payload in writable memory: each page is shared until it is written to.
 
         Returns None if it has been removed.
         """

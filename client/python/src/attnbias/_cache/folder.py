@@ -31,7 +31,7 @@ class UnsafeError(OSError):
 
 
 class Folder:
-    """An open folder, as a context manager that closes it. Made by ``opened``.
+    """An open folder, as a context manager that closes it. Create it with ``opened``.
 
     Its methods raise OSError, including UnsafeError.
     """

@@ -32,8 +32,9 @@ class Replacement:
     Attributes:
         path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
-        fetched_bytes: bytes of the response; 0 if another replacement fetched it.
-        spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one.
+        fetched_bytes: size of the response; 0 if another replacement fetched it.
+        spared_bytes: size of the tensors that are no longer computed, for max_length and a batch of
+            one.
         left: True if it was left unchanged.
         reason: why it was not replaced, or why its values could not be compared with the server's;
             empty if neither applies.
@@ -98,8 +99,8 @@ def attach(
     Args:
         model: a model from a family in docs/models.md, which lists the replacements: T5, BLOOM,
             Llama, Swin and others.
-        client: used during this call; not needed afterwards, except for a rope_type "dynamic".
-        max_length: maximum tokens that the model will process, including cached ones.
+        client: used during this call; not needed afterwards, except with the rope_type "dynamic".
+        max_length: maximum number of tokens that the model will process, including cached ones.
         attention: implementation to use from now on: "eager", "sdpa" or "flex"; None keeps the
             model's. "flex" is torch's FlexAttention, which reads a bias in its compact form: it
             needs no memory that grows with the square of the length. It supports neither dropout

@@ -40,7 +40,7 @@ class Changes:
         self.set(module, _BELOW_HOOK if is_hooked else name, functools.partial(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Makes a module's forward call these functions in place of those with the same names."""
+        """Makes a module's forward call these functions instead of the ones with the same names."""
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:

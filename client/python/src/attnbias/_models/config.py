@@ -25,7 +25,7 @@ class Configuration(Protocol):
     """An object with the fields of a configuration, such as a PretrainedConfig."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields, by their names in config.json."""
+        """Returns the fields, keyed by their names in config.json."""
         ...
 
 
@@ -141,7 +141,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_config(path: Path) -> str:
-    """Returns the error for a missing config.json, which depends on the folder's content."""
+    """Returns the error for a missing config.json; it depends on what the folder contains."""
     folder = path.parent
     got = repr(str(path))
     if path.name == "config.json" and folder.is_dir():

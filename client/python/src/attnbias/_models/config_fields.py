@@ -82,7 +82,7 @@ class ConfigFields:
         return self.integer(name, most=_MOST_COUNT)
 
     def integers(self, name: str, least: int = 1) -> tuple[int, ...]:
-        """Returns a list of integers from ``least`` to the maximum of ``count``."""
+        """Returns a list of integers, each from ``least`` to the maximum that ``count`` allows."""
         value = self.get(name)
         is_list = isinstance(value, (list, tuple))
         if not is_list or not all(_is_integer(each, least) for each in value):
@@ -138,7 +138,7 @@ class ConfigFields:
         return ConfigFields(self._values, merged, self._path, self.ignored)
 
     def all_as(self, model_type: str) -> ConfigFields:
-        """Returns the same fields under another ``model_type``; marks all as read here."""
+        """Returns the same fields under another ``model_type``; marks all fields as read here."""
         self._read.update(self._values)
         values = {**self._values, "model_type": model_type}
         return ConfigFields(values, {}, self._path, self.ignored)

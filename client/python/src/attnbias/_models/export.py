@@ -30,7 +30,7 @@ _ATTACH_NEEDS: Final = ("torch", "transformers")
 
 
 class ExportItem(NamedTuple):
-    """A request at a place of the model, or the reason why it cannot be made."""
+    """A request at a place in the model, or the reason why it cannot be made."""
 
     place: str
     request: Request | None

@@ -180,7 +180,7 @@ def sinusoidal(
 
 
 def whisper(config: ConfigFields, table: TableOf) -> Places:
-    """Its encoder's frozen sinusoids are in the checkpoint too."""
+    """The encoder's frozen sinusoids are in the checkpoint too."""
     place = "decoder.positions"
     return {
         "encoder.positions": Tensor2Tensor(config.integer("hidden_size")),

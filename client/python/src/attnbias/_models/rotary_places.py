@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary encodings from the fields of models' configurations.
+"""Rotary encodings from the fields of model configurations.
 
 Since transformers 5 these fields are ``rope_parameters``; before, they were ``rope_scaling`` and
 ``rope_theta``.
@@ -179,7 +179,7 @@ _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
 
 
 def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encoding]:
-    """Returns the encoding at ``rotary``, or that of each layer type at ``rotary.TYPE``."""
+    """Returns the encoding at ``rotary``, or one for each layer type at ``rotary.TYPE``."""
     old, new = (config.has(name) for name in ("rope_scaling", "rope_parameters"))
     if old and new:
         config.refuse("rope_scaling", "none in addition to rope_parameters")

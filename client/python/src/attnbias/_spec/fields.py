@@ -142,7 +142,7 @@ def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def set_fields(message: Any, arguments: object, path: str = "") -> None:
-    """Sets the fields that are attributes of ``arguments`` and not None.
+    """Sets the fields for which ``arguments`` has an attribute that is not None.
 
     The attribute ``NAME_layout`` states the order of a table's axes. False is not set if it is the
     default. Errors prefix the field with ``path``: TypeError for a value of the wrong type,

@@ -92,7 +92,7 @@ class Request(RequestFields):
         position_ids: explicit positions instead; one sequence per axis for an encoding with several
             axes. For sinusoidal and rotary tables, they may be fractions.
         grid: lengths of a grid instead, one per axis for an encoding with several axes; selects all
-            its tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+            its tokens, row-major. The result is a ``GridTable`` or, with form "dense", an array.
         grid_offset: position of the grid's first token on each axis; None means 0.
         query_length: total number of queries.
         key_length: total number of keys, the first at position 0.
@@ -105,8 +105,8 @@ class Request(RequestFields):
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
-        query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
-            query; None means 1.
+        query_stride: stride of the queries on each axis of a window of tokens: with stride n, every
+            n-th token is a query; None means 1.
         data_type: "f64", "f32", "f16", "bf16", a full name such as "float64", or a numpy, ml_dtypes
             or torch dtype. None means f32 (i32 for buckets).
         form: "dense"; None means the encoding's compact form.

@@ -108,8 +108,8 @@ class Tls:
 class Certificates:
     """The contents of the files that a ``Tls`` names; errors refer to its fields by ``names``.
 
-    Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or has
-    the wrong content.
+    Raises TypeError for a field of the wrong type, and ValueError for a file that cannot be read or
+    has the wrong content.
     """
 
     def __init__(self, tls: Tls, names: Mapping[str, str]) -> None:

@@ -40,7 +40,7 @@ _PATIENCE = 0.5  # seconds before a bar appears by default
 
 
 class Progress:
-    """A progress bar on stderr; by default only on a terminal, if a large payload takes long."""
+    """A progress bar on stderr; by default only on a terminal, if a large payload takes a while."""
 
     def __init__(self, wanted: bool | None) -> None:
         self._wanted = wanted

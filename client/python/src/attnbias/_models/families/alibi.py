@@ -79,7 +79,7 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 
 
 def _encoding_of(model: Any) -> Any:
-    """Returns the encoding with the slopes of transformers' code.
+    """Returns the encoding with the slopes that transformers' code uses.
 
     If ``from_config`` rejects the configuration, the slopes are taken from the model's own values.
     """

@@ -123,7 +123,7 @@ def attend(
 
 
 def refuse_weights(options: dict[str, Any]) -> None:
-    """Rejects ``output_attentions=True`` among the options of a call."""
+    """Rejects ``output_attentions=True`` among a call's options."""
     if options.get("output_attentions"):
         _refuse("output_attentions=True", 'FlexAttention has no attention weights: use "eager"')
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT, GPT-2, BART, CLIP, ViT and similar models: tables of learned positions.
+"""BERT, GPT-2, BART, CLIP, ViT and similar models: learned position tables.
 
 The model's own parameter is set to the server's values. The model still reads and processes the
 rows.

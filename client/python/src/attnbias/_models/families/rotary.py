@@ -68,7 +68,7 @@ class _Form(NamedTuple):
     """How a module arranges its values for a position, or for one position on each axis.
 
     Attributes:
-        axes: number of axes of positions.
+        axes: number of position axes.
         axis: the dimension of position_ids for these axes; None if the module supports only one.
         is_complex: whether the module returns complex numbers instead of cosines and sines.
         keeps_float32: whether the output is not cast to the type of the module's input.
@@ -169,7 +169,7 @@ def _name(layer_type: str, what: str = "table") -> str:
 
 @dataclass(eq=False)
 class _Tables:
-    """The tables of a module for one layer type."""
+    """A module's tables for one layer type."""
 
     context: AttachContext
     path: str
@@ -197,7 +197,7 @@ class _Tables:
             if longest > length:
                 put = functools.partial(self._with_lengths, length)
                 yield self._site(trained, length, put)
-                # Only compared; tables of greater lengths are fetched when needed.
+                # Only compared; tables for greater lengths are fetched when needed.
                 last = with_length(encoding, longest)
                 yield self._site(last, longest, lambda *_: None, first=longest - 1)
             else:
@@ -335,7 +335,7 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 
 
 def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
-    """Returns the row of each position p, or of |p| if positions are ``signed``.
+    """Returns the row for each position p, or of |p| if positions are ``signed``.
 
     A fraction or a position beyond the table gets the nonexistent row ``rows``, which torch's
     indexing rejects in all modes, without waiting for a device.
@@ -347,7 +347,7 @@ def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> to
 
 
 def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torch.Tensor]:
-    """Returns a function that fetches rows [first, end) of the table for a length."""
+    """Returns a function that fetches rows [first, end) of the table for a given length."""
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
@@ -360,9 +360,9 @@ def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torc
 def _rows(
     module: Any, position_ids: torch.Tensor, layer_type: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
+    """Returns cosines and sines for positions ``[batch, length]``, each ``[batch, length, pairs]``.
 
-    A row serves p and -p: the sine of -p is that of p with the opposite sign.
+    A row serves both p and -p: the sine of -p is the negative of the sine of p.
     """
     cos, sin = _rows_of_magnitudes(module, position_ids, layer_type)
     return cos, torch.where(position_ids[..., None] < 0, -sin, sin)

@@ -107,14 +107,14 @@ def _of_gptj(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of consecutive positions starting at 0."""
+    """Returns the rows for consecutive positions starting at 0."""
     is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
     tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
     return module.forward(tokens[None])[0]
 
 
 def _first_row(module: Any) -> int:
-    """Returns the row of position 0."""
+    """Returns the row for position 0."""
     if isinstance(module, XGLMSinusoidalPositionalEmbedding):
         return int(module.offset)
     is_padded = isinstance(module, tuple(_FORWARDS))

@@ -2,7 +2,7 @@
 """T5, LongT5, MPNet and similar models: a bucketed bias, either shared by all layers or per layer.
 
 LongT5's encoder attends in blocks; its decoder is T5's. MPNet's encoder copies the bias for each
-sequence of a batch.
+sequence in a batch.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _local_sites(context: AttachContext) -> Iterator[Site]:
         if not module.has_relative_attention_bias:
             continue
         block = module.block_len
-        # The block's queries, and the keys of the previous, the same and the next block.
+        # The block's queries, and the keys of the previous, current and next blocks.
         request = Request(
             _encoding_of(module),
             query_length=2 * block,
@@ -219,7 +219,7 @@ def _without_bias(changes: Changes, module: Any, _: None) -> None:
 
 
 def _no_bias(module: Any, *_: Any, **__: Any) -> None:
-    """Replaces ``compute_bias`` of cross-attention, which has no bias."""
+    """Replaces ``compute_bias`` in cross-attention, which has no bias."""
 
 
 def compact_bias(

@@ -122,7 +122,7 @@ def _bias_of(module: Any, answer: BlockToeplitz) -> torch.Tensor:
 
 
 def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
-    """Returns the fetched block's logits; the layer's attention applies 16 sigmoid to them."""
+    """Returns the fetched block's logits; the layer's attention applies 16 * sigmoid to them."""
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
     # The block is indexed by key - query, the network's input by query - key.
