@@ -29,7 +29,7 @@ class Pair:
         quantity: name of the values.
         own: the module's values, on any device.
         served: the server's values, with the same shape.
-        axes: the indices along each axis, keyed by a name that says what they mean.
+        axes: the indices along each axis, keyed by a name that states what they mean.
         bound: maximum difference, broadcast to the shape; 0 if the values must be equal.
         cause: probable cause of a difference, for the error.
     """
