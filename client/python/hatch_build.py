@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates the modules of the contract's protos and of the public protos that they import.
+"""Generates the modules for the contract's protos and for the public protos that they import.
 
-Only a few protobuf runtimes accept protoc's own Python code. A module here therefore holds the
-descriptor of its file, which any runtime can read; protoc generates the stubs.
+Only a few protobuf runtimes accept protoc's own Python code. The generated modules therefore hold
+their files' descriptors, which any runtime can read; protoc generates the stubs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _HERE: Final = Path(__file__).parent
 _OURS: Final = "attnbias/v1"
-# Uses its own package and descriptor pool, since other packages of a program may contain theirs.
+# These have their own package and descriptor pool, since a program's other packages may contain
+# them too.
 _PUBLIC: Final = ("google/rpc", "grpc/health/v1")
 _PUBLIC_PACKAGE: Final = "attnbias/_public"
 
@@ -31,7 +32,7 @@ _generated.load(globals(), _generated.{pool}, {serialized!r})
 
 
 def version() -> str:
-    """The project's version in CMakeLists.txt; an sdist has it in PKG-INFO."""
+    """Returns the project's version from CMakeLists.txt; an sdist has it in PKG-INFO."""
     text = (_proto_root().parent / "CMakeLists.txt").read_text()
     found = re.search(r"project\(attnbias VERSION (\S+)", text)
     assert found is not None
@@ -87,7 +88,7 @@ def _generate(protos: Path, target: Path) -> None:
 
 
 def _clear_json_names(file: Any) -> None:
-    """Makes a descriptor identical to protoc's in its Python code: both may be in one pool."""
+    """Makes a descriptor identical to the one in protoc's Python code: both may be in one pool."""
 
     def clear(messages: Any) -> None:
         for message in messages:

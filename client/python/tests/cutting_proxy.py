@@ -18,9 +18,9 @@ class CuttingProxy:
 
     Args:
         target: "host:port".
-        cut_after: for the n-th connection, bytes after which it is cut; later
+        cut_after: the number of bytes after which each connection is cut, in order; later
             connections are not cut.
-        swallow_after: bytes after which forwarding stops while the connections stay open.
+        swallow_after: the same, but forwarding stops while the connections stay open.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server over real gRPC whose responses the test scripts."""
+"""A server over real gRPC, with responses scripted by the test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Request: TypeAlias = service_pb2.StreamTensorRequest
 Context: TypeAlias = grpc.ServicerContext
 Step: TypeAlias = "Callable[[Request, Context], Iterator[bytes]]"
-"""Answers a StreamTensor."""
+"""Answers a StreamTensor call."""
 
 FINGERPRINT = "0123456789abcdef" * 4
 _DATA_TYPES = {"<f8": 1, "<f4": 2, "<f2": 3, "<i4": 5}
@@ -117,7 +117,7 @@ def abort(
 
 
 def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -> Step:
-    """Ends with a status after that many bytes of PAYLOAD; None also omits its header."""
+    """Ends the call with a status after ``after`` bytes of PAYLOAD; None omits its header too."""
 
     def step(request: Request, context: Context) -> Iterator[bytes]:
         if after is not None:
@@ -197,7 +197,7 @@ class FakeServer:
     By default it serves PAYLOAD and a description, and rejects logits.
 
     Args:
-        port: port on loopback; 0 selects a free one.
+        port: loopback port; 0 selects a free one.
         credentials: None selects plaintext.
     """
 

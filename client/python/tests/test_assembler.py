@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only a complete and correct next chunk is written, regardless of the stream's content."""
+"""Only a complete and correct next chunk is written, whatever the stream contains."""
 
 from __future__ import annotations
 

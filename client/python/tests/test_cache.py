@@ -177,7 +177,7 @@ ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
 
 
 def facts(answer: Any) -> Any:
-    """Everything observable about a result."""
+    """Returns everything observable about a result."""
     if isinstance(answer, tuple):
         return type(answer), [facts(array) for array in answer]
     if isinstance(answer, np.ndarray):
@@ -502,7 +502,7 @@ def test_local_server_rejects_offline() -> None:
 
 
 def flip(path: Path, at: int) -> None:
-    """Changes a byte in place, and the modification time regardless of the clock's resolution."""
+    """Changes a byte in place, and also the modification time, whatever the clock's resolution."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
@@ -884,7 +884,7 @@ def test_lock_ends_with_owner_while_child_lives(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", OUTLIVE, folder], timeout=60, check=True)
 
 
-# Files and folders of other users
+# Files and folders that belong to other users
 
 KEY = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
 PLACES = {
@@ -895,7 +895,7 @@ PLACES = {
     "draft": f"drafts/{KEY}.safetensors",
 }
 SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
-"""Places that the client reads first, so that it would not read this one."""
+"""For some places, the places that would keep the client from reading them."""
 HUGE = 64 << 30
 USE_AND_KEEP_HOUSE = """
 import resource, sys, attnbias
@@ -915,7 +915,7 @@ for folder in folders:
 
 
 def sparse(path: Path, *, head: int) -> None:
-    """Creates a huge sparse file that begins with `head` bytes of a tensor's file."""
+    """Creates a huge sparse file that begins like a tensor's file with a header of `head` bytes."""
     path.write_bytes(head.to_bytes(8, "little"))
     os.truncate(path, HUGE)
 
@@ -1253,7 +1253,7 @@ def test_draft_of_dead_writer_is_replaced(cached: attnbias.Client, folder: Path)
 
 def test_tensor_is_renamed_into_place_when_complete(cached: attnbias.Client, folder: Path) -> None:
     get(cached)
-    status = tensor(folder).stat()  # that of the draft, which was renamed rather than written again
+    status = tensor(folder).stat()  # the draft's: it was renamed, not written again
     fields = [FINGERPRINT, status.st_size, status.st_mtime_ns, status.st_ino]
     fields.append(request(folder).name)
     assert request(folder).read_text() == " ".join(map(str, fields)) + "\n"
@@ -1310,7 +1310,7 @@ def test_processes_share_one_mapping(real_target: str, folder: Path) -> None:
     ]
 
     def ask_all() -> list[str]:
-        """Returns the next word of each process, once all have sent it."""
+        """Returns the next word from each process, once all have sent it."""
         said = []
         for holder in holders:
             assert holder.stdout is not None

@@ -48,7 +48,7 @@ SWIN = {"depths": [1, 2], "num_heads": [2, 4], "image_size": 32, "patch_size": 4
 
 
 class Config:
-    """Like those of transformers."""
+    """A configuration like those in transformers."""
 
     def __init__(self, **fields: Any) -> None:
         self._fields = fields
@@ -353,7 +353,7 @@ def test_unserved_model_type_names_the_reason() -> None:
 
 
 def test_older_flat_multimodal_configs_equal_nested_ones() -> None:
-    """Fields of the text model next to a part that has the model_type of the whole model."""
+    """The text model's fields are next to a part that has the whole model's model_type."""
     scaling = {"type": "mrope", "mrope_section": [16, 24, 24]}
     text = {"hidden_size": 256, "num_attention_heads": 2, "rope_scaling": scaling}
     flat = {"model_type": "qwen2_5_vl", **text, "vision_config": {"model_type": "qwen2_5_vl"}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated classes convert to messages of the contract and back."""
+"""Generated classes convert to the contract's messages and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEMBERS = range(7)
 
 
 def value_of(field: Any, member: int) -> Any:
-    """A value that differs from every default."""
+    """Returns a value that differs from every default."""
     if field.enum_type is not None:
         return enum_name(field.enum_type, len(field.enum_type.values) - 1)
     if field.message_type is None:
@@ -42,7 +42,7 @@ def value_of(field: Any, member: int) -> Any:
 
 
 def fields_of(message: Any, member: int) -> list[Any]:
-    """All fields outside oneofs, and one of each oneof."""
+    """Returns all fields outside oneofs, and one from each oneof."""
     rivals = {oneof.name: oneof.fields for oneof in message.oneofs if len(oneof.fields) > 1}
     left_out = {
         field.name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that save writes and load reads, and errors for damaged and foreign files."""
+"""Files that ``save`` writes and ``load`` reads, and errors for damaged and foreign files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_mask_is_read_from_file_of_tool(tmp_path: Path) -> None:
     bias = make("toeplitz")
     bias.resolved_spec = SPEC
     metadata = metadata_of(bias, bias)
-    assert "attnbias.diagonals.mask" not in metadata  # nor in files written by the tool
+    assert "attnbias.diagonals.mask" not in metadata  # nor in the command-line tool's files
     save_file(bias.parts(), path, metadata)
     assert load_structure(path).mask == attnbias.Mask(causal=True)
 
@@ -324,7 +324,7 @@ def test_damaged_files_are_rejected_or_consistent(
     name = data.draw(st.sampled_from(sorted(whole_files)))
     content = bytearray(whole_files[name])
     for _ in range(data.draw(st.integers(1, 3))):
-        # Most faults are at the beginning.
+        # Most faults are near the beginning.
         at = data.draw(st.integers(0, min(600, len(content))) | st.integers(0, len(content)))
         kind = data.draw(st.sampled_from(["flip", "cut", "insert", "remove"]))
         if kind == "flip" and at < len(content):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""score_mod and block_mask in attention: compiled once for a prompt, once for all steps after."""
+"""score_mod and block_mask in attention: one compilation for a prompt, one for all later steps."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
     counter = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend(backend)
     torch.compiler.reset()
     attend = torch.compile(flex_attention, backend=counter)
-    # Torch 2.15 reads uninitialized memory, regardless of the score_mod.
+    # Torch 2.15 reads uninitialized memory, whatever the score_mod.
     is_broken = backend == "inductor" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     whole = make()
     query, key, value = (torch.from_numpy(random(1, HEADS, LENGTH, DIM, seed=n)) for n in range(3))
@@ -110,7 +110,7 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
 
 
 class Attention:
-    """flex_attention under torch.compile with a count of its programs."""
+    """flex_attention under torch.compile, with a count of the compiled programs."""
 
     def __init__(self, *, compiled: bool = True) -> None:
         self.torch = pytest.importorskip("torch")
@@ -128,7 +128,7 @@ class Attention:
         return int(self._counter.frame_count)
 
     def check(self, queries: slice, bias: npt.NDArray[Any], **options: Any) -> None:
-        """Compares these queries with torch's own attention with ``bias`` added."""
+        """Compares attention for these queries with torch's own, to which ``bias`` is added."""
         query, key, value = self._tensors
         rows = query[:, :, queries].contiguous()
         got = self._flex(rows, key, value, **options)
@@ -144,7 +144,7 @@ def causal() -> attnbias.Toeplitz:
 
 
 def windows() -> list[Any]:
-    """Every structure; for some, also a window whose score_mod has its own position."""
+    """Returns every structure; for Toeplitz, also a window whose score_mod has its own position."""
     cut = {"queries": (1, LENGTH), "heads": (0, HEADS)}
     return [causal(), toeplitz().window(**cut), key_row(), bordered(), block(), block_with_border()]
 

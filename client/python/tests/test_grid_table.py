@@ -27,7 +27,7 @@ DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 
 
 def tables(dtype: Any = np.float32) -> list[npt.NDArray[Any]]:
-    """A table per axis, whose values are all different."""
+    """Returns one table per axis; all values differ."""
     counts = [COLUMN_AXES.count(axis) for axis in range(3)]
     firsts = np.cumsum([0, *np.multiply(LENGTHS, counts)])
     return [

@@ -56,7 +56,7 @@ def test_every_bit_flip_in_header_is_detected(kind: Any, header: Any) -> None:
     refused = 0
     for at, damaged in flips(message):
         try:
-            # A flipped bit outside the header may lengthen the tag of a varint.
+            # A flipped bit outside the header may lengthen a varint's tag.
             assert read_header(damaged, type(header), REQUEST) == header
             assert at not in inside
         except attnbias.DataLossError:
@@ -81,7 +81,7 @@ def test_answer_to_another_request_is_rejected(
 
 
 def test_checksum_covers_received_bytes() -> None:
-    """A server may write fields in a different order from this side's protobuf."""
+    """A server may write fields in a different order than this side's protobuf does."""
     header = PAYLOAD.header
     first, second = header.SerializeToString(), service_pb2.TensorHeader(total_bytes=20000)
     written = second.SerializeToString() + first

@@ -26,7 +26,7 @@ DTYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": ml_dtypes.bfloat16}
 
 
 def alibi(heads: int, queries: range, keys: range) -> npt.NDArray[np.float32]:
-    """-slope |i - j|, with slopes of a power of two: every number is exact."""
+    """Returns -slope |i - j| with power-of-two slopes, so that every value is exact."""
     slopes = np.ldexp(np.float32(1), [-8 * h // heads for h in range(1, heads + 1)])
     distance = np.abs(np.subtract.outer(np.array(queries), np.array(keys)))
     biases: npt.NDArray[np.float32] = -slopes[:, None, None] * distance.astype(np.float32)

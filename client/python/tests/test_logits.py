@@ -52,13 +52,13 @@ def offset_of(queries: int, keys: int, extent: dict[str, Any]) -> int:
 
 
 def relative(queries: int, keys: int, extent: dict[str, Any]) -> Array:
-    """Key minus query, by absolute positions."""
+    """Returns key minus query, by absolute positions."""
     positions = np.arange(queries) + offset_of(queries, keys, extent)
     return np.arange(keys)[None, :] - positions[:, None]
 
 
 def seen(distance: Array, direction: str) -> Array:
-    """Returns the visible pairs of a direction, by key minus query."""
+    """Returns which pairs are visible in a direction, by key minus query."""
     if direction == "left_to_right":
         return distance <= 0
     if direction == "right_to_left":
@@ -74,15 +74,14 @@ def sinusoid(distance: Array, dim: int) -> Array:
 
 
 def bound(terms: int, queries: Array, vectors: Array) -> Array:
-    """gamma_n of F32 times the sum of the products' magnitudes (docs/numerics.md)."""
+    """Returns gamma_n for F32 times the sum of the products' magnitudes (docs/numerics.md)."""
     n = terms * 2.0**-24
     magnitude: Array = np.einsum("hid,hijd->hij", abs(queries), abs(vectors))
     return n / (1 - n) * magnitude
 
 
 def check(got: Array, queries: Array, vectors: Array, visible: Array, terms: int) -> None:
-    """Asserts that visible logits are within bounds of the einsum and that the others are
-    masked."""
+    """Asserts that visible logits match the einsum within bounds and that the others are masked."""
     queries, vectors = queries.astype("f8"), vectors.astype("f8")
     want = np.einsum("hid,hijd->hij", queries, vectors)
     error = np.where(visible, abs(np.where(visible, got, 0) - want), 0)
@@ -271,7 +270,7 @@ def test_decomposed_relative_positions_match_definition(
 
 
 def places_in(queries: int, keys: int) -> npt.NDArray[np.int64]:
-    """Row of a table for each query index and key index, by the contract's formula."""
+    """Returns the table row for each query index and key index, by the contract's formula."""
     q = np.arange(queries)[:, None] * np.float32(max(keys / queries, 1))
     k = np.arange(keys) * np.float32(max(queries / keys, 1))
     return (q - k + np.float32((keys - 1) * max(queries / keys, 1))).astype(np.int64)

@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def export(tmp_path: Path, folder: Path) -> Iterator[Callable[..., int]]:
-    """Exports a configuration from a server that stops with the test, or by its ``close()``."""
+    """Exports a configuration from a server that stops on ``close()`` or at the test's end."""
     server = attnbias.LocalServer("--threads=1")
     server.start()
 

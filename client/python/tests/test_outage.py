@@ -249,7 +249,7 @@ def test_close_interrupts_long_retry_delay(server: FakeServer, connect: Connect)
 def test_last_attempt_is_near_the_timeout(
     monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
-    """The last attempt falls within the last tenth of a second, regardless of the jitter."""
+    """The last attempt falls within the last tenth of a second, whatever the jitter."""
     monkeypatch.setattr("random.uniform", lambda _, most: most)
     begun = time.monotonic()
     with (
@@ -325,7 +325,7 @@ def test_unlimited_timeouts_are_accepted(timeout: float | None, connect: Connect
 
 
 def test_calls_are_balanced_across_replicas(connect: Connect) -> None:
-    """Must also hold after a replica restarts."""
+    """This must also hold after a replica restarts."""
     port = free_port()
     with FakeServer() as stays, contextlib.ExitStack() as other:
         first = other.enter_context(FakeServer(port))
@@ -369,7 +369,7 @@ def test_load_balancing_policy_can_be_set(options: dict[str, str], connect: Conn
 
 
 def test_defaults_match_other_clients() -> None:
-    """The defaults are those of the C++ client, which its tests check too."""
+    """The C++ client has the same defaults, and its own tests check them too."""
     parameters = inspect.signature(attnbias.Client).parameters
     assert parameters["timeout"].default == 300
     assert parameters["connect_timeout"].default == 10
@@ -394,7 +394,7 @@ def test_loopback_bypasses_proxy(monkeypatch: pytest.MonkeyPatch, connect: Conne
 def test_unresponsive_peer_is_abandoned(connect: Connect) -> None:
     """The first connection stays open but delivers nothing after some bytes."""
     times = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
-    keepalive = dict.fromkeys(times, 2000)  # a busy machine pauses for a shorter time
+    keepalive = dict.fromkeys(times, 2000)  # pauses on a busy machine are shorter
     with (
         FakeServer() as server,
         CuttingProxy(server.target, swallow_after=[9000]) as proxy,

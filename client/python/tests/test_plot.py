@@ -102,7 +102,7 @@ def test_ring_shard_axes_show_shard_indices() -> None:
 
 
 def test_labels_appear_only_at_figure_edges() -> None:
-    axes = toeplitz(heads=3).plot()  # two in a row
+    axes = toeplitz(heads=3).plot()  # two per row
     assert [bool(axis.get_ylabel()) for axis in axes] == [True, False, True]
     assert [bool(axis.get_xlabel()) for axis in axes] == [False, True, True]
 

@@ -382,14 +382,14 @@ def test_data_loader_workers_use_the_client(client: attnbias.Client, way: str) -
 
 
 def test_unreachable_server_is_reported_immediately() -> None:
-    """Goes to standard error in a script that does not configure logging."""
+    """The report goes to standard error if a script does not configure logging."""
     script = "import attnbias; attnbias.Client('127.0.0.1:1', timeout=600).info()"
     with subprocess.Popen(
         [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         first = process.stderr.readline()
-        assert process.poll() is None  # the line was written before the end
+        assert process.poll() is None  # the line was written before the process ended
         process.kill()
         rest = process.stderr.read()
     assert first.startswith(

@@ -59,7 +59,7 @@ def serves(payload: Payload) -> Step:
 
 
 def at(offset: int, step: Step, otherwise: Step | None = None) -> Step:
-    """One step for the calls that begin at an offset, and one for the others."""
+    """Uses one step for the calls that begin at an offset, and another for the rest."""
     otherwise = otherwise or serves(PAYLOAD)
 
     def chosen(request: Request, context: Context) -> Iterator[bytes]:

@@ -33,7 +33,7 @@ def spec_of(encoding: attnbias.Encoding, **options: Any) -> dict[str, Any]:
 
 
 def described_fields(described: type[Any]) -> dict[str, str]:
-    """Returns the help of each field in one line."""
+    """Returns the help text for each field, on one line."""
     page = pydoc.plain(pydoc.render_doc(described))
     _, _, attributes = page.partition("Attributes:\n")
     lines = itertools.takewhile(str.strip, (line.strip("| ") for line in attributes.split("\n")))

@@ -78,7 +78,7 @@ def replace(path: Path, new: bytes) -> None:
 
 
 def of_server(identity: Pair, clients: Path | None = None) -> grpc.ServerCredentials:
-    """TLS of a server that requires client certificates signed by ``clients``, if given."""
+    """Returns a server's credentials; the CA ``clients``, if given, signs client certificates."""
     return grpc.ssl_server_credentials(
         [(identity.key.read_bytes(), identity.certificate.read_bytes())],
         root_certificates=clients.read_bytes() if clients else None,
@@ -310,7 +310,7 @@ def test_tokens_are_not_pickled(token_file: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def failure(connect: Connect, target: str, **options: Any) -> str:
-    """Returns the error of a call without retries."""
+    """Returns the error from a call without retries."""
     with (
         connect(target, max_attempts=1, timeout=20, **options) as client,
         pytest.raises(attnbias.UnavailableError) as caught,

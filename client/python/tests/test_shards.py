@@ -43,7 +43,7 @@ LAYOUTS: tuple[Layout, ...] = ("contiguous", "zigzag", "striped")
 KINDS = ("toeplitz", "vectors", "key_row", "block", "block with border", "bordered")
 
 
-# ---- tokens of a rank
+# ---- a rank's tokens
 
 
 def owner(token: int, length: int, world_size: int, layout: Layout) -> int:
@@ -106,7 +106,7 @@ def test_invalid_shard_arguments_are_rejected(
 
 
 def make(kind: str, heads: int | None, queries: int, dtype: Any) -> attnbias.Structure:
-    """A square structure whose values all differ, as far as the type allows."""
+    """Returns a square structure whose values all differ, as far as the type allows."""
     outer = () if heads is None else (heads,)
 
     def numbers(*shape: int) -> Array:
@@ -132,7 +132,7 @@ def make(kind: str, heads: int | None, queries: int, dtype: Any) -> attnbias.Str
 
 
 def same(got: Any, wanted: Any) -> None:
-    """Bit for bit."""
+    """Compares bit for bit."""
     assert got.dtype == wanted.dtype
     assert got.shape == wanted.shape
     assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(wanted).tobytes()
@@ -161,7 +161,7 @@ every_layout = st.sampled_from(LAYOUTS)
 def test_shards_reassemble_the_whole(
     group: tuple[attnbias.Structure, int], queries: Layout, keys: Layout
 ) -> None:
-    """Each step of each ring rank equals numpy's indexing; together they cover all."""
+    """Each ring rank's steps equal numpy's indexing; together, they cover the whole."""
     bias, n = group
     dense = bias.dense()
     before: Any = (slice(None),) * (bias.ndim - 2 - bias.vectors)
@@ -443,7 +443,7 @@ def dense_of(answer: Any) -> list[Array]:
 
 @contextlib.contextmanager
 def payloads() -> Iterator[list[int]]:
-    """Records the bytes of each payload fetched inside the context."""
+    """Records the size of each payload fetched inside the context."""
     fetched: list[int] = []
 
     def counted(download: Download, info: attnbias.TensorInfo, data: memoryview) -> Any:
@@ -498,7 +498,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., li
         def in_each(function: Any, *arguments: Any) -> list[Any]:
             calls = [rank.submit(function, *arguments) for rank in ranks]
             for call in as_completed(calls, timeout=120):
-                call.result()  # the first failure, since the other processes then wait forever
+                call.result()  # the first failure: the other processes then wait forever
             return [call.result() for call in calls]
 
         yield in_each
@@ -515,7 +515,7 @@ def bits(tensor: Any) -> bytes:
 
 
 def check_on_meshes(target: str, kind: str, cases: Any, shards: Any) -> int:
-    """All cases with all placements, against the shards that torch itself makes from the whole."""
+    """Checks all cases with all placements against the shards that torch makes from the whole."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.tensor import (  # noqa: PLC0415
         DTensor,
@@ -565,7 +565,7 @@ def test_dtensors_equal_distributed_whole(
 
 
 def fetch_bytes(target: str, dims: Any, options: Any) -> tuple[list[int], int]:
-    """Sizes of the payloads that this rank fetches, and the bytes that it then holds."""
+    """Returns the sizes of the payloads that this rank fetches, and the bytes it then holds."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
 
@@ -594,7 +594,7 @@ def test_each_process_fetches_only_its_shard(
 
 
 def gather_shards(target: str) -> int:
-    """Each rank's shards in every layout, gathered by torch, against the whole."""
+    """Compares each rank's shards in every layout, gathered by torch, with the whole."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -633,7 +633,7 @@ def gather_shards(target: str) -> int:
                 for source, part in enumerate(gathered(mine.to_torch())):
                     rows[:, tokens[source]] = part
                 assert bits(rows) == bits(whole)
-                # The steps of a ring, in which a rank sees the keys of all ranks in turn.
+                # Ring steps, in which a rank sees the keys of all ranks in turn.
                 steps = torch.empty_like(whole[:, tokens[rank]])
                 for source in range(ranks):
                     step = mine.shard(source, ranks, keys=layout)
@@ -680,7 +680,7 @@ HUGE: dict[str, Any] = {"query_length": 65536, "key_length": 65536}
 
 
 def own_memory(name: str) -> int:
-    """Returns a memory figure of this process, from the kernel, in bytes."""
+    """Returns one of the kernel's memory figures for this process, in bytes."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1]) * 1024
@@ -810,7 +810,7 @@ def devices() -> Iterator[Callable[..., Any]]:
 
 
 def check_on_devices(target: str, kind: str, cases: Any, specs: Any) -> int:
-    """All cases with all specs: the shard of each device as JAX reports it, and the whole."""
+    """Checks all cases with all specs: each device's shard as JAX reports it, and the whole."""
     import jax  # noqa: PLC0415
     from jax.sharding import NamedSharding, PartitionSpec  # noqa: PLC0415
 
@@ -891,7 +891,7 @@ def shard_on_devices() -> None:
 
 
 def join_on_devices(target: str) -> int:
-    """Each device holds the shard of its rank in a grid of query and key ranks; JAX joins them."""
+    """Each device holds the shard for its rank in a grid of query and key ranks; JAX joins them."""
     import jax  # noqa: PLC0415
     from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: PLC0415
 

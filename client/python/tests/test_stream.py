@@ -118,8 +118,8 @@ def test_failed_call_is_cancelled_immediately(server: FakeServer, client: attnbi
     server.script = [step]
     with pytest.raises(attnbias.DataLossError) as caught:
         client.get(SINUSOIDAL, positions=5000)
-    # The error references the call, as a user's error would, so that deleting it does not end the
-    # call.
+    # The error keeps a reference to the call, as it would for a user, so the call does not end
+    # merely because it is deleted.
     assert caught.value.__traceback__ is not None
     assert gone.wait(10)
 

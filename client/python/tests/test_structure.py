@@ -70,7 +70,7 @@ def border_of(border: Array, *, is_query: bool, is_key: bool) -> Any:
 
 
 def by_definition(bias: attnbias.Structure, head: tuple[int, ...], i: int, j: int) -> Any:
-    """Returns a value or vector by the structure's definition."""
+    """Returns a value or vector according to the structure's definition."""
     if isinstance(bias, attnbias.Toeplitz):
         return bias.diagonals[head][j - i + bias.query_length - 1]
     if isinstance(bias, attnbias.KeyRow):
@@ -153,7 +153,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 @every_kind
 @pytest.mark.parametrize("heads", [None, 3])
-@settings(max_examples=60)  # results of each kind
+@settings(max_examples=60)  # enough for results of each kind
 @given(data=st.data())
 def test_indexing_matches_numpy(kind: str, heads: int | None, data: st.DataObject) -> None:
     bias = make(kind, heads)
@@ -408,7 +408,7 @@ def test_copy_argument_is_honored(kind: str) -> None:
 
 
 def large() -> list[attnbias.Structure]:
-    """Just above the bound: 1 GiB of f32, and one row more."""
+    """Just above the bound: 1 GiB of f32, plus one row."""
     side = 1 << 14
     diagonals = np.zeros(2 * side, np.float32)
     toeplitz = attnbias.Toeplitz(
@@ -651,8 +651,8 @@ def test_structure_is_a_jax_pytree(jax: Any, kind: str) -> None:
         np.testing.assert_array_equal(np.asarray(got), 1 + bias.dense(), strict=True)
         np.testing.assert_array_equal(np.asarray(structure), bias.dense(), strict=True)
         np.testing.assert_array_equal(structure.dense(), bias.dense(), strict=True)
-    assert dense._cache_size() == 2  # compares parts of numpy and JAX, not each structure
-    if kind != "ring shard":  # whose indices are also parts
+    assert dense._cache_size() == 2  # one for numpy's parts, one for JAX's, not one per structure
+    if kind != "ring shard":  # its indices are parts too
         doubled = twice(bias)
         assert type(doubled) is type(bias)
         np.testing.assert_array_equal(doubled.dense(), 2 * bias.dense(), strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hand-written reader of chunks agrees with protobuf, and survives any input."""
+"""The hand-written chunk reader agrees with protobuf, and survives any input."""
 
 from __future__ import annotations
 

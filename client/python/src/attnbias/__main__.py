@@ -107,7 +107,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _add_security(export: argparse.ArgumentParser) -> None:
-    """Adds the security flags of ``attnbias``, the command-line tool."""
+    """Adds the security flags that the command-line tool, ``attnbias``, has."""
     variable = "by default the value of ATTNBIAS_CLIENT_{}".format
     export.add_argument(
         "--tls",
@@ -217,7 +217,7 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _existing(folder: str) -> Cache:
-    """Returns a cache whose folder exists, so that a misspelled folder does not look empty."""
+    """Returns a cache whose folder exists; a misspelled folder would look like an empty cache."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
         raise FileNotFoundError(f"cache: got {folder!r}, want an existing folder")

@@ -20,7 +20,7 @@ Reals: TypeAlias = Sequence[float] | npt.NDArray[np.integer[Any] | np.floating[A
 """Explicit positions that may be fractions."""
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
-"""A length n, which is [0, n), or a half-open (begin, end)."""
+"""A length n, meaning [0, n), or a half-open range (begin, end)."""
 
 
 def require_instance(value: Any, kind: type | tuple[type, ...], name: str, want: str) -> None:
@@ -48,7 +48,7 @@ def require_integer(
 
 
 def require_known(call: Any, given: Iterable[str], known: Iterable[str], want: str = "") -> None:
-    """Raises Python's TypeError for an unknown ``**option``; adds ``want``, or the nearest name."""
+    """Raises Python's TypeError for an unknown ``**option``; adds ``want`` or the closest name."""
     names = [*known, *(call.__kwdefaults__ or ())]
     for name in given:
         if name not in names:

@@ -90,7 +90,7 @@ _MOST_PAGES: Final = 100  # a list with more pages is assumed to be endless
 
 
 class BaseClient:
-    """Base of both clients; see ``Client``."""
+    """Base class of both clients; see ``Client``."""
 
     def __init__(
         self,
@@ -220,30 +220,30 @@ class BaseClient:
     ) -> npt.NDArray[Any]:
         """Computes positional logits, which depend only on queries and positions.
 
-        Rows are streamed in blocks, and the vectors of all pairs of queries and keys are never
-        materialized. Checksums are verified in both directions; an interrupted call resumes.
+        Rows are streamed in blocks, and the vectors for all query-key pairs are never materialized.
+        Checksums are verified in both directions; an interrupted call resumes.
 
         Args:
             term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
-            rows: queries ``[heads, queries, head_dim]``, or for ShawValues attention weights
+            rows: queries ``[heads, queries, head_dim]`` or, for ShawValues, attention weights
                 ``[heads, queries, keys]``, as an array or torch tensor of f64, f32, f16 or bf16.
-                None omits the queries: term (d) of Transformer-XL.
+                None omits the queries, as in term (d) of Transformer-XL.
             key_length: number of keys; not needed for ShawValues.
-            direction: the keys that a query sees.
-            query_length: number of queries; only if rows is None.
+            direction: which keys a query sees.
+            query_length: number of queries; required if rows is None, otherwise not allowed.
             out: an array to write into, with the result's shape and dtype.
             timeout: seconds for this call, instead of the client's.
             **options: alignment ("start", "end") or query_offset, one of which is required if the
                 numbers of queries and keys differ; output_data_type, which accepts the values of
-                ``Request.data_type`` and is f32 by default; fill_value, the logit of hidden keys
-                and by default -inf, or fill_lowest; scale; query_bias ``[heads, head_dim]``, added
-                to every query (Transformer-XL's v).
+                ``Request.data_type`` and is f32 by default; fill_value, the logit for hidden keys
+                (-inf by default), or fill_lowest; scale; query_bias ``[heads, head_dim]``, added to
+                every query (Transformer-XL's v).
 
         Returns:
-            ``[heads, queries, keys]``, or for ShawValues ``[heads, queries, head_dim]``.
+            ``[heads, queries, keys]`` or, for ShawValues, ``[heads, queries, head_dim]``.
 
         Raises:
-            Error: the server's status, or DataLossError for damaged bytes.
+            Error: the server returned an error status, or bytes were damaged (DataLossError).
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
@@ -262,16 +262,17 @@ class BaseClient:
     ) -> TensorInfo:
         """Fetches a tensor into a file, which appears whole or not at all.
 
-        A ``.npy`` holds a payload of one part. A ``.safetensors`` holds all parts under their names
-        ("positions", "diagonals", "row", "block", "border", "dense"), and the metadata from which
-        ``attnbias.load`` restores the result. In a ``.npy``, bf16 is loaded as ``V2`` by NumPy and
-        as bf16 by ``attnbias.load``. The arguments after the path are those of ``get``.
+        A ``.npy`` file holds a one-part payload. A ``.safetensors`` file holds all parts under
+        their names ("positions", "diagonals", "row", "block", "border", "dense") and the metadata
+        from which ``attnbias.load`` restores the result. From a ``.npy`` file, NumPy loads bf16 as
+        ``V2``, and ``attnbias.load`` as bf16. The arguments after the path are the same as for
+        ``get``.
 
         Raises:
-            Error: the server's status, or DataLossError for damaged bytes.
+            Error: the server returned an error status, or bytes were damaged (DataLossError).
             OSError: the file cannot be written.
-            ValueError: the suffix is neither .npy nor .safetensors, or a .npy would hold several
-                parts.
+            ValueError: the suffix is neither .npy nor .safetensors, or a .npy file would hold
+                several parts.
         """
         path = to_path(path)
         require_known(BaseClient._save, options, RequestOptions.__annotations__)
@@ -312,7 +313,7 @@ class BaseClient:
         return to_server_info(answer)
 
     async def _list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
-        """Returns the learned tables that the server has mounted, in order of name.
+        """Returns the learned tables that the server has mounted, sorted by name.
 
         Args:
             timeout: seconds for the whole list, instead of the client's.
@@ -343,7 +344,7 @@ class BaseClient:
         """Returns True if the server, or one of its services, reports SERVING; never retries.
 
         Args:
-            service: "" for the server; also "liveness", "readiness".
+            service: "" for the server as a whole; others are "liveness" and "readiness".
             timeout: seconds for this call, instead of the client's.
 
         Raises:
@@ -415,13 +416,13 @@ class Client(BaseClient):
         target: "host", "host:port" or any gRPC target; the default port is 50051. None means the
             environment variable ``ATTNBIAS_SERVER`` or, if that is unset, this machine.
         timeout: seconds that a call may take, retries included; None means no limit.
-        connect_timeout: seconds in which a call must connect if the client has never been
+        connect_timeout: seconds within which a call must connect if the client has never been
             connected. If it cannot, it raises UnavailableError with the reason, such as a closed
             port, an unknown name, a different protocol or a wrong certificate. Once the client has
             been connected, only the timeout applies. None means the timeout.
-        tls: True enables TLS with the system's authorities, ``attnbias.Tls(ca=..., cert=...,
-            key=...)`` enables it with these files, False disables it. None means that the
-            environment decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by
+        tls: True enables TLS with the system's certificate authorities, ``attnbias.Tls(ca=...,
+            cert=..., key=...)`` enables it with these files, and False disables it. None means that
+            the environment decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by
             ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and ``..._KEY`` enable TLS; the default is
             plaintext.
         token: identifies the caller. It is either the path of a file with a bearer token, such as
@@ -431,22 +432,22 @@ class Client(BaseClient):
             only over TLS.
         credentials: gRPC credentials, such as ``grpc.ssl_channel_credentials()``, instead of
             ``tls``.
-        metadata: pairs sent with each call, such as ``[("tenant", "a")]``: lower-case keys, ASCII
-            values, or bytes under a key that ends in ``-bin``.
+        metadata: pairs sent with each call, such as ``[("tenant", "a")]``. Keys are lowercase;
+            values are ASCII, or bytes under a key that ends in ``-bin``.
         channel_options: gRPC options that override this package's, such as
-            ``{"grpc.lb_policy_name": "pick_first"}``. By default calls are distributed over all
-            addresses of the target, names are looked up again when a connection ends, and a
+            ``{"grpc.lb_policy_name": "pick_first"}``. By default, calls are distributed over all of
+            the target's addresses, names are looked up again when a connection ends, and a
             connection is closed if its peer is silent for 15 s during a call.
-        max_attempts: maximum attempts of a call before its error is raised. Progress on a stream
-            resets the count. By default only the timeout applies.
+        max_attempts: maximum number of attempts at a call before its error is raised. Progress on a
+            stream resets the count. By default, only the timeout applies.
         max_tensor_bytes: larger payloads are rejected before memory is allocated for them.
-        streams: number of connections, 1 to 64, over which a payload of more than 16 MiB is fetched
-            in ranges. One stream receives at most a window of 16 MiB per round trip: 0.2 GB/s at 80
+        streams: number of connections, 1 to 64, over which a payload larger than 16 MiB is fetched
+            in ranges. One stream receives at most a 16 MiB window per round trip: 0.2 GB/s at 80
             ms. More streams therefore help if round trips are long, but not on one machine.
-        cache: a folder that caches fetched tensors ("~/.cache/attnbias"). Processes that request
-            a cached tensor map it from there, without a call; arrays are then read-only. None means
-            the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
-        cache_bytes: maximum bytes of the cache, which evicts the least recently used tensors.
+        cache: a folder for caching fetched tensors, such as "~/.cache/attnbias". Processes that
+            request a cached tensor map it from there, without a call; arrays are then read-only.
+            None means the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
+        cache_bytes: maximum size of the cache in bytes; it evicts the least recently used tensors.
             None means no limit.
         offline: True never calls a server: a tensor that is not cached raises NotFoundError, and a
             call that needs a server raises UnavailableError.
@@ -509,18 +510,18 @@ class Client(BaseClient):
             encoding: the encoding to compute, such as ``attnbias.T5(...)``.
             out: C-contiguous memory to write into: a NumPy array, a torch CPU tensor, or any object
                 with the buffer protocol. An array must have either one axis with all elements or
-                the result's shape. For a Toeplitz, this is the shape of its diagonals. Several
+                the result's shape. For a Toeplitz, that is the shape of its diagonals. Several
                 tables of equal shape need an additional first axis, over the tables. Raw bytes may
                 have any shape. The result is this object.
             device_mesh: a torch mesh, which makes the result a ``DTensor``. This process fetches
                 only the shard that it holds.
-            placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims are those
-                of the dense array, or of each table.
+            placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims refer to
+                the dense array, or to each table.
             sharding: a JAX sharding (``NamedSharding``), which makes the result a ``jax.Array`` of
                 the dense array, or of each table. A part that several devices hold is fetched only
                 once.
             progress: True shows a progress bar, False does not; None shows one on a terminal if a
-                large payload takes long.
+                large payload takes a while.
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
                 positions, position_ids, grid, grid_offset; query_length, key_length, alignment,
@@ -532,14 +533,14 @@ class Client(BaseClient):
             The type depends on the form. "table" returns a NumPy array ``[positions, dim]``, or a
             ``GridTable`` over a grid; "dense" an array ``[heads, queries, keys]``; "toeplitz" a
             ``Toeplitz``, or a ``BorderedToeplitz`` with a class token; "key_row" a ``KeyRow``;
-            "block_toeplitz" a ``BlockToeplitz``. Rotary returns ``RotaryTables``, or ``XposTables``
-            with a decay. The default is the encoding's compact form, or "dense" if none exists, as
-            for most lists of positions, windows of a grid and masked key rows. ``out`` is returned
-            if given. With ``device_mesh`` or ``sharding``, the result is dense, and form applies
-            only to the transfer.
+            "block_toeplitz" a ``BlockToeplitz``. Rotary returns ``RotaryTables`` or, with a decay,
+            ``XposTables``. The default is the encoding's compact form, or "dense" if none exists,
+            as for most position lists, grid windows and masked key rows. ``out`` is returned if
+            given. With ``device_mesh`` or ``sharding``, the result is dense, and form applies only
+            to the transfer.
 
         Raises:
-            Error: the server's status, or DataLossError for damaged bytes.
+            Error: the server returned an error status, or bytes were damaged (DataLossError).
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot have
                 this sharding.
@@ -556,7 +557,7 @@ class Client(BaseClient):
             timeout: seconds for each call, instead of the client's.
 
         Returns:
-            The results of ``get``, in the order of requests.
+            The results of ``get``, in the order of the requests.
 
         Raises:
             Error: the first failure; the other calls are then cancelled.

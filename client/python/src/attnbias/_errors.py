@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of calls, and escaping of text from other programs."""
+"""Errors from calls, and escaping of text from other programs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FieldViolation:
 
 
 class Error(Exception):
-    """Failure of a call; the base of all errors that this package defines.
+    """A failed call; the base class of all errors that this package defines.
 
     Attributes:
         code: the gRPC status code.
@@ -72,7 +72,7 @@ class Error(Exception):
     ) -> None:
         self._pushback = pushback
         self.unreached = ""
-        """Reason for the missing connection; "" if there was a connection."""
+        """Why there was no connection; "" if there was one."""
         self.code = type(self).code if code is None else code
         lines = message.split("\n")
         self.message = message = "\n".join(escaped(line, MOST_CHARACTERS) for line in lines)
@@ -104,7 +104,7 @@ class Error(Exception):
 
     @property
     def retry_delay(self) -> float | None:
-        """Seconds to wait before a retry, as the server requests.
+        """Seconds to wait before a retry, as requested by the server.
 
         Infinite if the server forbids a retry, None if it states no delay.
         """
@@ -132,7 +132,7 @@ class DeadlineExceededError(Error, TimeoutError):
 
 
 class NotFoundError(Error):
-    """The server has no table or service of that name."""
+    """The server has no table or service with that name."""
 
 
 class PermissionDeniedError(Error):
@@ -175,15 +175,15 @@ class UnauthenticatedError(Error):
     """The caller's identity is missing or was not accepted."""
 
 
-MOST_CHARACTERS: Final = 8 << 10  # maximum characters of a message, and of a text in its details
-_MOST_SHOWN: Final = 400  # maximum characters of other texts
+MOST_CHARACTERS: Final = 8 << 10  # maximum characters in a message, and in each text in its details
+_MOST_SHOWN: Final = 400  # maximum characters in other texts
 
 
 def escaped(text: str, most: int = _MOST_SHOWN) -> str:
     """Returns the text with unprintable characters escaped, for terminals and logs.
 
-    These are control characters, including line breaks, and marks that change the direction of
-    text or have no width. A text of more than ``most`` characters is truncated.
+    Unprintable characters are control characters, including line breaks, and marks that change the
+    text direction or have no width. Text of more than ``most`` characters is truncated.
     """
     shown = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii")

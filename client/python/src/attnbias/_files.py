@@ -37,12 +37,14 @@ Loaded = npt.NDArray[Any] | Structure | RotaryTables | XposTables
 
 
 def save(bias: Structure, path: str | os.PathLike[str]) -> None:
-    """Writes a structure to a file that ``load`` can read, and that appears whole or not at all.
+    """Writes a structure to a file that ``load`` can read.
+
+    The file appears whole or not at all.
 
     Args:
-        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one; or a
-            GridTable.
-        path: a name that ends in .safetensors; or in .npy, which holds only the values.
+        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one of these; or
+            a GridTable.
+        path: a name that ends in .safetensors, or in .npy, which holds only the values.
 
     Raises:
         OSError: the file cannot be written.
@@ -64,9 +66,9 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         path: a name that ends in .npy or .safetensors.
 
     Returns:
-        The result of ``Client.get``: a structure with its positions, fingerprint and
-        ``resolved_spec``, an array, or a named tuple of tables. A .npy file yields an array: for a
-        structure, the array of its values.
+        The result of ``Client.get``: an array, a named tuple of tables, or a structure with its
+        positions, fingerprint and ``resolved_spec``. A .npy file yields an array; for a structure,
+        this is the array of its values.
 
     Raises:
         OSError: the file cannot be read.
@@ -88,7 +90,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 
 def to_path(path: str | os.PathLike[str]) -> Path:
-    """Returns a file's path; rejects a name without the suffix of either format."""
+    """Returns a file's path; rejects a name with neither format's suffix."""
     want = f"a name that ends in {' or '.join(_SUFFIXES)}"
     require_instance(path, (str, os.PathLike), "path", want)
     path = Path(path)
@@ -105,7 +107,7 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
     with tempfile.TemporaryDirectory(prefix=".attnbias-", dir=path.parent) as folder:
         draft = Path(folder) / f"draft{path.suffix}"
         draft.touch()
-        mode = draft.stat().st_mode  # honours the umask; safetensors sets its own mode
+        mode = draft.stat().st_mode  # honors the umask; safetensors sets its own mode
         draft.unlink()
         if path.suffix == ".npy":
             (array,) = arrays.values()
@@ -118,7 +120,7 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
 
 
 def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
-    """Returns the metadata of a result (a structure, an array or tables) from its description."""
+    """Returns the metadata for a result (a structure, an array or tables) from its description."""
     values: dict[str, Any] = {}
     if source.fingerprint:
         values["fingerprint"] = source.fingerprint
@@ -188,7 +190,7 @@ def _load_safetensors(path: Path) -> Loaded:
 
 
 def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Rejects arrays that differ in their ``what``, "dtype" or "shape"."""
+    """Rejects arrays that differ in ``what``, which is "dtype" or "shape"."""
     values = {name: getattr(array, what) for name, array in arrays.items()}
     if len(set(values.values())) > 1:
         got = ", ".join(map(str, values.values()))
@@ -237,7 +239,7 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
 
 
 class _Metadata:
-    """The metadata of attnbias in a file; errors name the invalid value."""
+    """The attnbias metadata in a file; errors name the invalid value."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self._values = {
@@ -259,7 +261,7 @@ class _Metadata:
         return _to_integer(self.text(name), name)
 
     def integers(self, name: str) -> list[int]:
-        """Parses comma-separated numbers; returns [] if the file has none."""
+        """Parses comma-separated integers; returns [] if the file has none."""
         return [_to_integer(text, name) for text in filter(None, self.text(name, "").split(","))]
 
     def length(self, name: str) -> int:
@@ -288,7 +290,7 @@ class _Metadata:
         return self._message("resolved_spec", encodings_pb2.TensorSpec())
 
     def mask(self) -> Mask | None:
-        """Returns the mask of the diagonals; the tool's files contain it only in the spec."""
+        """Returns the diagonals' mask, which the command-line tool writes only in the spec."""
         mask = self._message("diagonals.mask", tensor_pb2.Mask())
         if mask is None:
             mask = (self.spec() or encodings_pb2.TensorSpec()).output.mask

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates a generated module's messages, using the API available since protobuf 4.25."""
+"""Creates a generated module's message classes, using API available since protobuf 4.25."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.reflection import GeneratedProtocolMessageType
 
 OURS: Final = descriptor_pool.Default()
-"""Holds our own contract, whose options extend messages of this pool."""
+"""Holds our own contract; its options extend messages in this pool."""
 PUBLIC: Final = descriptor_pool.DescriptorPool()
 """Holds google.rpc and grpc.health.v1, since other packages may add theirs to the default pool."""
 
 
 def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:
-    """Adds a FileDescriptorProto to a pool, and its declarations to the globals of a module."""
+    """Adds a FileDescriptorProto to a pool and its declarations to a module's globals."""
     file = pool.AddSerializedFile(serialized)
     module["DESCRIPTOR"] = file
     module.update(file.extensions_by_name)
@@ -35,7 +35,7 @@ def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:
 
 
 def is_repeated(field: FieldDescriptor) -> bool:
-    """Reports whether a field holds a list, like ``field.is_repeated`` of protobuf 6.31."""
+    """Reports whether a field holds a list, like ``field.is_repeated`` in protobuf 6.31."""
     return isinstance(field.default_value, list)
 
 

@@ -29,13 +29,13 @@ _LONGEST_PATH: Final = 107  # maximum length of a socket path on Linux
 _LINES: Final = 10  # maximum lines of the log quoted in an error
 _PAGE: Final = 4096
 _TURN: Final = 60.0  # seconds; epoll accepts at most 24 days
-_PATIENCE: Final = 5.0  # seconds within which a process ends after closing its pipes and sockets
+_PATIENCE: Final = 5.0  # seconds for a process to end after it closes its pipes and sockets
 
 # The shell becomes the server. First it starts a process that waits for EOF on a pipe whose write
 # end only this process holds, so that the server dies whenever this process does. A parent-death
 # signal would not work: it is sent when the thread that started the server ends. $$ never refers to
-# an unrelated process: with process_group=0 it is also the ID of the group of the waiting process,
-# and the kernel does not reuse the ID of a live group.
+# an unrelated process: with process_group=0 it is also the waiting process's group ID, and the
+# kernel does not reuse the ID of a live group.
 _SCRIPT: Final = """
 exec 3<&0 </dev/null
 { read -r _ <&3 || { kill -KILL $$; rm -rf -- "$0"; }; } >/dev/null 2>&1 &
@@ -57,13 +57,13 @@ class LocalServer(forks.Forkable):
     with attnbias.LocalServer("--threads=2") as client:
         bias = client.get(attnbias.ALiBi(num_heads=32), query_length=4096, key_length=4096)
 
-    The server ends with the block, with ``close()``, or with the process, even if the process is
-    killed. Until then, other processes may use the client too, whether inherited or pickled, and
-    the server's log is kept in a file; ``--access-log=all`` adds each call.
+    The server ends when the block ends, when ``close()`` is called, or when the process ends, even
+    if it is killed. Until then, other processes may use the client too, whether inherited or
+    pickled. The server's log is kept in a file; ``--access-log=all`` adds a line for each call.
 
-    The environment variable ``ATTNBIAS_SERVER_BINARY`` names the program. If unset, the program is
-    that of the package attnbias_server (``attnbias[server]``, from wheels), or else
-    ``attnbias-server`` on the PATH.
+    The environment variable ``ATTNBIAS_SERVER_BINARY`` names the program. If it is unset, the
+    program comes from the attnbias_server package (``attnbias[server]``, from wheels), or else from
+    the PATH, as ``attnbias-server``.
 
     Args:
         *flags: the server's flags, such as ``"--threads=2"`` or ``"--tables=FOLDER"``.
@@ -197,7 +197,7 @@ def _program() -> str:
 
 
 def _private_folder() -> Path:
-    """Creates a folder in which a socket's path is short enough and contains no comma."""
+    """Creates a folder for a socket whose path is short enough and contains no comma."""
     folder = Path(tempfile.mkdtemp(prefix="attnbias-"))
     path = str(folder / "socket")
     if len(os.fsencode(path)) <= _LONGEST_PATH and "," not in path:

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 Kind = Literal["heads", "curves"]
 Array: TypeAlias = npt.NDArray[Any]
 _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
-# The values of a head at some rows and columns.
+# Reads a head's values at some rows and columns.
 _Read: TypeAlias = Callable[[int, Array, Array], Array]
 
 Curve: TypeAlias = tuple[Array, int, str]
 """Values ``[heads, n]`` or ``[n]``, the position of the first, and the meaning of positions."""
 
 _MOST_PIXELS = 400  # maximum pixels per side
-_MOST_POINTS = 4000  # points of a curve
+_MOST_POINTS = 4000  # maximum points per curve
 _MOST_HEADS = 16  # heads drawn by default
-_LONG = 8  # ratio of the sides beyond which pixels are not square
+_LONG = 8  # aspect ratio beyond which pixels are not square
 _LONG_NUMBERS = 10_000  # labels of positions this large take up much of an axis
 _HATCHED: dict[str, Any] = {
     "hatch": "////",
@@ -58,20 +58,20 @@ def plot(
 ) -> list[Axes]:
     """Draws a tensor with matplotlib; the caller shows or saves it.
 
-    Heat maps share one colour scale. Elements that are infinite, the lowest value of their type or
-    fill_value are considered masked: they are hatched and do not affect the scale. On a long axis,
-    only every n-th position is drawn. Key positions and a table's positions are relative to the
-    first one; query positions are chosen so that differences are relative positions. Tokens of a
-    grid keep their indices in a window.
+    Heat maps share one color scale. Elements that are infinite, or that equal the lowest value of
+    their type or fill_value, are considered masked: they are hatched and do not affect the scale.
+    On a long axis, only every n-th position is drawn. Key positions and a table's positions are
+    relative to the first one; query positions are chosen so that differences are relative
+    positions. In a window, a grid's tokens keep their indices.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
             ``[positions, columns]``, or a named tuple of these.
         kind: ``"heads"`` draws a heat map for each head. ``"curves"`` draws a curve for each head
-            over the relative position, or for a ``KeyRow`` over the key position, without the class
-            token.
+            over the relative position (for a ``KeyRow``, over the key position), and leaves out the
+            class token.
         heads: the first n, or (begin, end); None means at most the first 16.
-        fill_value: an additional value of masked elements.
+        fill_value: an additional value to treat as masked.
         ax: axes to draw on: one for each heat map, or one for curves. None creates a figure.
 
     Returns:
@@ -168,7 +168,7 @@ def _heat_maps(tensor: Any, name: str = "") -> list[HeatMap]:
             f"tensor: got {type(tensor).__name__} of shape {array.shape}, want a structure, "
             "an array [heads, queries, keys] or a table [positions, columns]"
         )
-    # A matrix of integers holds bucket indices of pairs, which have no heads.
+    # An integer matrix holds bucket indices of pairs, without a head axis.
     is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
     labels = ("position", "column") if is_table else POSITIONS
     return [heat_map_of(array, labels, (0, 0), name)]
@@ -207,7 +207,7 @@ def _columns(count: int) -> int:
 def _axes_for(
     count: int, ax: Axes | Iterable[Axes] | None, proportion: float | None = None
 ) -> list[Axes]:
-    """Returns the caller's axes, or those of a new figure, row by row."""
+    """Returns the caller's axes, or the axes of a new figure row by row."""
     plt = _pyplot()
     if ax is not None:
         given = np.array(list(ax) if isinstance(ax, Iterable) else [ax], dtype=object).ravel()

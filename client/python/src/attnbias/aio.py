@@ -23,8 +23,8 @@ __all__ = ["Client"]
 class Client(AsyncGet):
     """``attnbias.Client`` for asyncio: the same arguments, results and errors.
 
-    All tasks of an event loop share one connection; in another event loop, the client opens another
-    one. Cancelling a task ends its call.
+    All tasks of an event loop share one connection; in a different event loop, the client opens a
+    new one. Cancelling a task ends its call.
     """
 
     async def __aenter__(self) -> Self:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes of tensors: windows, heads, shards of ranks, and copies on devices."""
+"""Tensor axes: windows, heads, the shards of ranks, and device copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 Layout: TypeAlias = Literal["contiguous", "zigzag", "striped"]
 
 _CHUNKS: Final = {"zigzag": 2, "striped": 1}
-"""Number of chunks of equal length per rank."""
+"""Number of equal-length chunks per rank."""
 
 
 def shard_indices(
@@ -34,11 +34,11 @@ def shard_indices(
         length: number of tokens in total.
         rank: rank in the group, in [0, world_size).
         world_size: number of ranks in the group.
-        layout: "contiguous" is the rank's chunk of ``torch.chunk``, as in DTensor: the last chunks
-            may be shorter, or empty. "zigzag" makes 2 world_size chunks, of which a rank holds
-            chunks rank and 2 world_size - 1 - rank: the balanced layout of causal ring attention
-            and of Megatron's context parallelism. "striped" is every world_size-th token, starting
-            at token rank: the layout of striped attention.
+        layout: "contiguous" is the rank's chunk from ``torch.chunk``, as in DTensor: the last
+            chunks may be shorter, or empty. "zigzag" makes 2 world_size chunks, of which a rank
+            holds chunks rank and 2 world_size - 1 - rank: the balanced layout of causal ring
+            attention and of Megatron's context parallelism. "striped" is every world_size-th token,
+            starting at token rank: the layout of striped attention.
 
     Raises:
         TypeError: length, rank or world_size is not an integer.
@@ -97,7 +97,7 @@ def _integer(value: SupportsIndex, name: str) -> int:
 
 
 class DeviceCopies:
-    """An array and its copies on devices, as tensors."""
+    """An array and its device copies, as tensors."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
@@ -151,7 +151,7 @@ def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
 
 
 def block_sizes(block_size: BlockSize) -> tuple[int, int]:
-    """Returns the block sizes of queries and keys; rejects anything but positive integers."""
+    """Returns the block sizes for queries and keys; rejects anything but positive integers."""
     pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
     try:
         queries, keys = map(operator.index, pair)

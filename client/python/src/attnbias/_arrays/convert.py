@@ -34,7 +34,7 @@ def is_torch_tensor(value: object) -> bool:
 
 
 def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Returns a CPU tensor's memory as an array of the same shape; copies nothing."""
+    """Returns a CPU tensor's memory as an array with the same shape; copies nothing."""
     import torch  # noqa: PLC0415
 
     tensor = tensor.detach()
@@ -58,7 +58,7 @@ def to_torch(
         device: the tensor's device; None means the CPU.
 
     Raises:
-        TypeError: array is neither, or has an element type that torch lacks.
+        TypeError: array is neither of these, or has an element type that torch lacks.
     """
     import torch  # noqa: PLC0415
 
@@ -85,14 +85,14 @@ def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
 
 _registered: Final[set[type]] = set()
 OF_DEVICES: Final = {"_whole", "_begin"}
-"""Attributes that hold copies on torch devices."""
-# Attributes that pytree transformations drop: copies on devices, and the identity of the bytes.
+"""Attributes related to copies on torch devices."""
+# Attributes that pytree transformations drop: device copies, and the identity of the bytes.
 _FORGOTTEN: Final = {"fingerprint", "resolved_spec", *OF_DEVICES}
 
 
 def register_with_jax(kind: type[Any]) -> None:
     """Registers a class as a pytree, once, and only if JAX is imported."""
-    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None during JAX's import
+    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)  # None while JAX is imported
     if tree_util is None or kind in _registered:
         return
     _registered.add(kind)
@@ -108,7 +108,7 @@ def register_with_jax(kind: type[Any]) -> None:
         return list(zip(keys, leaves, strict=True)), rest
 
     def unflatten(rest: tuple[tuple[str, Any], ...], leaves: tuple[Any, ...]) -> Any:
-        # Checks nothing, since leaves of JAX's trees need not be arrays.
+        # Checks nothing, since leaves of JAX pytrees need not be arrays.
         structure = object.__new__(kind)
         vars(structure).update(rest, **dict(zip(kind._leaves, leaves, strict=True)))
         return structure

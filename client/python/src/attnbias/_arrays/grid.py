@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structures over tokens of a grid, and structures with a class token.
+"""Structures over grid tokens, and structures with a class token.
 
-No strides can turn these into a dense array, so each pair's value is looked up.
+No strides can express their dense arrays, so each pair's value is looked up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnbias._checks import Span
 
 
 class BlockToeplitz(Structure):
-    """A tensor over row-major tokens of a grid; a value depends only on the tokens' displacement.
+    """A tensor over a grid's row-major tokens; a value depends only on the tokens' displacement.
 
     With token i in row ``r[i]`` and column ``c[i]``:
     ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``. A grid has one
@@ -34,7 +34,8 @@ class BlockToeplitz(Structure):
         border: None, or ``[H, 3]``: the values for pairs in which only the query is the class
             token, only the key is, and both are.
         grid: sides of the grid, as (height, width).
-        query_stride: stride of the queries on each axis: with n, every n-th token is a query.
+        query_stride: stride of the queries on each axis: with stride n, every n-th token is a
+            query.
         queries: the queries (begin, end) that are its rows; all unless this is a window.
         keys: the tokens (begin, end) that are its columns.
     """
@@ -51,12 +52,12 @@ class BlockToeplitz(Structure):
         queries: Span | None = None,
         keys: Span | None = None,
     ) -> None:
-        """Wraps a block with as many axes as strides, without copying.
+        """Wraps a block that has as many grid axes as there are strides, without copying.
 
         Raises:
             IndexError: queries or keys are outside the grid.
-            ValueError: the block's axes have even lengths, the border does not fit it, or a stride
-                is not positive.
+            ValueError: the block's axes have even lengths, the border does not fit the block, or a
+                stride is not positive.
         """
         axes = len(query_stride)
         if min(query_stride, default=0) < 1:
@@ -210,7 +211,7 @@ class BorderedToeplitz(Structure):
         return self.toeplitz.shape
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the diagonals and the border, under their names."""
+        """Returns the diagonals and the border, keyed by name."""
         return {**self.toeplitz.parts(), "border": self.border}
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -250,7 +251,7 @@ class BorderedToeplitz(Structure):
         return _with_border(place, self.toeplitz.diagonals.shape[-1], is_query, is_key, where)
 
     def _class_token(self) -> tuple[int, int]:
-        """Returns the class token's query and key; -1 if it is outside."""
+        """Returns the class token's query and key; -1 for one that is outside."""
         query, key = self.class_query, self.class_key
         return -1 if query is None else query, -1 if key is None else key
 
@@ -266,7 +267,7 @@ def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any)
 
 
 def _border_place(is_query: Any, is_key: Any) -> Any:
-    """Returns 0 for the class token as query, 1 for it as key, 2 for both."""
+    """Returns 0 if only the query is the class token, 1 if only the key is, 2 if both are."""
     return is_key * (1 + is_query * 1)
 
 

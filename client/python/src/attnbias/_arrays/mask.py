@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks of Toeplitz structures."""
+"""Masks for Toeplitz structures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Mask:
 
     Attributes:
         causal: hides keys after the query.
-        window_left: hides keys more than this many positions before the query; None hides none.
-        window_right: hides keys more than this many positions after the query; None hides none.
+        window_left: hides keys more than this many positions before the query; None means no limit.
+        window_right: hides keys more than this many positions after the query; None means no limit.
     """
 
     causal: bool = False

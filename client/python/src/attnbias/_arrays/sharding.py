@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharded tensors of torch and JAX: the boxes that a process holds, and their assembly.
+"""Sharded torch and JAX tensors: the boxes that a process holds, and their assembly.
 
 Imports torch and JAX only when they are used.
 """
@@ -26,10 +26,10 @@ Box = tuple[tuple[int, int], ...]
 """A part of a tensor: the half-open bounds along each axis."""
 
 Numbers = npt.NDArray[Any] | Structure
-"""Content of a box."""
+"""The contents of a box."""
 
 Sharding: TypeAlias = "OnMesh | OnJax"
-"""Placement of a tensor on devices."""
+"""How a tensor is placed on devices."""
 
 
 def to_sharding(
@@ -84,7 +84,7 @@ class OnMesh:
         self._placements = tuple(placements)
 
     def boxes(self, shape: tuple[int, ...]) -> list[Box]:
-        """Returns the distinct boxes of a tensor of this shape that this process holds.
+        """Returns the distinct boxes that this process holds for a tensor with this shape.
 
         Raises ValueError if such a tensor cannot be sharded this way.
         """
@@ -126,7 +126,7 @@ class OnMesh:
 
 
 class OnJax:
-    """A ``jax.Array``: a box for each of this process's devices, several of which may be equal."""
+    """A ``jax.Array``: one box for each of this process's devices; some boxes may be equal."""
 
     def __init__(self, sharding: Any) -> None:
         jax = sys.modules.get("jax")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of the compact forms, which represent a dense array and behave like one.
+"""Base class of the compact forms, which represent a dense array and behave like one.
 
-A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
-far fewer values. Bucket indices, and vectors that all heads share, have no head axis; for them
-read ``[...]`` without the H. Vectors have an additional last axis, their columns.
+A structure has the shape and element type of its dense array ``[H, queries, keys]`` but holds far
+fewer values. Bucket indices, and vectors that all heads share, have no head axis; for them, read
+shapes without the H. Vectors have an additional last axis, their columns.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class Structure(NDArrayOperatorsMixin, ABC):
     """A tensor that is stored compactly, and that NumPy treats as an array.
 
     Indexing by a head or by contiguous slices, ``bias[3]`` or ``bias[..., :100]``, returns a
-    structure, as does a ufunc of one structure and scalars, such as ``2 * bias``. Any other
-    operation returns a NumPy array. Indexing with integers, slices or None returns a read-only
-    view. Instead of array methods, use functions, such as ``np.sum(bias)``.
+    structure, as does a ufunc applied to one structure and scalars, such as ``2 * bias``. Any other
+    operation returns a NumPy array; other indexing with integers, slices or None returns a
+    read-only view. Instead of array methods, use functions, such as ``np.sum(bias)``.
 
     A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never created implicitly.
     ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no limit.
@@ -91,7 +91,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             locally.
         resolved_spec: the request as the server resolved it, with positions and mask; None for a
             structure created locally.
-        mask: the mask of a Toeplitz, its windows and its shards; None if the request had none.
+        mask: the mask of a Toeplitz and of its windows and shards; None if the request had none.
     """
 
     fingerprint: str = ""
@@ -102,11 +102,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
     _is_strided: ClassVar[bool] = False
     """True if strides over the stored values form the dense array, so ``view`` copies nothing."""
     _leaves: ClassVar[tuple[str, ...]]
-    """Arguments of the constructor that are arrays: the leaves of JAX's pytree."""
+    """Constructor arguments that are arrays: the leaves of the JAX pytree."""
     _others: ClassVar[tuple[str, ...]] = ()
-    """Other arguments of the constructor."""
+    """Other constructor arguments."""
     _whole: DeviceCopies | None = None
-    """Values of the tensor of which this is a window, for ``score_mod``; created on first use."""
+    """The whole tensor's values (this may be a window), for ``score_mod``; created on first use."""
     _begin: int = 0
     """Index in ``_whole`` of this window's first value."""
 
@@ -136,11 +136,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @abstractmethod
     def _bias_on(self, device: Device) -> Mod:
-        """Returns ``bias(head, query, key)`` for torch's indices; the tensor must have heads."""
+        """Returns ``bias(head, query, key)`` for torch indices; the tensor must have heads."""
 
     @abstractmethod
     def _numbers(self) -> npt.NDArray[Any]:
-        """Returns all values along one axis: the last, or the second to last with vectors."""
+        """Returns all values along one axis: the last or, with vectors, the second to last."""
 
     @abstractmethod
     def _place(self, query: Any, key: Any, where: Any) -> Any:
@@ -171,13 +171,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
         queries: Layout | None = None,
         keys: Layout | None = None,
     ) -> Any:
-        """Returns the part that a rank of a group holds under tensor or context parallelism.
+        """Returns the part that one rank in a group holds under tensor or context parallelism.
 
         One call shards one axis, since a rank belongs to one group. Chain calls for more::
 
             bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries="zigzag")
 
-        and for a step of the ring, with the keys of another rank::
+        and, for a ring step with another rank's keys::
 
             mine = bias.shard(rank, world_size, queries="zigzag")
             step = mine.shard(source_rank, world_size, keys="zigzag")
@@ -186,13 +186,13 @@ class Structure(NDArrayOperatorsMixin, ABC):
             rank: rank in the group, in [0, world_size).
             world_size: number of ranks in the group.
             heads: True shards the heads, contiguously.
-            queries: a layout of the queries: "contiguous", "zigzag" or "striped"; see
+            queries: layout for the queries: "contiguous", "zigzag" or "striped"; see
                 ``attnbias.shard_indices``.
-            keys: a layout of the keys.
+            keys: layout for the keys.
 
         Returns:
-            A window of the same kind for heads and "contiguous", a ``RingShard`` for "zigzag" and
-            "striped". Both share this tensor's memory.
+            For heads and "contiguous", a window of the same kind; for "zigzag" and "striped", a
+            ``RingShard``. Both share this tensor's memory.
 
         Raises:
             TypeError: rank or world_size is not an integer.
@@ -226,12 +226,12 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     @property
     def ndim(self) -> int:
-        """Number of axes of the dense tensor."""
+        """Number of axes in the dense tensor."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements of the dense tensor."""
+        """Number of elements in the dense tensor."""
         return int(np.prod(self.shape, dtype=object))
 
     @property
@@ -291,15 +291,15 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self.to_jax()
 
     def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Returns the ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
+        """Returns the ``attn_mask`` for ``torch.nn.functional.scaled_dot_product_attention``.
 
-        The mask is ``[1, heads, queries, keys]``, which suits any batch, and its rows are aligned
-        for torch's kernels. Hidden pairs are -inf, not the fill value. The mask occupies heads x
-        queries x keys elements, or heads x keys for a KeyRow, whose queries share a row. Use
-        ``score_mod`` to avoid materializing it.
+        The mask is ``[1, heads, queries, keys]``, which works for any batch size, and its rows are
+        aligned for torch's kernels. Hidden pairs are -inf, not the fill value. The mask occupies
+        heads x queries x keys elements, or heads x keys for a KeyRow, whose queries share a row.
+        Use ``score_mod`` to avoid materializing it.
 
         Args:
-            device: device of the attention; None means the CPU.
+            device: device that attention runs on; None means the CPU.
             dtype: dtype of the queries; None means this tensor's. A different dtype causes a second
                 rounding.
 
@@ -327,23 +327,23 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
         """Returns a ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
 
-        Query and key 0 of the attention are query and key 0 of this tensor: take a window first, or
-        pass ``query_offset``. ``torch.compile`` compiles once for all windows of a tensor: they
-        share the whole tensor's values, which are copied to a device once and stay there as long
-        as the tensor exists. Hidden pairs have the mask's fill value.
+        In attention, query 0 and key 0 are query 0 and key 0 of this tensor; to use others, take a
+        window first, or pass ``query_offset``. ``torch.compile`` compiles once for all windows of a
+        tensor: they share the whole tensor's values, which are copied to a device once and stay
+        there as long as the tensor exists. Hidden pairs have the mask's fill value.
 
         Args:
-            device: device of the attention; None means the CPU.
-            query_offset: the query of this tensor that is query 0 of the attention. The value of a
-                torch tensor may change between calls, so that one function decodes token after
-                token. It is not checked, and queries out of range read wrong values or fail on the
-                device.
+            device: device that attention runs on; None means the CPU.
+            query_offset: the query of this tensor that is query 0 in attention. If this is a torch
+                tensor, its value may change between calls, so that one function can decode token
+                after token. The value is not checked: out-of-range queries read wrong values or
+                fail on the device.
 
         Raises:
             IndexError: query_offset is an int outside this tensor.
             TypeError: query_offset is neither an int nor a tensor.
-            ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor of
-                a different shape, type or device.
+            ValueError: the tensor has no head axis or holds vectors, or query_offset is a tensor
+                with a different shape, type or device.
         """
         self._require_addable()
         require_heads(self.shape, self._has_heads())
@@ -357,7 +357,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
         """Returns a ``mask_mod`` for flex_attention that hides the same pairs as the mask.
 
-        Queries, keys, arguments and errors are those of ``score_mod``.
+        Queries, keys, arguments and errors are the same as for ``score_mod``.
 
         Raises:
             ValueError: the tensor has no mask: see ``mask``.
@@ -371,15 +371,15 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return is_visible
 
     def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
-        """Returns the ``block_mask`` of flex_attention, which skips blocks that the mask hides.
+        """Returns the ``block_mask`` for flex_attention, which skips blocks that the mask hides.
 
         Equals the result of torch's ``create_block_mask`` with ``mask_mod``, for this tensor's
         queries and keys, any batch and all heads. A Toeplitz computes it without looking at each
         pair.
 
         Args:
-            device: device of the attention; None means the CPU.
-            block_size: block size of queries and keys, or a pair (queries, keys).
+            device: device that attention runs on; None means the CPU.
+            block_size: block size for queries and keys, or a pair (queries, keys).
 
         Raises:
             ValueError: the tensor has no mask (see ``mask``), or block_size is not positive.
@@ -401,11 +401,11 @@ class Structure(NDArrayOperatorsMixin, ABC):
             )
 
     def _seen_on(self, device: Device) -> Mod:
-        """Returns ``is_seen(query, key)``, for torch's indices; the tensor must have a mask."""
+        """Returns ``is_seen(query, key)`` for torch indices; the tensor must have a mask."""
         raise NotImplementedError
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
-        """Expands values to the dense tensor, whose strides are multiples of ``align``."""
+        """Expands values to the dense tensor, with strides that are multiples of ``align``."""
         import torch  # noqa: PLC0415
 
         queries, keys = (to_torch(indices, numbers.device) for indices in self._indices())
@@ -572,7 +572,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return part._mapped(lambda held: held[0]) if heads == [0] else part
 
     def _arguments(self) -> dict[str, Any]:
-        """Returns the constructor's arguments that rebuild this structure."""
+        """Returns the constructor arguments that rebuild this structure."""
         return {name: getattr(self, name) for name in (*self._leaves, *self._others)}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -713,11 +713,11 @@ Indices = npt.NDArray[np.integer[Any]]
 
 
 class RingShard(Structure):
-    """Some queries and keys of a structure, in the order used by a rank of ring attention.
+    """Some queries and keys of a structure, in the order used by a ring attention rank.
 
     ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` returns it
-    for the layouts "zigzag" and "striped". It shares the memory of the whole. See ``Structure`` for
-    common members.
+    for the layouts "zigzag" and "striped". It shares the whole structure's memory. See
+    ``Structure`` for common members.
 
     Attributes:
         whole: the structure that was sharded.
@@ -757,7 +757,7 @@ class RingShard(Structure):
         return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the parts of the whole."""
+        """Returns the parts of the whole structure."""
         return self.whole.parts()
 
     def _window(self, queries: tuple[int, int], keys: tuple[int, int], heads: Span | None) -> Self:
@@ -773,7 +773,7 @@ class RingShard(Structure):
     def _picture_axes(self) -> tuple[tuple[str, str], tuple[int, int]]:
         return _plot.OF_SHARD, (0, 0)
 
-    # Shards share the structure's copies on devices, so a step of the ring sends only indices.
+    # Shards share the structure's device copies, so a ring step sends only indices.
 
     def _bias_on(self, device: Device) -> Mod:
         bias = self.whole._bias_on(device)

@@ -19,14 +19,14 @@ from attnbias._checks import Span
 class GridTable(Structure):
     """A table ``[tokens, columns]`` over a grid; each column depends on one axis.
 
-    Tokens are row-major: in a grid of lengths (T, H, W), token (t, h, w) has the index
-    ``(t * H + h) * W + w``. See ``Structure`` for common members; there, tokens are the queries
-    and columns are the keys.
+    Tokens are row-major: in a grid with lengths (T, H, W), token (t, h, w) has the index ``(t * H +
+    h) * W + w``. See ``Structure`` for common members; there, tokens are the queries and columns
+    are the keys.
 
     Attributes:
         numbers: a flat array that holds the tables of the grid's axes one after another. Each is
             ``[length, its columns]``, row-major.
-        lengths: lengths of the grid.
+        lengths: lengths of the grid's axes.
         column_axes: the axis of each column of the whole table.
         queries: the tokens (begin, end) that are its rows; all unless this is a window.
         keys: the columns (begin, end) of the whole table that it has; all unless this is a window.
@@ -46,11 +46,11 @@ class GridTable(Structure):
         queries: Span | None = None,
         keys: Span | None = None,
     ) -> None:
-        """Wraps the numbers without copying.
+        """Wraps ``numbers`` without copying.
 
         Raises:
             IndexError: queries are not tokens of the grid, or keys are not columns.
-            ValueError: an axis is empty or has no columns, or the numbers do not match the tables
+            ValueError: an axis is empty or has no columns, or ``numbers`` does not fit the tables
                 of the axes.
         """
         self.lengths = tuple(map(operator.index, lengths))
@@ -77,7 +77,7 @@ class GridTable(Structure):
         return tuple(self._axes())
 
     def parts(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the tables of the axes, under the contract's names."""
+        """Returns the tables of the axes, keyed by the contract's names."""
         return {f"positions.axis{axis}": table for axis, table in enumerate(self._axes())}
 
     def dense(self) -> npt.NDArray[Any]:
@@ -153,7 +153,7 @@ class GridTable(Structure):
 class RotaryTables(NamedTuple):
     """Cosines and sines that rotate queries and keys, each ``[positions, columns]``.
 
-    Over a grid each is a ``GridTable``.
+    Over a grid, each is a ``GridTable``.
     """
 
     cos: npt.NDArray[Any]
@@ -179,7 +179,7 @@ class XposTables(NamedTuple):
 
 
 def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
-    """Returns the named tuple for tables of these names; None if no encoding has them."""
+    """Returns the named tuple for tables with these names; None if no encoding has them."""
     for kind in (RotaryTables, XposTables):
         if kind._fields == tuple(arrays):
             return kind(**arrays)

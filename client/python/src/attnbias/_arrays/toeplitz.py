@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Toeplitz(Structure):
-    """A tensor whose value depends only on ``j - i``; see ``Structure`` for common members.
+    """A tensor whose values depend only on ``j - i``; see ``Structure`` for common members.
 
     ``dense[h, i, j] = diagonals[h, j - i + query_length - 1]``
 
@@ -60,8 +60,8 @@ class Toeplitz(Structure):
         """Wraps diagonals without copying.
 
         Raises:
-            ValueError: the axis of diagonals does not have query_length + key_length - 1 elements.
-                It is the last axis, or with vectors the second to last.
+            ValueError: the diagonals axis (the last or, with vectors, the second to last) does not
+                have query_length + key_length - 1 elements.
         """
         wanted = query_length + key_length - 1
         axis = diagonals.ndim - 1 - vectors
@@ -113,7 +113,7 @@ class Toeplitz(Structure):
         return part
 
     def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
-        """Returns the ``block_mask`` of flex_attention; see ``Structure.block_mask``."""
+        """Returns the ``block_mask`` for flex_attention; see ``Structure.block_mask``."""
         if self.mask is None:
             return super().block_mask(device, block_size=block_size)
         import torch  # noqa: PLC0415
@@ -127,7 +127,7 @@ class Toeplitz(Structure):
 
         lengths = (self.query_length, self.key_length)
         (first_query, last_query), (first_key, last_key) = map(edges, lengths, sizes)
-        # Visible relative positions have no gap, so the corners of a block determine the whole
+        # Visible relative positions have no gaps, so the corners of a block determine the whole
         # block.
         first = self.first_relative_position + self.query_length - 1
         least = first_key - last_query.clamp(max=lengths[0] - 1)[:, None] + first
@@ -205,7 +205,7 @@ class Toeplitz(Structure):
         return key - query + self.query_length - 1
 
     def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Splits values of all axes into those before and those after the axis of diagonals."""
+        """Splits per-axis values into those before and those after the diagonals axis."""
         at = len(axes) - 1 - self.vectors
         return axes[:at], axes[at + 1 :]
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder that caches tensors, and fetching through it."""
+"""The folder in which tensors are cached, and fetching through it."""

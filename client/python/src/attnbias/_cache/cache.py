@@ -44,7 +44,7 @@ _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _TENSOR: Final = re.compile(rf"[0-9a-f]{{64}}\{_SUFFIX}")
 _OTHER: Final = re.compile(r"[0-9a-f]{64}(\..*)?", re.DOTALL)
-_ALIGNMENT: Final = 64  # alignment in bytes of a payload in its file
+_ALIGNMENT: Final = 64  # alignment of a payload in its file, in bytes
 _LENGTH_BYTES: Final = 8  # length prefix of a .safetensors file
 _MOST_HEAD_BYTES: Final = 64 << 20  # maximum bytes of the JSON; a list of positions needs a few MiB
 _MOST_LINE_BYTES: Final = 256
@@ -76,8 +76,8 @@ class Cache:
     Only files that no other user could have written are used.
 
     Args:
-        folder: path, which need not exist; "~" is the home folder.
-        max_bytes: maximum bytes of its tensors; None means no limit.
+        folder: its path, which need not exist; "~" is the home folder.
+        max_bytes: maximum total size of its tensors, in bytes; None means no limit.
 
     Raises:
         ValueError: folder is a file, or a folder that belongs to another user or that other users
@@ -115,8 +115,8 @@ class Cache:
     def verify(self) -> list[Path]:
         """Reads every file, removes damaged ones, and returns their names.
 
-        A removed tensor is fetched again at the next request. A folder in place of a file is
-        also returned, but not removed.
+        A removed tensor is fetched again on the next request. A folder in place of a file is also
+        returned, but not removed.
 
         Raises:
             OSError: the folder cannot be read, or other users can write to it.
@@ -150,7 +150,7 @@ class Cache:
     def find(
         self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
     ) -> Payload | None:
-        """Returns the payload of a request, mapped read-only; None if it has to be fetched.
+        """Returns the payload for a request, mapped read-only; None if it has to be fetched.
 
         If ``fingerprint`` is None, the request's last payload is used. ``accept`` receives the
         description before the payload is read, and may raise.
@@ -176,9 +176,9 @@ class Cache:
         return payload
 
     def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
-        """Returns a cached payload in writable memory: each page is shared until it is written.
+        """Returns a cached payload in writable memory: each page is shared until it is written to.
 
-        None if it has been removed.
+        Returns None if it has been removed.
         """
         try:
             with (
@@ -209,7 +209,7 @@ class Cache:
             self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
-        """Returns the lock on fetching a request's payload; None if another process holds it.
+        """Returns the lock for fetching a request's payload; None if another process holds it.
 
         Raises OSError if the folder cannot be written to.
         """
@@ -292,7 +292,7 @@ class Cache:
             self._replace(_REQUESTS, key, now.line(key))
 
     def _replace(self, kind: str, key: str, data: bytes) -> None:
-        """Replaces a file of ``requests`` or ``descriptions`` atomically."""
+        """Replaces a file in ``requests`` or ``descriptions`` atomically."""
         with (
             self._inside(kind, create=True) as folder,
             self._inside(_DRAFTS, create=True) as drafts,
@@ -312,7 +312,7 @@ class Cache:
         return uses
 
     def _requests(self) -> Iterator[tuple[Folder, str, str]]:
-        """Yields each file of ``requests`` with the fingerprint of its tensor."""
+        """Yields each file in ``requests`` with the fingerprint of its tensor."""
         for requests, name in self._files(_REQUESTS):
             with contextlib.suppress(OSError):
                 if (known := _known_in(requests, name)) is not None:
@@ -378,15 +378,15 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def require_bytes(value: int | None, name: str) -> None:
-    """Rejects an invalid size limit of a cache; errors refer to it as ``name``."""
+    """Rejects an invalid size limit for a cache; errors refer to it as ``name``."""
     if value is not None:
         require_integer(value, name, "a number of bytes, or None", "at least 1, or None")
 
 
 class Draft(forks.Forkable):
-    """An unfinished file and the lock on writing it; a context manager that closes both.
+    """An unfinished file and the lock for writing it; a context manager that closes both.
 
-    The kernel releases the lock when the process dies. The lock's file is never written to.
+    The kernel releases the lock when the process dies. The lock file is never written to.
     """
 
     def __init__(self, key: str, drafts: Folder, lock: int) -> None:
@@ -479,7 +479,7 @@ class _Stamp(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Content of a request's file: its tensor, and the stamp of that tensor when it was checked."""
+    """Contents of a request file: its tensor, and that tensor's stamp when it was checked."""
 
     fingerprint: str
     stamp: _Stamp
@@ -489,7 +489,7 @@ class _Known(NamedTuple):
 
 
 class _DamagedError(Exception):
-    """A file differs from the data stored in it; the message states file and difference."""
+    """A file differs from what was stored in it; the message names the file and the difference."""
 
 
 @dataclass(frozen=True)
@@ -523,7 +523,7 @@ def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
 
 
 def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
-    """Finds header and payload; raises _DamagedError if either is incomplete."""
+    """Finds the header and the payload; raises _DamagedError if either is incomplete."""
     size = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
     most = min(_MOST_HEAD_BYTES, len(mapped) - _LENGTH_BYTES)
     if size > most:
@@ -591,7 +591,7 @@ def _fingerprint_of(name: str) -> str:
 
 
 def _known_in(requests: Folder, name: str) -> _Known | None:
-    """Parses a file of ``requests``; None if the file is invalid."""
+    """Parses a file in ``requests``; None if the file is invalid."""
     try:
         line = requests.read(name, _MOST_LINE_BYTES)
     except UnsafeError:
@@ -604,6 +604,6 @@ def _known_in(requests: Folder, name: str) -> _Known | None:
 
 
 def _remove_file(folder: Folder, name: str) -> None:
-    """Removes a file, but not a folder of that name."""
+    """Removes a file, but not a folder with that name."""
     with contextlib.suppress(IsADirectoryError):
         folder.remove(name)

@@ -105,9 +105,10 @@ class CachedFetch:
             return payload if kept is None or self.options.out is not None else kept
 
     async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
-        """Returns the lock on fetching the payload, held until ``held`` exits.
+        """Returns the lock for fetching the payload, held until ``held`` exits.
 
-        None if the folder cannot be written to, or another process holds the lock for too long.
+        Returns None if the folder cannot be written to, or another process holds the lock for too
+        long.
         """
 
         def try_lock() -> Draft | None:

@@ -31,7 +31,7 @@ class UnsafeError(OSError):
 
 
 class Folder:
-    """An open folder; a context manager that closes it. ``opened`` creates it.
+    """An open folder, as a context manager that closes it. Create it with ``opened``.
 
     Its methods raise OSError, including UnsafeError.
     """
@@ -77,7 +77,7 @@ class Folder:
         return os.listdir(self._descriptor)
 
     def status(self, name: str) -> os.stat_result:
-        """Returns the status of a name; for a link, that of the link itself."""
+        """Returns a file's status; for a link, the status of the link itself."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def open(self, name: str) -> BinaryIO:
@@ -95,12 +95,12 @@ class Folder:
         return self._opened(name, os.O_RDWR | os.O_CREAT)  # NFS locks only files open for writing
 
     def create(self, name: str) -> BinaryIO:
-        """Creates a file for writing; FileExistsError if the name exists, even as a link."""
+        """Creates a file for writing; raises FileExistsError if the name exists, even as a link."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
         return open(os.open(name, flags, _FILE_MODE, dir_fd=self._descriptor), "wb")
 
     def move(self, name: str, to: Folder, new_name: str) -> None:
-        """Renames a file into a folder, replacing any file of that name."""
+        """Renames a file into a folder, replacing any file with that name."""
         os.replace(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=to._descriptor)
 
     def remove(self, name: str) -> None:

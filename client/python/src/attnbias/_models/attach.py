@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the positions that a model computes with those of a server."""
+"""Replaces the positions that a model computes with a server's."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Replacement:
     Attributes:
         path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
-        fetched_bytes: bytes of the response; 0 if another replacement fetched it.
-        spared_bytes: bytes of tensors no longer computed, for max_length and a batch of one.
-        left: True if it is unchanged.
+        fetched_bytes: size of the response; 0 if another replacement fetched it.
+        spared_bytes: size of the tensors that are no longer computed, for max_length and a batch of
+            one.
+        left: True if it was left unchanged.
         reason: why it was not replaced, or why its values could not be compared with the server's;
             empty if neither applies.
     """
@@ -96,10 +97,10 @@ def attach(
     server's if the server has identical values. The model can be trained, moved, cast and saved.
 
     Args:
-        model: a model of a family in docs/models.md, which lists the replacements: T5, BLOOM,
+        model: a model from a family in docs/models.md, which lists the replacements: T5, BLOOM,
             Llama, Swin and others.
-        client: used during this call; not needed afterwards, except for a rope_type "dynamic".
-        max_length: maximum tokens that the model will process, including cached ones.
+        client: used during this call; not needed afterwards, except with the rope_type "dynamic".
+        max_length: maximum number of tokens that the model will process, including cached ones.
         attention: implementation to use from now on: "eager", "sdpa" or "flex"; None keeps the
             model's. "flex" is torch's FlexAttention, which reads a bias in its compact form: it
             needs no memory that grows with the square of the length. It supports neither dropout
@@ -112,8 +113,8 @@ def attach(
         ImportError: transformers or torch is not installed, or has a version that
             ``attnbias[transformers]`` excludes. The model is unchanged.
         ValueError: the model is unknown or already attached, cannot run with this attention, has a
-            table of positions that the server does not have, or has a module whose values differ
-            from the server's. The model is unchanged.
+            position table that the server does not have, or has a module whose values differ from
+            the server's. The model is unchanged.
         Error: a call to the server failed.
     """
     try:

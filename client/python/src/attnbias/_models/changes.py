@@ -40,7 +40,7 @@ class Changes:
         self.set(module, _BELOW_HOOK if is_hooked else name, functools.partial(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Makes a module's forward call these functions in place of those with the same names."""
+        """Makes a module's forward call these functions instead of the ones with the same names."""
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
@@ -78,7 +78,7 @@ class Changes:
 
 
 def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]) -> FunctionType:
-    """Copies a function without its decorators, replacing globals of these names."""
+    """Copies a function without its decorators, replacing globals with these names."""
     inner = getattr(function, "__wrapped__", None)
     names, cells = function.__globals__, function.__closure__
     if inner is None:

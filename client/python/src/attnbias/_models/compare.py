@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the values of a module with those that will replace them."""
+"""Compares a module's values with the ones that will replace them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Pair:
     Attributes:
         quantity: name of the values.
         own: the module's values, on any device.
-        served: the server's values, of the same shape.
-        axes: name of each axis, which states the meaning of its indices.
-        bound: maximum difference, which broadcasts to the shape; 0 if the values must be equal.
+        served: the server's values, with the same shape.
+        axes: the indices along each axis, keyed by a name that states what they mean.
+        bound: maximum difference, broadcast to the shape; 0 if the values must be equal.
         cause: probable cause of a difference, for the error.
     """
 
@@ -83,7 +83,7 @@ def _refuse(what: str, cause: str) -> NoReturn:
 
 
 def unreadable(*tensors: torch.Tensor) -> str:
-    """Returns why the values of a tensor cannot be read; "" if all can."""
+    """Returns why a tensor's values cannot be read; "" if all can be."""
     for tensor in tensors:
         if tensor.is_meta:
             return "its numbers are on the meta device"
@@ -93,7 +93,7 @@ def unreadable(*tensors: torch.Tensor) -> str:
 
 
 def require_readable(*tensors: torch.Tensor) -> None:
-    """Raises IncomparableError if the values of a tensor cannot be read."""
+    """Raises IncomparableError if a tensor's values cannot be read."""
     reason = unreadable(*tensors)
     if reason:
         raise IncomparableError(reason)
@@ -134,10 +134,10 @@ def probes(length: int) -> list[int]:
 def angle_bound(
     positions: Sequence[int], frequencies: torch.Tensor, rope_theta: float
 ) -> torch.Tensor:
-    """Returns a bound on the error of float32 angles, ``[positions, pairs]``.
+    """Returns a bound on the error in float32 angles, ``[positions, pairs]``.
 
     A frequency is a power of rope_theta with a rounded exponent. Its scaling and its product with
-    the position are rounded too. ``frequencies`` are those before any reduction.
+    the position are rounded too. ``frequencies`` are the frequencies before any reduction.
     """
     relative = (_ANGLE_ROUNDINGS + math.log(max(rope_theta, 1.0))) * _HALF_ULP
     return torch.tensor(positions).double()[:, None] * frequencies.double() * relative
@@ -152,7 +152,7 @@ def held_in(numbers: torch.Tensor) -> torch.dtype:
 
 
 def require_class_method(path: str, module: nn.Module, name: str) -> None:
-    """Rejects a module with its own method, which attach would override."""
+    """Rejects a module that has its own version of a method, which attach would override."""
     if name in vars(module):
         raise ValueError(
             f"model: got {path} with its own {name}, want that of {type(module).__name__}, "

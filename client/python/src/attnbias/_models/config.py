@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodings of a model, from its Hugging Face configuration."""
+"""A model's encodings, from its Hugging Face configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Configuration(Protocol):
     """An object with the fields of a configuration, such as a PretrainedConfig."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields, by their names in config.json."""
+        """Returns the fields, keyed by their names in config.json."""
         ...
 
 
@@ -47,23 +47,22 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     ``dataclasses.replace``, or create a new ``DetrSinusoidal``:
 
     - ``table``, or the ``layers`` of SwinV2, which are in the checkpoint;
-    - ``sequence_length`` of the ``dynamic`` or the ``longrope`` of a Rotary, which is None until
-      set;
-    - ``height`` and ``width`` of DETR's sinusoids, the rows and columns of its feature map.
+    - ``sequence_length`` in the ``dynamic`` or ``longrope`` of a Rotary, which is None until set;
+    - ``height`` and ``width`` for DETR's sinusoids: the rows and columns of its feature map.
 
-    The table of model types in docs/models.md lists the known ones, and those whose positions do
+    The table of model types in docs/models.md lists the known types, and those whose positions do
     not start at 0. Fields that the model's code ignores are ignored with a warning.
 
     Args:
         config: a dict, an object with ``to_dict()``, or the path of config.json or of its folder.
-            Missing fields have the defaults of transformers' class.
+            Missing fields have the defaults of the transformers class.
         checkpoint: the NAME under which a server has mounted the model (``--checkpoint``
             NAME=FOLDER): tables are then referred to by name.
 
     Raises:
         TypeError: config is none of these.
         ValueError: a field affects positions and is not understood, a model_type is not known,
-            servers mount no checkpoints of it, or the file is not a regular file.
+            servers mount no checkpoints of that type, or the file is not a regular file.
         OSError: the file does not exist; the error lists what is in the folder.
     """
     require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
@@ -97,7 +96,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
 
 
 def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
-    """Returns the fields, and the prefix of errors about them."""
+    """Returns the fields, and the prefix for errors about them."""
     if isinstance(config, Mapping):
         return config, ""
     if isinstance(config, (str, os.PathLike)):
@@ -142,7 +141,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_config(path: Path) -> str:
-    """Returns the error for a missing config.json, which depends on the folder's content."""
+    """Returns the error for a missing config.json; it depends on what the folder contains."""
     folder = path.parent
     got = repr(str(path))
     if path.name == "config.json" and folder.is_dir():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-# Names of fields that affect positions, except bounds of lengths.
+# Names of fields that affect positions, except length bounds.
 _OF_POSITIONS: Final = re.compile(
     r"(?!max_|num_|n_)(.*_)?"
     r"((m|long|xd)?rope|rotary|ntk|yarn|logn(_|$)|alibi|sinusoid"
@@ -62,7 +62,7 @@ class ConfigFields:
         return value if name in self._values else self._defaults.get(name)
 
     def has(self, name: str) -> bool:
-        """Reports whether the configuration itself has a nonempty value of this name."""
+        """Reports whether the configuration itself has a nonempty value under this name."""
         return bool(self._values.get(self._name_given(name)))
 
     def is_set(self, name: str) -> bool:
@@ -82,7 +82,7 @@ class ConfigFields:
         return self.integer(name, most=_MOST_COUNT)
 
     def integers(self, name: str, least: int = 1) -> tuple[int, ...]:
-        """Returns a list of integers from ``least`` to the maximum of ``count``."""
+        """Returns a list of integers, each from ``least`` to the maximum that ``count`` allows."""
         value = self.get(name)
         is_list = isinstance(value, (list, tuple))
         if not is_list or not all(_is_integer(each, least) for each in value):
@@ -126,7 +126,7 @@ class ConfigFields:
         return value
 
     def part(self, name: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> ConfigFields:
-        """Returns the dict of that name as fields; no fields if it is missing."""
+        """Returns the dict with that name as fields; no fields if it is missing."""
         value = self.get(name)
         if value is not None and not isinstance(value, dict):
             self.refuse(name, "a dict")
@@ -138,7 +138,7 @@ class ConfigFields:
         return ConfigFields(self._values, merged, self._path, self.ignored)
 
     def all_as(self, model_type: str) -> ConfigFields:
-        """Returns the same fields under another ``model_type``; marks all as read here."""
+        """Returns the same fields under another ``model_type``; marks all fields as read here."""
         self._read.update(self._values)
         values = {**self._values, "model_type": model_type}
         return ConfigFields(values, {}, self._path, self.ignored)
@@ -163,7 +163,7 @@ class ConfigFields:
             self.ignore(name)
 
     def refuse_unread_of_positions(self) -> None:
-        """Rejects an unread field that is not off and whose name suggests positions."""
+        """Rejects an unread field whose name suggests positions, unless it is false or empty."""
         for name in self._values.keys() - self._read:
             if _OF_POSITIONS.match(name) and self._values[name]:
                 self.refuse(name, "no such field: its effect on positions is unknown")

@@ -30,7 +30,7 @@ _ATTACH_NEEDS: Final = ("torch", "transformers")
 
 
 class ExportItem(NamedTuple):
-    """A request at a place of the model, or the reason why it cannot be made."""
+    """A request at a place in the model, or the reason why it cannot be made."""
 
     place: str
     request: Request | None
@@ -38,7 +38,7 @@ class ExportItem(NamedTuple):
 
 
 def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[ExportItem]:
-    """Yields the encodings of ``from_config``, each at its maximum length."""
+    """Yields the encodings from ``from_config``, each at its maximum length."""
     for place, encoding in from_config(config).items():
         yield _item(place, encoding, max_length, data_type)
 

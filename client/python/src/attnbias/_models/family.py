@@ -54,11 +54,11 @@ class Site:
 
     Attributes:
         path: path of the module.
-        method: the method that is replaced, or the parameter.
-        module: that module.
+        method: the method or parameter that is replaced.
+        module: the module itself.
         request: the values that it needs, shared by sites with the same Request; None if it needs
             none.
-        replace: installs the fetched values through ``Changes`` to the module; None leaves the
+        replace: installs the fetched values in the module through ``Changes``; None leaves the
             module unchanged.
         spared_bytes: see ``Replacement``.
         compare: pairs the module's values with those fetched; None if it has no values.
@@ -89,7 +89,7 @@ def class_of(module: nn.Module) -> type:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of some types get positions from a server.
+    """How models of certain types get positions from a server.
 
     Attributes:
         sites: returns the computations to replace; raises ValueError for an unknown model.
@@ -103,7 +103,7 @@ class Family:
 
 
 def family_of(model: PreTrainedModel) -> Family:
-    """Returns the family of a model's type.
+    """Returns the family for a model's type.
 
     Raises ImportError for versions of transformers or torch that the extra "transformers" excludes,
     and ValueError for an unknown type.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodings of transformers' models and their places, by family.
+"""Encodings of transformers models, and their places, by family.
 
 Facts follow the code of transformers 5.23. Places have the names under which servers mount the
 tables of a checkpoint.
@@ -180,7 +180,7 @@ def sinusoidal(
 
 
 def whisper(config: ConfigFields, table: TableOf) -> Places:
-    """The frozen sinusoids of its encoder are in the checkpoint too."""
+    """The encoder's frozen sinusoids are in the checkpoint too."""
     place = "decoder.positions"
     return {
         "encoder.positions": Tensor2Tensor(config.integer("hidden_size")),

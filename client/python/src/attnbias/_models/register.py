@@ -5,12 +5,12 @@
 ``--checkpoint``; the table in docs/models.md is generated from it. Facts follow transformers 5.23;
 tests compare them with its classes.
 
-- ``models`` has a row for each known model type, with the arguments of ``Model``. The default
-  "=NAME" of a field is the value of the field NAME.
+- ``models`` has a row for each known model type, with the arguments of ``Model``. A default of
+  "=NAME" is the value of the field NAME.
 - ``tables`` lists the checkpoint tensors that hold positions. Rows refer to its entries by name in
   their ``tables``; see core/mount/checkpoint_rules.h.
-- ``shapes`` has the lengths of the axes of these tensors, computed from the configuration's fields.
-  Terms are evaluated from left to right; terms that are not fields are defined in
+- ``shapes`` has the axis lengths of these tensors, computed from the configuration's fields. Terms
+  are evaluated from left to right; terms that are not fields are defined in
   core/mount/checkpoint_rules.cc.
 - ``unserved`` lists the model types without a served encoding, by reason.
 """
@@ -35,16 +35,16 @@ class Model:
 
     Attributes:
         rule: names the function of places.py that makes its encodings.
-        arguments: those of that function after the configuration.
-        defaults: values of fields that the code reads and a configuration omits.
-        only: fields that its code does not read, with the value that it uses; any other value is
-            rejected, since the weights depend on it.
+        arguments: that function's arguments after the configuration.
+        defaults: values for fields that the code reads and a configuration omits.
+        only: fields that its code does not read, with the value that the code uses; any other value
+            is rejected, since the weights depend on it.
         ignored: the same, but no weights depend on the value, so a different value is accepted with
             a warning.
         unused: fields whose names suggest positions but that have no effect.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
-        flat: the part whose fields are in the outer configuration if it has none of its own, as in
-            older files.
+        flat: the part whose fields are in the outer configuration if it has no configuration of its
+            own, as in older files.
         note: for readers of docs/models.md.
         tables: names the tensors that servers mount; None if they mount no checkpoints of this
             type.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary encodings from the fields of models' configurations.
+"""Rotary encodings from the fields of model configurations.
 
 Since transformers 5 these fields are ``rope_parameters``; before, they were ``rope_scaling`` and
 ``rope_theta``.
@@ -27,7 +27,7 @@ EXTENSIONS: Final[dict[str, Any]] = {
     field.name: getattr(encodings, field.message_type.name)
     for field in _ROTARY.oneofs_by_name["extension"].fields
 }
-"""Classes of the length extensions of Rotary, by their fields and rope_types."""
+"""Classes of Rotary's length extensions, keyed by their fields, which are also their rope_types."""
 
 
 def Mrope(  # noqa: N802
@@ -77,7 +77,7 @@ def Mrope(  # noqa: N802
 
 
 def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
-    """Returns ``words`` as arguments of Rotary, with those of a length extension in its message.
+    """Returns ``words`` as Rotary arguments, with those of a length extension in its message.
 
     Raises ValueError for an unknown rope_type.
     """
@@ -93,7 +93,7 @@ def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_length(encoding: Rotary, length: int) -> Rotary:
-    """Returns the encoding for sequences of a length, which may determine its frequencies."""
+    """Returns the encoding for sequences of a given length, which may determine its frequencies."""
     if encoding.dynamic is not None:
         return replace(encoding, dynamic=replace(encoding.dynamic, sequence_length=length))
     if encoding.longrope is not None:
@@ -116,11 +116,11 @@ def _dealt_out(section: Sequence[int], *, in_turn: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class RotaryModel:
-    """Interpretation of rope fields by a model's code.
+    """How a model's code interprets rope fields.
 
     Attributes:
-        head_dim: the field with the number of columns of a head for positions.
-        hidden_size: the field with the number of columns of all heads, if there is no head_dim.
+        head_dim: the field with the number of a head's columns that hold positions.
+        hidden_size: the field with the number of columns in all heads, if there is no head_dim.
         rope_theta: the field that holds rope_theta if the rope parameters do not.
         partial_rotary_factor: the field that holds that factor if the rope parameters do not.
         is_partial: whether its default rope_type has a partial_rotary_factor.
@@ -179,7 +179,7 @@ _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
 
 
 def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encoding]:
-    """Returns the encoding at ``rotary``, or that of each layer type at ``rotary.TYPE``."""
+    """Returns the encoding at ``rotary``, or one for each layer type at ``rotary.TYPE``."""
     old, new = (config.has(name) for name in ("rope_scaling", "rope_parameters"))
     if old and new:
         config.refuse("rope_scaling", "none in addition to rope_parameters")
@@ -261,7 +261,7 @@ def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: st
 
 
 def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:
-    """Prefers the configuration's length to that of the rope parameters, as transformers does."""
+    """Prefers the configuration's length to the rope parameters' own, as transformers does."""
     name = "original_max_position_embeddings"
     own = rope.integer(name) if rope.is_set(name) else None
     if not model.layer_types and config.is_set(name):

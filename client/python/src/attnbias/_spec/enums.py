@@ -38,7 +38,7 @@ def set_enum(message: Message, field: str, name: str, path: str) -> None:
 
 
 def enum_name(enum: EnumDescriptor, number: int) -> str:
-    """Returns the short name of a number; its digits if it has no name."""
+    """Returns the short name for a number, or its digits if it has no name."""
     value = enum.values_by_number.get(number)
     return str(number) if value is None else value.name.removeprefix(_prefix(enum)).lower()
 
@@ -57,7 +57,7 @@ _NAMES: Final = {
 
 
 def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
-    """Returns the contract's number for "bf16", "bfloat16", or a dtype of NumPy or torch."""
+    """Returns the contract's number for "bf16", "bfloat16", or a NumPy or torch dtype."""
     text = str(dtype).lower()
     # NumPy has more names, but not every reader knows that "f8" and "float" mean float64.
     if not isinstance(dtype, str):

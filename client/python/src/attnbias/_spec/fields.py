@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the contract as dataclasses: base classes of the generated classes.
+"""The contract's messages as dataclasses: base classes for the generated classes.
 
-A field that is None is not sent and has the contract's default. An attribute sets the field of the
-same name; a learned table, given as an array or by the name under which it is mounted, becomes a
-TableRef.
+A field that is None is not sent and has the contract's default. An attribute sets the field with
+the same name; a learned table, given as an array or by the name under which it is mounted, becomes
+a TableRef.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReprMixin:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
-_MOST_BYTES: Final = 2 << 20  # maximum bytes of a table in a request, by the contract
+_MOST_BYTES: Final = 2 << 20  # maximum bytes of a table in a request, set by the contract
 _DIGEST_PREFIX: Final = "sha256:"
 _DIGEST: Final = re.compile(f"{_DIGEST_PREFIX}([0-9a-f]{{64}})")
 
@@ -84,9 +84,9 @@ class TableInfo:
 
 
 def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableRef:
-    """Makes a TableRef from an array, or a mounted table: its name, digest or TableInfo.
+    """Makes a TableRef from an array, or from a mounted table's name, digest or TableInfo.
 
-    Errors name the field ``name``.
+    Errors refer to the field as ``name``.
     """
     reference = tensor_pb2.TableRef()
     if layout is not None:
@@ -142,7 +142,7 @@ def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def set_fields(message: Any, arguments: object, path: str = "") -> None:
-    """Sets the fields that are attributes of ``arguments`` and not None.
+    """Sets the fields for which ``arguments`` has an attribute that is not None.
 
     The attribute ``NAME_layout`` states the order of a table's axes. False is not set if it is the
     default. Errors prefix the field with ``path``: TypeError for a value of the wrong type,
@@ -220,7 +220,7 @@ _NOUNS: Final[Mapping[Any, str]] = {
 
 @contextmanager
 def _naming(name: str, value: Any, field: FieldDescriptor) -> Iterator[None]:
-    """Makes errors of Python, NumPy and protobuf state the field, its value and valid values."""
+    """Makes errors from Python, NumPy and protobuf state the field, its value and valid values."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -262,7 +262,7 @@ Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a 
 
 
 class Fields(ReprMixin):
-    """A message of the contract, whose fields are the attributes."""
+    """A message of the contract, with its fields as attributes."""
 
 
 def _class_of(message: Descriptor) -> type[Fields]:
@@ -271,7 +271,7 @@ def _class_of(message: Descriptor) -> type[Fields]:
 
 
 class LogitsTerm(Fields):
-    """A term of positional logits: a vector for each query and each position of a key.
+    """A term of positional logits: a vector for each query and each key position.
 
     Learned tables are given as in an Encoding.
     """
@@ -325,7 +325,7 @@ class Encoding(Fields, Generic[Compact]):
         return self.extent == "pair" and any(given)
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """Returns this encoding as a spec without extent; raises an error for an invalid value."""
+        """Returns this encoding as a spec with no extent; raises an error for an invalid value."""
         spec = encodings_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()
@@ -334,7 +334,7 @@ class Encoding(Fields, Generic[Compact]):
         return spec
 
     def _with_names(self, preset: str, renamed: Mapping[str, str]) -> Self:
-        """Makes errors name a preset and its arguments, and returns itself."""
+        """Makes errors name a preset and its arguments; returns self."""
         object.__setattr__(self, "_preset", (preset, renamed))
         return self
 
@@ -370,7 +370,7 @@ class Encoding(Fields, Generic[Compact]):
 
 
 def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
-    """Returns the encoding of a server's spec; None if this package does not know it."""
+    """Returns the encoding in a server's spec; None if this package does not know it."""
     name = spec.WhichOneof("encoding")
     known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}
     if name not in known:

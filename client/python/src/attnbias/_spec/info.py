@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of payloads and servers as plain values, and the memory of payloads.
+"""Descriptions of payloads and servers as plain values, and memory for payloads.
 
 Rejects a header that contradicts itself, and an ``out`` that does not fit.
 """
@@ -59,10 +59,10 @@ class TensorInfo:
         encoding_fingerprint: the same, but ignoring extent, dtype, form and mask: equal for all
             requests for one encoding.
         resolved_spec: the request as the server resolved it: defaults filled in, tables as digests.
-        fully_masked_rows: half-open ranges of queries, counted inside the window, with every key
-            masked.
+        fully_masked_rows: half-open ranges of queries for which every key is masked, counted inside
+            the window.
         derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
-        column_axes: for a table over a grid with a part per axis, the axis of each column.
+        column_axes: for a table over a grid with one part per axis, the axis of each column.
     """
 
     parts: tuple[TensorPart, ...]
@@ -167,7 +167,7 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
 
 
 def axes_of(spec: encodings_pb2.TensorSpec) -> tuple[Sequence[int], Sequence[int]]:
-    """Returns the positions of queries and keys of a spec that a server has resolved."""
+    """Returns the positions of queries and keys in a spec that a server has resolved."""
     pair = spec.pair
     queries: Sequence[int] = range(
         pair.queries.begin + pair.query_offset, pair.queries.end + pair.query_offset
@@ -299,8 +299,8 @@ def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
     """Returns the caller's memory as bytes; copies nothing.
 
     ``out`` is an array, a torch CPU tensor, or anything with the buffer protocol. Raw bytes accept
-    any payload of their size. Other elements accept only a payload of their type, and must have the
-    payload's shape or one axis.
+    any payload of their size. An array of other elements accepts only a payload of that type, and
+    must have the payload's shape or one axis.
     """
     array = _as_array(out)
     if not array.flags.c_contiguous:

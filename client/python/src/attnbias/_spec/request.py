@@ -58,7 +58,7 @@ class CompactCall(CompactOptions, NewCall, total=False):
 
 
 class GridCall(GridOptions, NewCall):
-    """Arguments of a request over a grid."""
+    """Arguments for a request over a grid."""
 
 
 class DenseCall(ListOptions, NewCall, total=False):
@@ -89,10 +89,10 @@ class Request(RequestFields):
     Attributes:
         encoding: the encoding to compute, such as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, for an encoding of absolute positions.
-        position_ids: explicit positions instead; one sequence per axis for an encoding of several
-            axes. For sinusoidal and rotary tables they may be fractions.
-        grid: lengths of a grid instead, one per axis for an encoding of several axes; selects all
-            its tokens, row-major. The result is a ``GridTable``, or with form "dense" an array.
+        position_ids: explicit positions instead; one sequence per axis for an encoding with several
+            axes. For sinusoidal and rotary tables, they may be fractions.
+        grid: lengths of a grid instead, one per axis for an encoding with several axes; selects all
+            its tokens, row-major. The result is a ``GridTable`` or, with form "dense", an array.
         grid_offset: position of the grid's first token on each axis; None means 0.
         query_length: total number of queries.
         key_length: total number of keys, the first at position 0.
@@ -105,18 +105,18 @@ class Request(RequestFields):
         query_positions: explicit positions instead of query_length, alignment and queries.
         key_positions: explicit positions instead of key_length and keys; queries then need a
             query_offset, or explicit positions too.
-        query_stride: stride n of queries on each axis of a window of tokens: every n-th token is a
-            query; None means 1.
-        data_type: "f64", "f32", "f16", "bf16", a full name such as "float64", or a dtype of
-            numpy, ml_dtypes or torch. None means f32 (i32 for buckets).
+        query_stride: stride of the queries on each axis of a window of tokens: with stride n, every
+            n-th token is a query; None means 1.
+        data_type: "f64", "f32", "f16", "bf16", a full name such as "float64", or a numpy, ml_dtypes
+            or torch dtype. None means f32 (i32 for buckets).
         form: "dense"; None means the encoding's compact form.
-        values: "bias" (also None), or "buckets", the indices into its learned table.
+        values: "bias" (also None), or "buckets" for the indices into the encoding's learned table.
         scale: factor applied before the single rounding.
         causal: masks keys after the query.
         window_left: masks keys more than this many positions before the query.
         window_right: masks keys more than this many positions after the query.
-        fill_value: value of masked elements; None means -inf. Only with a mask: causal, window_left
-            or window_right.
+        fill_value: value of masked elements; None means -inf. Allowed only with a mask: causal,
+            window_left or window_right.
         fill_lowest: fills masked elements with the data type's lowest finite value instead.
     """
 
@@ -207,7 +207,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """Returns the rows ``[heads, queries, width]``, little-endian; width 0 for bias alone."""
+        """Returns the rows ``[heads, queries, width]``, little-endian; a bias alone has width 0."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
                 raise TypeError("rows: got None, want query_bias and query_length with it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts payloads to results: an array, a structure, or several by name.
+"""Converts payloads to results: an array, a structure, or several of these by name.
 
 For a sharded tensor, a process requests only the pieces that it holds.
 """
@@ -27,7 +27,7 @@ from attnbias.v1 import encodings_pb2
 
 
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request) -> Any:
-    """Returns the payload in its form; returns a named tuple for several parts."""
+    """Returns the payload in the appropriate form: a named tuple if it has several parts."""
     arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
     return _to_result(info, arrays, request)
 
@@ -72,7 +72,7 @@ def _to_part(
             key_length=len(keys),
             first_relative_position=part.first_relative_position,
             vectors=holds_vectors(part, request),
-            # Not taken from the response's spec, which omits a mask that hides none of these pairs.
+            # Not taken from the response's spec, which omits a mask that hides no pair here.
             mask=Mask.of(request.to_mask()),
         )
         if border is None:
@@ -108,7 +108,7 @@ class Piece(Request):
         return ", ".join([super().brief(), *spans])
 
     def to_spec(self) -> encodings_pb2.TensorSpec:
-        """Returns the request's spec with the windows and lists of this part.
+        """Returns the request's spec with the windows and lists for this part.
 
         The lengths of the whole are kept, since alignment, masks and some encodings depend on them.
         """
@@ -158,7 +158,7 @@ class ShardedRequest:
         self._keys, self.pieces = list(pieces), list(pieces.values())
 
     def assemble(self, answers: list[Any]) -> Any:
-        """Returns the sharded tensor, or several by name, from the results of the pieces."""
+        """Returns the sharded tensor, or several by name, from the results for the pieces."""
         answer_of = dict(zip(self._keys, answers, strict=True))
         tensors = {}
         for index, (name, shape) in enumerate(self._tensors.items()):

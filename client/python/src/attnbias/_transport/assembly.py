@@ -24,7 +24,7 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _REQUEST_CRC32C, _DATA = 1, 2, 3, 5, 6, 16
 _MAX_VARINT_BYTES = 10
-_MORE = 0x80  # the bit of a byte in a varint that announces another byte
+_MORE = 0x80  # the bit in a varint's byte that announces another byte
 
 
 class Chunk(NamedTuple):
@@ -138,7 +138,7 @@ def _written(checksum: int | None) -> str:
 
 
 class Assembler:
-    """A range [at, limit) of a payload being received; limit None means the payload's end."""
+    """A range [at, limit) of a payload, as it arrives; a limit of None means the payload's end."""
 
     def __init__(self, at: int = 0, limit: int | None = None) -> None:
         self.at = at
@@ -147,9 +147,10 @@ class Assembler:
         self._target: memoryview[Any] = memoryview(b"")
 
     def begin(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Sets the memory of the whole payload, once a header states its size.
+        """Sets the memory for the whole payload, once a header states its size.
 
-        Read-only memory is the data of the only chunk, which is checked but not copied.
+        If the memory is read-only, it is the data of the only chunk, which is checked but not
+        copied.
         """
         self._target = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
         total = len(self._target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels of an event loop, opened by the first call, and the calls made over them."""
+"""Channels for an event loop, opened by the first call, and the calls made over them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # mis
 
 
 class AsyncConnection(forks.Forkable):
-    """Channels of one event loop: the first, and spare ones for parts of a payload.
+    """Channels for one event loop: the first, and spare ones for parts of a payload.
 
     Another loop gets its own channels.
     """
@@ -55,7 +55,7 @@ class AsyncConnection(forks.Forkable):
                 await channel.close()
 
     def of(self, method: Method, index: int) -> Any:
-        """Returns the callable of a method in the running loop, over the channel at an index."""
+        """Returns the callable for a method in the running loop, over the channel at an index."""
         with forks.lock:
             forks.require_usable()
             self._enter()
@@ -80,7 +80,7 @@ class AsyncConnection(forks.Forkable):
         self.require_open()
 
     def _enter(self) -> None:
-        """Switches to the running loop and drops all state of other loops."""
+        """Switches to the running loop and drops all state that belongs to other loops."""
         self.require_open()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -148,7 +148,7 @@ class AsyncCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
-        """See CallGroup. Runs in a thread, so that the event loop continues."""
+        """See CallGroup. Runs the work in a thread, so that the event loop continues."""
         self._connection.require_open()
         working = asyncio.ensure_future(asyncio.to_thread(work))
         try:

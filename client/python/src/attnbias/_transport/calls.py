@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Method:
-    """A method, and the classes of its messages."""
+    """A method and its message classes."""
 
     path: str
     kind: str
@@ -37,7 +37,7 @@ class Method:
     once, and headers and requests are verified by their checksums."""
 
     def of(self, channel: Any) -> Any:
-        """Returns the callable of the method over a channel of either kind."""
+        """Returns the callable for the method over a channel of either kind."""
         return getattr(channel, self.kind)(
             self.path,
             request_serializer=None if self.is_raw else self.request.SerializeToString,

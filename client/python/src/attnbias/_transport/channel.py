@@ -99,7 +99,7 @@ def _with_port(host: str, target: str, name: str) -> str:
 
 
 Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
-"""Metadata of calls: printable ASCII, or bytes under a key that ends in ``-bin``."""
+"""Call metadata: printable ASCII, or bytes under a key that ends in ``-bin``."""
 
 WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
@@ -109,7 +109,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "grpc.lb_policy_name": "round_robin",
     # gRPC's default is one lookup per 30 s; replicas are replaced within 5 s.
     "grpc.dns_min_time_between_resolutions_ms": 500,
-    # Clients in one process do not share a connection, since each is limited to one core.
+    # Clients in one process do not share a connection, since a connection is limited to one core.
     "grpc.use_local_subchannel_pool": 1,
     # A connection whose peer is silent during a call is closed after 10 + 5 s.
     "grpc.keepalive_time_ms": 10_000,
@@ -156,7 +156,7 @@ class Endpoint:
     offline: bool = False
     """True if calls to it are refused."""
     connect_timeout: float | None = None
-    """Seconds that a client waits for its first connection; None uses the timeout of calls."""
+    """Seconds that a client waits for its first connection; None means the call's timeout."""
 
     def open(self, *, spare: bool) -> grpc.Channel:
         return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})

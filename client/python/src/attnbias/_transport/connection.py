@@ -65,7 +65,7 @@ class Connection(forks.Forkable):
                 channel.close()
 
     def of(self, method: Method, index: int) -> tuple[Any, grpc.Channel]:
-        """Returns the callable of a method over the channel at an index, and that channel."""
+        """Returns the callable for a method over the channel at an index, and that channel."""
         with forks.lock:
             forks.require_usable()
             if self._closed:
@@ -97,7 +97,7 @@ class Connection(forks.Forkable):
 
 
 class CallGroup:
-    """The calls of one request to this package, in any thread; one cancel() ends them all.
+    """The calls made for one request to this package, in any thread; one cancel() ends them all.
 
     All methods raise CancelledError once the calls are cancelled or the client is closed.
     """
@@ -247,7 +247,7 @@ class CallGroup:
 
     @contextlib.contextmanager
     def _including(self, members: Sequence[grpc.Call | CallGroup]) -> Iterator[None]:
-        """Makes cancel() end these calls or groups too, during a block."""
+        """Makes cancel() end these calls or groups too while the block runs."""
         with self._lock:
             self._members.update(members)
         try:

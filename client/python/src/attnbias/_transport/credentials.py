@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates and bearer tokens of the client.
+"""The client's certificates and bearer tokens.
 
-Files that hold them are read again when they have changed.
+The files that hold them are read again when they change.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class Tls:
 
 
 class Certificates:
-    """The content of the files of a ``Tls``; errors refer to its fields by ``names``.
+    """The contents of the files that a ``Tls`` names; errors refer to its fields by ``names``.
 
-    Raises TypeError for a field of the wrong type, ValueError for a file that cannot be read or has
-    the wrong content.
+    Raises TypeError for a field of the wrong type, and ValueError for a file that cannot be read or
+    has the wrong content.
     """
 
     def __init__(self, tls: Tls, names: Mapping[str, str]) -> None:
@@ -149,7 +149,7 @@ class Certificates:
             cert, key = self._files["cert"], self._files["key"]
             want = f"the unencrypted PEM file of the key of {str(cert)!r}"
             with self._refusing("key", want):
-                # Without this password OpenSSL would prompt for one on the terminal.
+                # Without this password, OpenSSL would prompt for one on the terminal.
                 context.load_cert_chain(cert, key, password="")
         return held
 
@@ -166,7 +166,7 @@ class Certificates:
 def certificates_from(tls: bool | Tls | None) -> Certificates | None:
     """Returns the certificates for a client's ``tls`` argument; None for plaintext.
 
-    ``tls`` None reads the environment.
+    If ``tls`` is None, reads the environment.
     """
     names = _ARGUMENTS
     if tls is None:
@@ -180,7 +180,7 @@ def certificates_from(tls: bool | Tls | None) -> Certificates | None:
 def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls:
     """Returns the ``tls`` that the environment variables describe.
 
-    ``on`` enables TLS in any case; the fields ``given`` replace those of the environment.
+    ``on`` enables TLS in any case; the ``given`` fields replace those from the environment.
     """
     named = {field: given.get(field) or os.environ.get(_VARIABLES[field]) for field in _FIELDS}
     fields = {field: value for field, value in named.items() if value}
@@ -243,10 +243,10 @@ def _checked(token: str, got: str) -> str:
 def token_from(
     token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
-    """Returns the token for a client's ``token`` argument; None for no token.
+    """Returns the token for a client's ``token`` argument; None if there is none.
 
-    ``token`` None reads the environment, unless the metadata identifies the caller; "" means no
-    token.
+    If ``token`` is None, reads the environment, unless the metadata identifies the caller; "" means
+    no token.
     """
     want = "the token as a str, or its file as a pathlib.Path"
     require_instance(token, (str, os.PathLike, type(None)), "token", want)

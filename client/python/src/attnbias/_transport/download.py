@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Downloads one payload by StreamTensor, over one stream or in ranges over several.
+"""Downloads one payload with StreamTensor, over one stream or in ranges over several.
 
 A broken stream resumes at the byte where it broke. Also fetches the description of a request's
 payload.
@@ -40,7 +40,7 @@ _PATIENCE = 0.5  # seconds before a bar appears by default
 
 
 class Progress:
-    """A progress bar on stderr; by default only on a terminal, if a large payload takes long."""
+    """A progress bar on stderr; by default only on a terminal, if a large payload takes a while."""
 
     def __init__(self, wanted: bool | None) -> None:
         self._wanted = wanted
@@ -55,7 +55,7 @@ class Progress:
             self._bar.close()
 
     def begin(self, total: int) -> None:
-        """Starts a bar of ``total`` bytes; resets it if the payload is fetched again."""
+        """Starts a bar for ``total`` bytes; resets it if the payload is fetched again."""
         if self._bar is not None:
             self._bar.reset(total)
         elif self._wanted or (self._wanted is None and total >= _WORTHWHILE_BYTES):
@@ -77,7 +77,7 @@ class Progress:
 
 # The first range fits in one window of one stream.
 _FIRST_BYTES: Final = WINDOW_BYTES
-_CHUNK_BYTES: Final = 1 << 20  # Ranges are rounded to multiples of it, so that chunks stay whole.
+_CHUNK_BYTES: Final = 1 << 20  # ranges are rounded to multiples of this, so that chunks stay whole
 
 
 _CHANGED: Final = (FailedPreconditionError, NotFoundError)
@@ -113,7 +113,7 @@ class Download:
             return self._begun()
 
     async def _fetch_all(self) -> None:
-        """Fetches everything, over several streams if it is large and the caller requests them."""
+        """Fetches everything, over several streams if it is large and the caller asked for them."""
         streams, calls = self._options.streams, self._options.calls
         if streams == 1:
             await self._fetch(calls)

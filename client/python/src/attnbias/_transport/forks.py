@@ -49,7 +49,7 @@ class Forkable(ABC):
 
     @abstractmethod
     def leave(self) -> bool:
-        """Forgets, in the child, the parent's calls and channels; returns whether any was open."""
+        """In the child, forgets the parent's calls and channels; returns whether any was open."""
 
 
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()

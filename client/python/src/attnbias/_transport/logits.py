@@ -55,7 +55,7 @@ class LogitsStream:
                 await self._receive(read, begin, end)
 
     def _memory(self) -> npt.NDArray[Any]:
-        """Returns the memory of the result: the caller's array, or a new one."""
+        """Returns the memory for the result: the caller's array, or a new one."""
         spec = self._spec
         values = spec.WhichOneof("term") == "shaw_values"
         width = spec.head_dim if values else spec.key_length
@@ -97,7 +97,7 @@ class LogitsStream:
             ).SerializeToString()
 
     async def _receive(self, read: Read, begin: int, end: int) -> None:
-        """Copies the result of one block once it is completely received and checked."""
+        """Copies the result for one block once it is completely received and checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
         assembler = Assembler()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retries of failed calls, and the reasons why addresses are unreachable.
 
-All calls of this service are pure, so all may be repeated.
+All calls to this service are pure, so all may be repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Calls: TypeAlias = "CallGroup | AsyncCalls"
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
-_DOUBLINGS: Final = 5  # doublings after which the backoff exceeds the largest
+_DOUBLINGS: Final = 5  # doublings after which the backoff exceeds the maximum
 _FOREVER: Final = 1e9  # seconds; gRPC's clocks overflow at a few times this value
 
 _log = logging.getLogger("attnbias")
@@ -59,7 +59,7 @@ class CallOptions:
 
 
 class Deadline:
-    """The deadline of a call with all its retries, if it has one."""
+    """The deadline for a call and all its retries, if there is one."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -70,7 +70,7 @@ class Deadline:
         """True once the wait has been logged."""
 
     def remaining(self, patience: float | None = None) -> float | None:
-        """Returns the seconds left, None without a limit; raises DeadlineExceededError at 0.
+        """Returns the seconds left; None if there is no limit. Raises DeadlineExceededError at 0.
 
         ``patience`` limits the time to that many seconds after the start.
         """
@@ -95,7 +95,7 @@ class Retry:
         self._failures = 0
 
     async def run(self, attempt: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
-        """Makes attempts until one succeeds, or raises the error of the last."""
+        """Makes attempts until one succeeds, or raises the last one's error."""
         while True:
             try:
                 return await attempt()
@@ -103,7 +103,7 @@ class Retry:
                 continue
             except CallFailed as failed:
                 failure = failed.error
-            await self.wait_after(failure)  # not inside except, whose traceback is useless
+            await self.wait_after(failure)  # outside except, since its traceback is useless
 
     async def wait_after(self, error: Error) -> None:
         """Waits for the next attempt; raises ``error`` if another would be useless."""
@@ -123,7 +123,7 @@ class Retry:
         await self._left(error)  # a busy machine may end the wait late
 
     async def _left(self, error: Error) -> float | None:
-        """Returns the seconds for further attempts; None without a limit.
+        """Returns the seconds left for further attempts; None if there is no limit.
 
         Raises ``error`` if none are left, since it names the cause and a deadline error does not.
         """
@@ -143,7 +143,7 @@ class Retry:
         return random.uniform(0, most if left is None else min(most, left / 2))
 
     def _tell(self, error: Error, left: float | None) -> None:
-        """Logs once that a call waits, so that a wrong target is not retried silently."""
+        """Logs once that a call is waiting, so that a wrong target is not retried silently."""
         if self._deadline.told:
             return
         self._deadline.told = True

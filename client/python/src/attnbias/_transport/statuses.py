@@ -97,8 +97,8 @@ def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
 def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> UnavailableError:
     """Returns the error for an endpoint without a connection.
 
-    ``reasons`` are gRPC's, keyed by address, which is "" if there is only one. The most informative
-    reason determines the advice.
+    ``reasons`` are gRPC's, keyed by address ("" if there is only one). The most informative reason
+    determines the advice.
     """
     advice = next(
         why
@@ -150,7 +150,7 @@ def _filled(advice: str, endpoint: Endpoint) -> str:
 
 
 def _pushback(error: Any) -> float | None:
-    """Returns the retry delay of gRPC's own trailer, in seconds.
+    """Returns the retry delay from gRPC's own trailer, in seconds.
 
     As in gRPC, a value that is not a nonnegative integer forbids another attempt: the delay is
     infinite.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families of models, grouped by the way in which they get positions from a server."""
+"""Model families, grouped by how they get positions from a server."""

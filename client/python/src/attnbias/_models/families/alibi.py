@@ -79,7 +79,7 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 
 
 def _encoding_of(model: Any) -> Any:
-    """Returns the encoding with the slopes of transformers' code.
+    """Returns the encoding with the slopes that transformers' code uses.
 
     If ``from_config`` rejects the configuration, the slopes are taken from the model's own values.
     """
@@ -111,7 +111,7 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
 def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[Pair]:
     """Compares the row that a model computes with the fetched row at these places.
 
-    A slope is a power, whose last bit depends on the processor. So does the last bit of its float32
+    A slope is a power; its last bit depends on the processor, as does the last bit of its float32
     product with a position.
     """
     served = to_torch(answer.row)[:, places]
@@ -121,7 +121,7 @@ def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[
 
 
 def _with_row(context: AttachContext, changes: Changes, model: Any, answer: KeyRow) -> None:
-    """Adds the values on the model's device, as bits, which casts of the model do not change."""
+    """Adds the values on the model's device, as bits, which casting the model does not change."""
     row = to_torch(answer.row)
     changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
     changes.set(model, _MAX_LENGTH, context.max_length)
@@ -197,7 +197,7 @@ def _show_all(
 
 
 def _call(given: dict[str, Any]) -> tuple[tuple[int, int], torch.device]:
-    """Returns (sequences, keys) of a call, cached keys included, and the device of its tokens."""
+    """Returns (sequences, keys) for a call, cached keys included, and the device of its tokens."""
     tokens = given.get("input_ids")
     tokens = given["inputs_embeds"] if tokens is None else tokens
     cache = given.get("cache", given.get(_CACHE_BEFORE))
@@ -229,7 +229,7 @@ def _opaque_causal_mask(**options: Any) -> _OpaqueMask:
 
 
 def _flex_sites(context: AttachContext) -> Iterator[Site]:
-    """Yields the forward of each attention module, which will read compact biases."""
+    """Yields each attention module's forward, which will read compact biases."""
     pairs = context.model.config.num_attention_heads * context.max_length**2
     for path, module in context.modules(tuple(_FORWARDS)):
         require_class_method(path, module, "forward")

@@ -44,7 +44,7 @@ def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
 
 
 def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
-    """Returns the score_mod of FlexAttention that adds the bias."""
+    """Returns a ``score_mod`` for FlexAttention that adds the bias."""
     numbers = bias.numbers
     if isinstance(bias, KeyRows):
         numbers = of_few_shapes(numbers)
@@ -59,10 +59,10 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
 def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
     """Pads a tensor that FlexAttention indexes by batch and key on a CPU; returns others as is.
 
-    In a program for tensors of any shape, torch 2.15 confuses the names of their sizes with its own
-    (cpp_flex_attention_template.py), and the C++ compiler rejects the program. Each program is
-    therefore compiled for one shape, and padding the last axis to a power of two limits the number
-    of shapes.
+    In a program for tensors of any shape, torch 2.15 confuses the names of the tensors' sizes with
+    its own (cpp_flex_attention_template.py), and the C++ compiler rejects the program. Each program
+    is therefore compiled for one shape, and padding the last axis to a power of two limits the
+    number of shapes.
     """
     if tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return tensor

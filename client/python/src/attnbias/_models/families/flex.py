@@ -82,7 +82,7 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Computes attention of ``[batch, heads, length, head_dim]``; a bias of None means zeros."""
+    """Computes attention over ``[batch, heads, length, head_dim]``; a bias of None means zeros."""
     refuse_weights(options)
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: use model.eval(), or 0")
@@ -123,7 +123,7 @@ def attend(
 
 
 def refuse_weights(options: dict[str, Any]) -> None:
-    """Rejects ``output_attentions=True`` among the options of a call."""
+    """Rejects ``output_attentions=True`` among a call's options."""
     if options.get("output_attentions"):
         _refuse("output_attentions=True", 'FlexAttention has no attention weights: use "eager"')
 

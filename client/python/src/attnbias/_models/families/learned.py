@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT, GPT-2, BART, CLIP, ViT and similar models: tables of learned positions.
+"""BERT, GPT-2, BART, CLIP, ViT and similar models: learned position tables.
 
 The model's own parameter is set to the server's values. The model still reads and processes the
 rows.
@@ -41,7 +41,7 @@ def _sites(context: AttachContext) -> Iterator[Site]:
 
 
 def _tables_of(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """Yields path, parameter name and module of each table of positions."""
+    """Yields the path, parameter name and module of each position table."""
     for path, module in model.named_modules():
         if path.rpartition(".")[2] in _NAMES and isinstance(module, nn.Embedding):
             yield path, "weight", module
@@ -57,7 +57,7 @@ def _table(module: nn.Module, name: str) -> torch.Tensor:
 def site(
     context: AttachContext, path: str, module: nn.Module, name: str = "weight", *, required: bool
 ) -> Site:
-    """Returns the site of a parameter that is a table of positions, perhaps with a batch axis.
+    """Returns the site for a parameter that is a position table, perhaps with a batch axis.
 
     Raises ValueError if the table is required and the server does not have it.
     """

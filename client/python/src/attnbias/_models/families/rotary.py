@@ -45,7 +45,7 @@ _LENGTHS_KEPT: Final = 4  # lengths of a "dynamic" rope_type, each with its own 
 
 
 def sites(context: AttachContext) -> Iterator[Site]:
-    """Yields each module, once for each of its tables."""
+    """Yields the sites for each module's tables."""
     for path, module in context.modules(_classes_of(context.model)):
         for layer_type, encoding, scale in _encodings_of(module):
             tables = _Tables(context, path, module, layer_type, encoding, scale)
@@ -65,10 +65,10 @@ def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
 
 
 class _Form(NamedTuple):
-    """Arrangement of a module's values for a position, or for one position on each axis.
+    """How a module arranges its values for a position, or for one position on each axis.
 
     Attributes:
-        axes: number of axes of positions.
+        axes: number of position axes.
         axis: the dimension of position_ids for these axes; None if the module supports only one.
         is_complex: whether the module returns complex numbers instead of cosines and sines.
         keeps_float32: whether the output is not cast to the type of the module's input.
@@ -115,8 +115,8 @@ def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
 def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
     """Yields the layer type, encoding and scale of each table.
 
-    The encodings are those of the configuration. If ``from_config`` rejects it, for example because
-    of a field with an unknown effect, the encodings have the module's frequencies and scale.
+    The encodings come from the configuration. If ``from_config`` rejects it, for example because of
+    a field with an unknown effect, the encodings have the module's frequencies and scale.
     """
     # A model whose layers differ has a table for each layer type.
     layer_types = getattr(module, "layer_types", [""])
@@ -169,7 +169,7 @@ def _name(layer_type: str, what: str = "table") -> str:
 
 @dataclass(eq=False)
 class _Tables:
-    """The tables of a module for one layer type."""
+    """A module's tables for one layer type."""
 
     context: AttachContext
     path: str
@@ -197,7 +197,7 @@ class _Tables:
             if longest > length:
                 put = functools.partial(self._with_lengths, length)
                 yield self._site(trained, length, put)
-                # Only compared; tables of greater lengths are fetched when needed.
+                # Only compared; tables for greater lengths are fetched when needed.
                 last = with_length(encoding, longest)
                 yield self._site(last, longest, lambda *_: None, first=longest - 1)
             else:
@@ -305,7 +305,7 @@ def _bound(
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
-    """Stacks float32 tables as bits, which a cast of the model does not change."""
+    """Stacks float32 tables as bits, which casting the model does not change."""
     return torch.stack([to_torch(part) for part in parts]).view(torch.int32)
 
 
@@ -315,7 +315,7 @@ def numbers_of(bits: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int = 0) -> None:
-    """Rejects positions without a row, unless reading them would synchronise a device."""
+    """Rejects positions without a row, unless reading them would synchronize a device."""
     if (
         position_ids.device.type != "cpu"
         or torch.compiler.is_compiling()
@@ -335,7 +335,7 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 
 
 def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
-    """Returns the row of each position p, or of |p| if positions are ``signed``.
+    """Returns the row for each position p, or of |p| if positions are ``signed``.
 
     A fraction or a position beyond the table gets the nonexistent row ``rows``, which torch's
     indexing rejects in all modes, without waiting for a device.
@@ -347,7 +347,7 @@ def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> to
 
 
 def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torch.Tensor]:
-    """Returns a function that fetches rows [first, end) of the table for a length."""
+    """Returns a function that fetches rows [first, end) of the table for a given length."""
 
     @functools.lru_cache(_LENGTHS_KEPT)
     def rows(length: int, first: int, end: int) -> torch.Tensor:
@@ -360,9 +360,9 @@ def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torc
 def _rows(
     module: Any, position_ids: torch.Tensor, layer_type: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
+    """Returns cosines and sines for positions ``[batch, length]``, each ``[batch, length, pairs]``.
 
-    A row serves p and -p: the sine of -p is that of p with the opposite sign.
+    A row serves both p and -p: the sine of -p is the negative of the sine of p.
     """
     cos, sin = _rows_of_magnitudes(module, position_ids, layer_type)
     return cos, torch.where(position_ids[..., None] < 0, -sin, sin)
@@ -419,7 +419,7 @@ def _rows_of_length(
 
 
 def _arranged(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Arranges rows of positions ``[..., axes, pairs]`` into the columns of a module."""
+    """Arranges the rows for positions, ``[..., axes, pairs]``, into a module's columns."""
     return rows.flatten(-2)[..., columns]
 
 

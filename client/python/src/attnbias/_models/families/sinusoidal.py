@@ -107,14 +107,14 @@ def _of_gptj(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of consecutive positions starting at 0."""
+    """Returns the rows for consecutive positions starting at 0."""
     is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
     tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
     return module.forward(tokens[None])[0]
 
 
 def _first_row(module: Any) -> int:
-    """Returns the row of position 0."""
+    """Returns the row for position 0."""
     if isinstance(module, XGLMSinusoidalPositionalEmbedding):
         return int(module.offset)
     is_padded = isinstance(module, tuple(_FORWARDS))
@@ -237,7 +237,7 @@ def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
 
 
 def _bits_at(module: Any, places: torch.Tensor) -> torch.Tensor:
-    """Returns rows of the table by index, which starts at ``_first_row``."""
+    """Returns rows of the table by index; position 0 is at ``_first_row``."""
     table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
     rotary.check_positions(places - first, count - first, least=-first)

@@ -2,7 +2,7 @@
 """T5, LongT5, MPNet and similar models: a bucketed bias, either shared by all layers or per layer.
 
 LongT5's encoder attends in blocks; its decoder is T5's. MPNet's encoder copies the bias for each
-sequence of a batch.
+sequence in a batch.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _local_sites(context: AttachContext) -> Iterator[Site]:
         if not module.has_relative_attention_bias:
             continue
         block = module.block_len
-        # The block's queries, and the keys of the previous, the same and the next block.
+        # The block's queries, and the keys of the previous, current and next blocks.
         request = Request(
             _encoding_of(module),
             query_length=2 * block,
@@ -177,7 +177,7 @@ def _mpnet_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
 
 
 def _bucket_pair(own: torch.Tensor, served: torch.Tensor) -> Pair:
-    """Pairs buckets of each head, ``[heads, relative positions]``, with those fetched."""
+    """Pairs each head's buckets, ``[heads, relative positions]``, with those fetched."""
     reach = len(served) // 2
     axes = {"head": range(len(own)), "relative position": range(-reach, len(served) - reach)}
     return Pair("bucket", own, served.expand(len(own), -1), axes)
@@ -207,7 +207,7 @@ def _with_mpnet_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
 def _add_buckets(
     changes: Changes, module: Any, answer: Toeplitz, name: str = "attnbias_buckets"
 ) -> None:
-    """Adds the table's row of each relative position, on the table's device."""
+    """Adds the table's row for each relative position, on the table's device."""
     weight = module.relative_attention_bias.weight
     changes.add_buffer(module, name, to_torch(answer.diagonals), weight)
 
@@ -219,7 +219,7 @@ def _without_bias(changes: Changes, module: Any, _: None) -> None:
 
 
 def _no_bias(module: Any, *_: Any, **__: Any) -> None:
-    """Replaces ``compute_bias`` of cross-attention, which has no bias."""
+    """Replaces ``compute_bias`` in cross-attention, which has no bias."""
 
 
 def compact_bias(

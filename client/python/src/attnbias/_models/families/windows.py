@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin, BEiT and Swin-V2: a bias per layer or for all layers, the same for all images of a size.
+"""Swin, BEiT and Swin-V2: a bias per layer or for all layers, the same for all images of one size.
 
 A bias is computed from weights and is valid until they change.
 """
@@ -122,7 +122,7 @@ def _bias_of(module: Any, answer: BlockToeplitz) -> torch.Tensor:
 
 
 def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
-    """Returns logits of the fetched block; the layer's attention applies 16 sigmoid to them."""
+    """Returns the fetched block's logits; the layer's attention applies 16 * sigmoid to them."""
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
     # The block is indexed by key - query, the network's input by query - key.
@@ -160,7 +160,7 @@ def _with_numbers(
 
 
 def _forward(module: Any, *arguments: Any) -> torch.Tensor:
-    """Returns the stored values if they are valid, otherwise those of the module's own forward."""
+    """Returns the stored values if they are valid, otherwise what the module's forward returns."""
     if _is_valid(module):
         return getattr(module, _NUMBERS)
     return type(module).forward(module, *arguments)
