@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An accelerator's results equal the CPU's bit for bit, and the CPU continues if it fails. The CPU
-// runs the same code here as a device does; if a device exists, it runs the tests too.
+// An accelerator's results equal the CPU's bit for bit, and the CPU takes over if the accelerator
+// fails. Here the CPU runs the same code as a device would; if there is a device, the tests run on
+// it too.
 #include "core/kernel/cuda/accelerator.h"
 
 #include <random>

@@ -50,7 +50,7 @@ std::vector<uint8_t> RandomBytes(size_t size) {
   return bytes;
 }
 
-// The definition: the register of RFC 3720, one bit at a time.
+// The definition: RFC 3720's register, one bit at a time.
 uint32_t BitwiseCrc32c(uint32_t crc, const uint8_t* data, size_t size) {
   crc = ~crc;
   for (size_t i = 0; i < size; ++i) {

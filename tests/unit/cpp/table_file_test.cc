@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy and .safetensors files: valid, damaged and written files.
+// Tests reading valid and damaged .npy and .safetensors files, and writing such files.
 #include "client/cli/table_file.h"
 
 #include <gmock/gmock.h>
@@ -34,13 +34,13 @@ class TableFileTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Returns the content of a tensor's file.
+  // Writes a tensor to a file, and returns the file's contents.
   std::string Written(const Tensor& tensor, const std::string& name) const {
     EXPECT_EQ(WriteTensorFile(tensor, Path(name)), absl::OkStatus());
     return Read(Path(name));
   }
 
-  // The message of a read that fails, after the file's name.
+  // Returns the error message from reading an invalid file, without the file's name.
   std::string ErrorOf(const std::string& name, const std::string& bytes,
                       const std::string& tensor = "") const {
     const std::string path = Write(name, bytes) + tensor;
@@ -213,7 +213,7 @@ TEST_F(TableFileTest, NamesMissingFile) {
       absl::InvalidArgumentError("got @weights.pt, want @FILE.safetensors:TENSOR or @FILE.npy"));
 }
 
-// The header of six floats, in `parts` parts of equal size.
+// Returns a header for six floats in `parts` equal parts.
 v1::TensorHeader HeaderOf(int parts) {
   v1::TensorHeader header;
   header.set_total_bytes(24);

@@ -73,12 +73,12 @@ Script AnswersOfHeads(int64_t heads) {
 
 class ToolTest : public ::testing::Test {
  protected:
-  // Runs a line of the tool against the fake server.
+  // Runs the tool with this command line against the fake server.
   int Run(const std::string& line) {
     return RunAlone(absl::StrCat("--server ", server_.target(), " ", line));
   }
 
-  // `get` of an ALiBi bias, with additional arguments.
+  // Runs `get` for an ALiBi bias, with additional arguments.
   int Get(const std::string& more) {
     return Run("get alibi --query-length 2 --key-length 2 " + more);
   }
@@ -659,7 +659,7 @@ class ShowTest : public ToolTest {
     pair->mutable_keys()->set_end(100);
   }
 
-  // `show` of that bias, with additional arguments.
+  // Runs `show` for that bias, with additional arguments.
   int Show(const std::string& more) {
     server_.ThenDescribe([header = header_](v1::DescribeTensorResponse* response) {
       *response->mutable_header() = header;
@@ -727,7 +727,7 @@ TEST_F(ShowTest, RejectsUnknownHeadAndPart) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
-// The terminal has no size, as on a serial line.
+// The terminal reports no size, as a serial line does.
 TEST(ScreenOf, DefaultsIfTerminalReportsNoSize) {
   int terminal = -1;
   int other_end = -1;

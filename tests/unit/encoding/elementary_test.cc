@@ -9,8 +9,7 @@ namespace attnbias::elementary_test {
 namespace {
 
 constexpr int kSamples = 200000;
-// Number of roundings compared with the nearest number at 160 bits; the hardest double to round
-// needs about 120.
+// Number of roundings compared with MPFR at 160 bits; the hardest double to round needs about 120.
 constexpr int kRoundings = 60000;
 constexpr int kPrecision = 160;
 
@@ -40,7 +39,7 @@ TEST(LogOf, StaysWithinItsErrorBound) {
   Number exact(256);
   double worst = 0;
   for (int i = 0; i < kSamples; ++i) {
-    // Half of the time near 1, where logarithms vanish.
+    // Half of the values are near 1, where logarithms vanish.
     DoubleDouble x = Sample(random, i % 2 == 0 ? 1 : 900);
     if (i % 4 == 0) x.hi = 1 + (x.hi - 1) * std::ldexp(1, -(i / 4 % 50));
     x = FastTwoSum(x.hi, x.lo);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares FIRE with the same network evaluated one number at a time: MPFR's logarithms, fused
+// Compares FIRE with the same network evaluated one value at a time: MPFR's logarithms, fused
 // multiplications in the documented order, and one rounding.
 #include <algorithm>
 #include <cmath>

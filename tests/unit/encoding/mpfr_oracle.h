@@ -54,7 +54,7 @@ inline double RoundedBy(mpfr_ptr value, DataType type) {
   return result;
 }
 
-// The double equal to an element of a format with these bits.
+// Returns the element with these bits, in a format with these field widths, as a double.
 inline double Decoded(uint64_t bits, int mantissa_bits, int exponent_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(bits >> mantissa_bits & ((1u << exponent_bits) - 1));

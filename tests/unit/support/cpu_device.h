@@ -113,7 +113,7 @@ class CpuStream final : public Stream {
 
 class CpuDevice final : public Device {
  public:
-  // `log` outlives this.
+  // `log` must outlive this.
   explicit CpuDevice(CpuDeviceLog* log) : log_(*log) {}
 
   std::string description() const override { return "a CPU in its place"; }

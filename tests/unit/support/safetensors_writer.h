@@ -43,7 +43,7 @@ inline std::string SafetensorsBytes(const std::vector<F32Tensor>& tensors) {
   return SafetensorsBytes(header + "}", data);
 }
 
-// Returns a folder of the running test, initially empty.
+// Returns a folder for the running test, initially empty.
 inline std::filesystem::path FreshFolder() {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   std::string name = absl::StrCat(test->test_suite_name(), ".", test->name());
