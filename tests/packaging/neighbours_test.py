@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client in one environment with packages that bring their own protobuf or generated code.
 
-Each neighbour is installed by pip from PyPI, both before and after the client, and the two are
-imported in either order.
+Each such neighbor is installed by pip from PyPI, both before and after the client, and the two are
+imported in both orders.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks build/site in a browser: links, pictures, search, colours, and the layout on a phone."""
+"""Checks build/site in a browser: links, pictures, search, colors, and the layout on a phone."""
 
 import functools
 import http.server

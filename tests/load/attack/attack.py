@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads in separate processes, and the state of a server under them and afterwards."""
+"""Loads in separate processes, and a server's state during and after them."""
 
 import contextlib
 import json
@@ -93,7 +93,7 @@ def small_table(n: int) -> bytes:
 
 
 def is_well(server: Server) -> bool:
-    """Reports whether it answers a small call quickly."""
+    """Reports whether the server answers a small call quickly."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     with contextlib.suppress(ConnectionError):  # the process is gone
         while (left := deadline - time.monotonic()) > 0:

@@ -46,7 +46,7 @@ def small_and_wide_specs() -> Iterator[Any]:
 
 
 class Search:
-    """Tries specs on one method of a server, and keeps the worst one of each encoding."""
+    """Tries specs on one method of a server, and keeps the worst one for each encoding."""
 
     def __init__(self, server: Server, path: str) -> None:
         self.tried = 0

@@ -24,7 +24,7 @@ OVER_ONE_STREAM, OVER_FLIGHT = 3.0, 2.0
 
 
 class Processes:
-    """CPU time, in each round, of the processes that share the work."""
+    """CPU time used, in each round, by the processes that share the work."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
@@ -102,7 +102,7 @@ def row(
 def busy_row(where: str, busy: Processes) -> Row:
     """Reports the factors that may limit the rates above."""
     cores = os.cpu_count() or 1
-    # The first round of all was a warm-up.
+    # The very first round was a warm-up.
     used = ", ".join(
         f"{name} {statistics.median(seconds[1:]):.2f} s" for name, seconds in busy.seconds.items()
     )

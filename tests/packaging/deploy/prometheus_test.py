@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alerts fire as expected, link to a page, and use existing metrics, as do the panels."""
+"""Alerts fire as expected and link to a page; alerts and panels use existing metrics."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ WATCH = PAGE.with_name("watch.md")
 PAGE_URL = "https://github.com/attnbias/attnbias/blob/main/docs/operations/runbook.md"
 
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-# Labels that Prometheus adds to the series of a target.
+# Labels that Prometheus adds to a target's series.
 TARGET_LABELS = {"namespace": "n", "job": "j", "instance": "i"}
 # Values that Grafana substitutes for variables if all are selected.
 VARIABLES = {"__rate_interval": "5m"} | dict.fromkeys(

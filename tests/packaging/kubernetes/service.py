@@ -101,7 +101,7 @@ def _links(*prefix: str) -> list[dict[str, Any]]:
 
 
 class Service:
-    """The service in a namespace that admits only pods of the profile "restricted"."""
+    """The service in a namespace that admits only pods that meet the "restricted" profile."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
@@ -183,7 +183,7 @@ class Load:
         return [failure for one in self._traffic for failure in one.failures]
 
     def tell(self, figures: Figures, what: str, bound: float | None = None) -> None:
-        """Also asserts that no call failed or took more than `bound` seconds."""
+        """Adds figures, and asserts that no call failed or took more than `bound` seconds."""
         failures = self.failures()
         seconds = [second for one in self._traffic for second in one.seconds]
         figures.add(
