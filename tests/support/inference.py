@@ -22,7 +22,7 @@ OIP_TYPES = {short: name for name, short in DATA_TYPES.items()}
 
 
 def _asked(of_kind: Any, method: str) -> Any:
-    """A method, created by one of a channel's factories."""
+    """Returns the callable for a method, made by one of a channel's factories."""
     return of_kind(
         f"/{SERVICE}/{method}",
         request_serializer=lambda request: request.SerializeToString(),

@@ -28,7 +28,7 @@ class Server(ServerProcess):
         return memory_of(self.process.pid, "VmRSS")
 
     def peak_resident_bytes(self) -> int:
-        """Its peak memory; 0 once it has ended."""
+        """Returns its peak memory; 0 once it has ended."""
         return memory_of(self.process.pid, "VmHWM")
 
     def connections(self) -> int:
@@ -62,7 +62,7 @@ class Server(ServerProcess):
 
 
 class Stub:
-    """The service's methods on a separate channel, whose messages may be of any size.
+    """The service's methods on a separate channel, which allows messages of any size.
 
     Plaintext unless credentials are given.
     """
@@ -127,7 +127,7 @@ def _serialize(request: Any) -> bytes:
 
 
 class Details:
-    """Details of a status in addition to code and message."""
+    """A status's details, in addition to its code and message."""
 
     def __init__(self, error: grpc.RpcError) -> None:
         status = rpc_status.from_call(error)
@@ -151,7 +151,7 @@ class Details:
 
 
 def refused(call: Callable[[], Any]) -> grpc.RpcError:
-    """Returns the error of a call that must fail; streams are read to their end."""
+    """Returns the error from a call that must fail; streams are read to their end."""
     try:
         result = call()
         if isinstance(result, Iterator):
@@ -163,7 +163,8 @@ def refused(call: Callable[[], Any]) -> grpc.RpcError:
 
 
 def run_server(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A server that exits by itself, because it cannot start or only checks its configuration."""
+    """Runs a server that exits by itself, because it cannot start or only checks its
+    configuration."""
     return subprocess.run(
         [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
         capture_output=True,
@@ -191,7 +192,7 @@ def memory_of(pid: int, name: str) -> int:
 
 def cpu_seconds(pid: int) -> float:
     """Returns the processor time of all threads of a process since it started."""
-    # Equals clock_getcpuclockid(3) of another process, which Python lacks.
+    # Equals clock_getcpuclockid(3) for another process, a function that Python lacks.
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -227,7 +228,7 @@ def listens(port: int) -> bool:
 
 
 def hold_memory(server: Server, stub: Stub) -> Any:
-    """A stream that is no longer read and holds at least 4 MiB."""
+    """Returns a stream that is no longer read and holds at least 4 MiB."""
     # Rows selected by a list are separate chunks of memory: one is being sent, one waits.
     ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
     holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)

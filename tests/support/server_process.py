@@ -71,7 +71,7 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int:
-        """Returns the exit code after SIGTERM."""
+        """Sends SIGTERM, and returns the exit code."""
         self.terminate()
         return self.process.wait(PATIENCE)
 

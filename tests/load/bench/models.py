@@ -42,8 +42,8 @@ class Case(NamedTuple):
     """A model with random weights, and its workload.
 
     Attributes:
-        inputs: inputs of the first call, for a length.
-        attention: implementation of attention when attached.
+        inputs: inputs for the first call, given a length.
+        attention: attention implementation when attached.
         lengths: lengths to measure.
         new_tokens: number of tokens that a decoder then receives, one per call; 0 repeats the
             first call.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CoreDNS, with only the plugins that resolve a cluster's names.
+// CoreDNS, with only the plugins that resolve the names of a cluster.
 package main
 
 import (
