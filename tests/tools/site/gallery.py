@@ -153,7 +153,7 @@ class Entry:
 
     @property
     def fields(self) -> list[Field]:
-        """Returns the fields that the example sets; if the entry is a preset, the preset's fields."""
+        """Returns the fields that the example sets; for a preset, the preset's own fields."""
         if self.preset is None:
             return [Field(field.name, field, value) for field, value in self.message.ListFields()]
         fields = []
