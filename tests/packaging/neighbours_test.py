@@ -44,7 +44,7 @@ with attnbias.LocalServer() as client:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Iterator[str]:
-    """The interpreter of an empty environment, which may grow to several gigabytes."""
+    """Yields the interpreter of an empty environment, which may grow to several gigabytes."""
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     yield str(folder / "bin" / "python")

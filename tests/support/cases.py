@@ -67,7 +67,7 @@ class Case:
 
     @property
     def positions(self) -> tuple[int, int]:
-        """Returns its first and last positions."""
+        """Returns the encoding's first and last positions."""
         return POSITIONS.get(self.encoding, lambda _: None)(self.fields) or (-FAR, FAR)
 
     @property
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def has_bias(self) -> bool:
-        """True if it has values other than BUCKETS."""
+        """True if the encoding has values other than BUCKETS."""
         return not option(self.owner, "buckets_only")
 
     @property
@@ -557,7 +557,7 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "grid_relative": _grid_relative,
     "tupe": _tupe,
 }
-"""Fields that depend on one another, and lengths of axes. A field that others make meaningless is
+"""Fields that depend on one another, and axis lengths. A field that others make meaningless is
 omitted. None leaves a field unset; ... draws it by its rule."""
 
 

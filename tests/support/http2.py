@@ -53,13 +53,13 @@ def header_block(**fields: str) -> bytes:
 
 
 def call_headers(path: str, **more: str) -> bytes:
-    """Returns the header block of a gRPC call."""
+    """Returns the header block for a gRPC call."""
     pseudo = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "attnbias"}
     return header_block(**pseudo, content_type="application/grpc", te="trailers", **more)
 
 
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
-    """Returns a message as encoded in the body of a call."""
+    """Returns a message as it is encoded in a call's body."""
     return struct.pack(">BI", compressed, len(message)) + message
 
 

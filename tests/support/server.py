@@ -184,14 +184,14 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 def memory_of(pid: int, name: str) -> int:
-    """Returns a memory figure of a process, such as VmRSS, in bytes; 0 once it has ended."""
+    """Returns one of a process's memory figures, such as VmRSS, in bytes; 0 once it has ended."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     found = re.search(rf"{name}:\s+(\d+) kB", status)
     return int(found[1]) * 1024 if found else 0
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the processor time of all threads of a process since it started."""
+    """Returns the processor time that all threads of a process have used since it started."""
     # Equals clock_getcpuclockid(3) for another process, a function that Python lacks.
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -209,7 +209,7 @@ def samples_of(exposition: str) -> dict[str, float]:
 
 
 def calls_in(metrics: dict[str, float], kind: str, method: str = "") -> float:
-    """Returns the number of calls "started" or "handled", of one method or of all."""
+    """Returns the number of calls "started" or "handled", for one method or for all."""
     prefix, label = f"grpc_server_{kind}_total", f'"{method}"' if method else ""
     return sum(n for name, n in metrics.items() if name.startswith(prefix) and label in name)
 

@@ -91,7 +91,7 @@ def running_server(*flags: str, **options: Any) -> Iterator[str]:
 
 
 def announced(process: subprocess.Popen[str], start: str) -> str:
-    """Returns the rest of the next line of output that begins with `start`."""
+    """Returns the rest of the next output line that begins with `start`."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(start):

@@ -106,7 +106,7 @@ def by_command_line(address: str, spec: Any, folder: pathlib.Path) -> Parts:
 
 
 def run_tool(address: str, *arguments: object, folder: pathlib.Path | None = None) -> str:
-    """Returns the output of the tool, which must succeed; `folder` has its files."""
+    """Returns the output of the tool, which must succeed; `folder` contains its files."""
     done = tool(address, *arguments, folder=folder)
     assert done.returncode == 0, (done.args, done.stderr)
     return done.stdout

@@ -262,7 +262,7 @@ def comment_of(owner: Any, part: Any = None) -> str:
 
 
 def structure_of(number: int) -> str:
-    """Returns "TOEPLITZ" for its number, "" for 0."""
+    """Returns a structure's name, such as "TOEPLITZ", for its number; "" for 0."""
     values = POOL.FindEnumTypeByName("attnbias.v1.Structure").values_by_number
     return values[number].name.removeprefix("STRUCTURE_") if number else ""
 
@@ -315,7 +315,7 @@ def has_layout(field: Any) -> bool:
 
 
 def default_of(field: Any) -> str:
-    """Returns the default, formatted for pages."""
+    """Returns the default value, formatted for pages."""
     default = "" if field.message_type else str(rule_of(field).default)
     if field.enum_type is not None and default:
         return default.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED"))
@@ -765,7 +765,7 @@ def read_presets() -> list[Preset]:
 
 
 def below(assigned: dict[str, str], name: str) -> dict[str, str]:
-    """Returns the paths that lead into a message, without its name."""
+    """Returns the paths that lead into a message, without the message's name."""
     start = f"{name}."
     return {path[len(start) :]: it for path, it in assigned.items() if path.startswith(start)}
 

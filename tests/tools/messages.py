@@ -59,7 +59,7 @@ class Group(list):
 
 
 class Text(str):
-    """The content of a string literal."""
+    """The contents of a string literal."""
 
 
 def parse(source: str, *, lines_end: bool) -> Group:
@@ -174,7 +174,7 @@ def messages_of(path: Path) -> Iterator[str]:
 
 
 def collect() -> str:
-    """Returns the content of messages.txt."""
+    """Returns the contents of messages.txt."""
     lines = ["# Texts that users see at run time. Update with ./dev generate; {} is a value."]
     for component, folders in COMPONENTS.items():
         found = {

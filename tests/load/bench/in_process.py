@@ -28,7 +28,7 @@ DIM, POSITIONS = 512, 131072
 
 
 class T5Contest:
-    """The same bias by every route: with transformers, with torch, over the wire."""
+    """The same bias by every route: with transformers, with torch, and over the wire."""
 
     extent: ClassVar = {"query_length": LENGTH, "key_length": LENGTH}
 

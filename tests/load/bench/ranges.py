@@ -51,7 +51,8 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     def measure(
         ours: str, theirs: str | None, busy: Processes
     ) -> tuple[dict[str, list[float]], int]:
-        """Returns the seconds with several streams, with one and, if given, with Flight."""
+        """Returns the seconds with several streams, with one and, if `theirs` is given, with
+        Flight."""
         best = 0
         with attnbias.Client(ours, streams=STREAMS) as several, attnbias.Client(ours) as one:
             rounds: dict[str, Callable[[], object]] = {

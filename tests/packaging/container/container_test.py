@@ -22,7 +22,7 @@ from tests.support.certificates import Authority
 from tests.support.image import ROOT, Buildah, buildah_in, output, root_mount
 from tests.support.server_process import running_server
 
-# Target of the Dockerfile; None for the default.
+# Target in the Dockerfile; None for the default.
 TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
 # Debian's name for the architecture; None for this machine's.
 ARCHITECTURE = os.environ.get("ATTNBIAS_IMAGE_ARCHITECTURE")
@@ -57,7 +57,7 @@ def container(buildah: Buildah) -> str:
 
 @pytest.fixture(scope="module")
 def root(buildah: Buildah, container: str) -> str:
-    """The container's file system as a folder."""
+    """Returns the container's file system as a folder."""
     return buildah("mount", container)
 
 

@@ -81,7 +81,7 @@ def labels_of(series: str) -> Sample:
 
 
 def nodes(expression: Any, kind: type) -> Iterator[Any]:
-    """Yields the nodes of an expression that are of this kind."""
+    """Yields the nodes of this kind in an expression."""
     found: list[Any] = []
     promql_parser.walk(expression, found.append)
     return (node for node in found if isinstance(node, kind))
@@ -176,7 +176,7 @@ def test_server_exports_series_of_alert_tests(samples: list[Sample]) -> None:
 
 
 def series_of_tests(*, edge: bool = False) -> list[Sample]:
-    """Returns the labels of the series in alert tests, from the server or Envoy."""
+    """Returns the labels of the series in alert tests, either the server's or Envoy's."""
     tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
     given = {series["series"] for test in tests for series in test["input_series"]}
     return [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases of the chart are ready when Helm reports them ready; tables and certificates that change
-in ConfigMaps and Secrets are reloaded without failed calls."""
+"""Releases of the chart are ready when Helm reports that they are; tables and certificates that
+change in ConfigMaps and Secrets are reloaded without failed calls."""
 
 import pathlib
 import ssl

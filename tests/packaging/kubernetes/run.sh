@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests of this folder inside separate network, mount and process namespaces, which all
-# their processes share and which end with them. Needs root.
+# Runs this folder's tests in separate network, mount and process namespaces, which all their
+# processes share and which end with them. Needs root.
 #
 #   tests/packaging/kubernetes/run.sh IMAGES [ARGUMENT of pytest…] # IMAGES: as images.py saved them
 set -euo pipefail

@@ -21,7 +21,7 @@ from tests.support.traffic import Traffic
 
 HEADLESS, CLUSTER_IP = "attnbias-headless", "attnbias"
 CLIENTS = 3
-"""Clients of each Service."""
+"""Number of clients that call each Service."""
 
 BIAS = attnbias.ALiBi(num_heads=8)
 WANTED = dense_alibi(8, 64, 64)
@@ -60,7 +60,7 @@ class Pod:
         )
 
     def pid(self) -> int:
-        """Process ID of its server."""
+        """Returns the process ID of the pod's server."""
         [found] = [
             path.parent
             for path in pathlib.Path("/proc").glob("[0-9]*/comm")
@@ -76,7 +76,7 @@ class Pod:
         return samples_of(exposition_of(f"{self.address}:9464", timeout=5))
 
     def streams(self) -> float:
-        """Returns the number of tensor calls that it has answered."""
+        """Returns the number of tensor calls that the pod has answered."""
         return calls_in(self.metrics(), "handled", "StreamTensor")
 
     @contextlib.contextmanager
@@ -158,7 +158,7 @@ class Service:
 
 
 class Load:
-    """Clients that call a service until the `with` block ends: some through each Service."""
+    """Clients that call a service until the `with` block ends, some through each Service."""
 
     def __init__(
         self, service: Service, names: Iterable[str] = (HEADLESS, CLUSTER_IP), **options: Any

@@ -137,7 +137,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
     nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"]
     nspawn += ["--console=read-only", "--boot", f"--directory={folder}"]
     nspawn += [f"--bind-ro={path}" for path in (BUILT, EXAMPLE.parent, CONSUMER)]
-    # Its systemd needs this, regardless of this machine's control groups.
+    # systemd in the container needs this, regardless of this machine's control groups.
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     with subprocess.Popen(nspawn, env=environment, stdin=subprocess.DEVNULL) as container:
         try:

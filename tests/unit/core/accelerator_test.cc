@@ -116,7 +116,7 @@ v1::PositionList RandomPositions(int64_t count, int64_t length) {
   return list;
 }
 
-// All ways to slice and list pairs, with three heads.
+// Returns specs for all ways to slice and list pairs, with three heads.
 std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
   std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5), Over(spec, 37, 61),
                                        Over(spec, 64, 64), Over(spec, 2, 4099)};

@@ -147,7 +147,7 @@ TEST_F(Checkpoint, UnreadableModelFilesAreErrors) {
   EXPECT_THAT(Load(), IsInvalidWith("got a folder, want a regular file"));
 }
 
-// The content of the folder must not make the server read other files.
+// The folder's contents must not make the server read other files.
 TEST_F(Checkpoint, DoesNotFollowPathsOutOfFolder) {
   const std::filesystem::path model = folder_ / "model";
   const std::string tensor = "encoder.block.0" + kBias;
@@ -258,7 +258,7 @@ TEST_P(SavedCheckpoint, MountsItsTables) {
   EXPECT_THAT(names, ElementsAreArray(GetParam().tables));
 }
 
-// `value` times `factor`; for a list, each of its integers.
+// Returns `value` times `factor`; if it is a list, multiplies each of its integers.
 nlohmann::json Times(int factor, const nlohmann::json& value) {
   if (!value.is_array()) return factor * value.get<int>();
   nlohmann::json product = nlohmann::json::array();

@@ -68,7 +68,7 @@ TEST(Crc32c, MatchesPublishedVectors) {
   }
 }
 
-// Every length around each loop's bounds, at every alignment.
+// Covers every length around each loop's bounds, at every alignment.
 TEST(Crc32c, MatchesBitwiseDefinition) {
   const std::vector<uint8_t> bytes = RandomBytes(40000);
   for (size_t size = 0; size < 1100; ++size) {
@@ -123,7 +123,7 @@ TEST(Crc32cShift, ExtractsSliceFromPrefixChecksums) {
   }
 }
 
-// Lengths that no buffer can have: appending a and then b zeros equals appending a + b.
+// Uses lengths that no buffer can have: appending a and then b zeros equals appending a + b.
 TEST(Crc32cShift, AddsLengths) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 100; ++round) {

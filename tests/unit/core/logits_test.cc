@@ -39,7 +39,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr v1::Direction kDirections[] = {v1::DIRECTION_LEFT_TO_RIGHT, v1::DIRECTION_RIGHT_TO_LEFT,
                                          v1::DIRECTION_BIDIRECTIONAL};
 
-// `magnitude` times n u / (1 - n u), as defined in docs/numerics.md.
+// Returns `magnitude` times n u / (1 - n u), as defined in docs/numerics.md.
 double ErrorBound(DataType work_type, int64_t roundings, double magnitude) {
   const double u = work_type == DataType::kF64 ? 0x1p-53 : 0x1p-24;
   const double nu = static_cast<double>(roundings) * u;

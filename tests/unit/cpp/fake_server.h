@@ -37,7 +37,7 @@ inline std::string MakePayload(size_t size, uint32_t seed = 1) {
   return payload;
 }
 
-// A well-formed fingerprint, different for each name.
+// Returns a well-formed fingerprint, different for each name.
 inline std::string Fingerprint(const std::string& name) {
   std::string digits = absl::BytesToHexString(name);
   digits.resize(64, '0');
@@ -59,7 +59,7 @@ void Sign(const google::protobuf::Message& request, Response* response) {
   if (!response->has_request_crc32c()) response->set_request_crc32c(Crc32cOf(request));
 }
 
-// A self-consistent header.
+// Returns a self-consistent header.
 inline v1::TensorHeader MakeHeader(const std::string& payload, const std::string& name) {
   v1::TensorHeader header;
   header.set_total_bytes(static_cast<int64_t>(payload.size()));

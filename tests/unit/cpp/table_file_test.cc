@@ -54,7 +54,7 @@ class TableFileTest : public ::testing::Test {
   const std::filesystem::path folder_ = FreshFolder();
 };
 
-// A .npy file of version 1 around a header, padded as NumPy pads.
+// Returns a .npy file of version 1 with this header, padded as NumPy pads.
 std::string Npy(std::string header, const std::string& data) {
   header.resize(117, ' ');
   return std::string("\x93NUMPY\x01\x00v\x00", 10) + header + "\n" + data;
@@ -231,7 +231,7 @@ v1::TensorHeader HeaderOf(int parts) {
   return header;
 }
 
-// A fetched tensor.
+// Returns a fetched tensor.
 Tensor SixFloats(const v1::TensorHeader& header) {
   AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
   std::memcpy(bytes.get(), kSixFloats.data(), 24);

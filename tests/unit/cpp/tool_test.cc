@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// The answer to a request: parts of the same shape, one after another.
+// Returns the answer to a request: parts of the same shape, one after another.
 v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec, const std::vector<std::string>& names,
                             v1::Form form, const std::vector<int64_t>& shape,
                             int64_t first_relative_position = 0) {
@@ -66,7 +66,7 @@ Script Answers(const std::vector<std::string>& names, v1::Form form,
   };
 }
 
-// Answers to ToolTest::Get.
+// Answers requests from ToolTest::Get.
 Script AnswersOfHeads(int64_t heads) {
   return Answers({"diagonals"}, v1::FORM_TOEPLITZ, {heads, 3}, -1);
 }
@@ -643,7 +643,7 @@ TEST_F(ToolTest, HelpAndVersionAreExitCode0) {
   EXPECT_THAT(out_.str(), StartsWith("attnbias "));
 }
 
-// A server that describes a bias of 8 heads over 100 queries and keys.
+// A server that describes a bias with 8 heads over 100 queries and keys.
 class ShowTest : public ToolTest {
  protected:
   ShowTest() {

@@ -13,7 +13,7 @@ constexpr int kSamples = 200000;
 constexpr int kRoundings = 60000;
 constexpr int kPrecision = 160;
 
-// A positive double-double with any mantissa and an exponent in [-range, range).
+// Returns a positive double-double with any mantissa and an exponent in [-range, range).
 DoubleDouble Sample(std::mt19937_64& random, int range) {
   const double hi = std::ldexp(1 + std::ldexp(static_cast<double>(random() >> 12), -52),
                                static_cast<int>(random() % (2 * range)) - range);
@@ -26,7 +26,7 @@ void Set(mpfr_ptr number, DoubleDouble value) {
   mpfr_add_d(number, number, value.lo, MPFR_RNDN);
 }
 
-// |value - exact| as a fraction of the bound.
+// Returns |value - exact| as a fraction of the bound.
 double PartOfBound(const Estimate& estimate, mpfr_ptr exact) {
   Number error(256);
   mpfr_sub_d(error, exact, estimate.value.hi, MPFR_RNDN);

@@ -39,7 +39,7 @@ v1::Fire Identity() {
   return spec;
 }
 
-// The double nearest to ln(c x + 1).
+// Returns the double nearest to ln(c x + 1).
 double LogOracle(double c, double x) {
   Number value;
   mpfr_set_d(value, c, MPFR_RNDN);

@@ -90,7 +90,7 @@ double Nearest(Function function, double x) {
   return mpfr_get_d(value, MPFR_RNDN);
 }
 
-// The double nearest to log2(8 |d| / (side - 1) + 1) / 3, with d's sign.
+// Returns the double nearest to log2(8 |d| / (side - 1) + 1) / 3, with d's sign.
 double NormalisedOracle(int64_t d, int64_t side) {
   Number value;
   mpfr_set_si(value, 8 * std::abs(d), MPFR_RNDN);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids of relative positions: tests which distance each pair has, according to the models' own
-// relative shift, and that its vector equals that distance's row of a sinusoidal table, bit for
-// bit.
+// relative shift, and that its vector equals, bit for bit, that distance's row in a sinusoidal
+// table.
 #include <cmath>
 #include <limits>
 #include <string>

@@ -23,7 +23,7 @@ struct TwoPi : Number {
   }
 };
 
-// The relative error of `value`, as a power of two.
+// Returns the relative error of `value`, as a power of two.
 double ErrorExponent(DoubleDouble value, mpfr_ptr exact) {
   Number error;
   mpfr_sub_d(error, exact, value.hi, MPFR_RNDN);

@@ -124,8 +124,8 @@ TEST(Frame, EmptyChunkHasOnlyTheHeader) {
 
 class ChunkSizes : public testing::TestWithParam<int64_t> {};
 
-// On both sides of every length at which a varint grows by a byte, and of the size that gRPC
-// inlines into a slice.
+// Sizes on both sides of every length at which a varint grows by a byte, and of the size up to
+// which gRPC inlines bytes into a slice.
 INSTANTIATE_TEST_SUITE_P(Frame, ChunkSizes,
                          testing::Values(1, 23, 24, 127, 128, 16383, 16384, 2097151, 2097152));
 

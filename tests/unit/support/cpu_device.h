@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Device without hardware: kernels run on the CPU, over every block and thread of their launch
-// and with every index checked, and a stream does its work only when waited for.
+// and with every index checked, and a stream does its work only when it is waited for.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,7 @@
 
 namespace attnbias {
 
-// The length, the header and the data.
+// Returns a file's bytes: the header's length, the header and the data.
 inline std::string SafetensorsBytes(const std::string& header, std::string_view data) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) {
