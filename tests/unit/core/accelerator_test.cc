@@ -73,7 +73,7 @@ class OnDevice : public ::testing::TestWithParam<Place> {
     }
   }
 
-  // A separate device for every engine.
+  // Opens a separate device for every engine.
   static std::unique_ptr<Device> Open() {
     return GetParam() == Place::kCuda ? *OpenCudaDevice() : nullptr;
   }

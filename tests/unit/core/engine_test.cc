@@ -551,7 +551,7 @@ TEST_F(TinyBudget, WorkingMemoryCountsUntilReleased) {
   const PlanPtr plan = Plan(OverPositions(Sinusoidal(96), 0, 4000));
   {
     const PayloadPtr payload = Get(plan);
-    // Rotations by up to 256 positions, 48 pairs of four doubles.
+    // Rotations by up to 256 positions, with 48 pairs of four doubles each.
     EXPECT_GE(budget().used(), 256 * 48 * 32);
     EXPECT_THAT(TryGet(plan), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
   }

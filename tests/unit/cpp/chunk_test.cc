@@ -101,7 +101,7 @@ TEST(ReadChunk, SkipsFieldsOfNewerServers) {
 TEST(ReadChunk, RejectsEveryTruncation) {
   const std::string data = "some data";
   const std::string bytes = Serialized(data);
-  // Truncated at the end of a field, it is a different message, not a truncated one.
+  // A message truncated at the end of a field is a different message, not a truncated one.
   for (size_t size = 0; size < bytes.size(); ++size) {
     std::string room(data.size(), '-');
     const auto chunk = Read(Cut(bytes.substr(0, size), {}), &room);

@@ -75,7 +75,7 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     return *Client::Create(options);
   }
 
-  // Returns the error of a call without retries.
+  // Returns the error from a call without retries.
   static std::string Failure(ClientOptions options) {
     options.max_attempts = 1;
     options.timeout = absl::Seconds(20);

@@ -172,7 +172,7 @@ class SinusoidalOracle {
   std::vector<Wave> waves_;
   // One for each wave.
   std::deque<Number> frequencies_;
-  // Each has one element for each axis.
+  // Each has one element per axis.
   std::vector<int64_t> columns_;
   std::vector<int64_t> sines_;
 };

@@ -71,7 +71,7 @@ class EngineHarness {
     return Bytes(Read(*Get(plan), 0, plan->total_bytes()));
   }
 
-  // Returns all parts, one after another.
+  // Returns the values of all parts, one part after another.
   std::vector<double> Numbers(v1::TensorSpec spec) {
     const PlanPtr plan = Plan(std::move(spec));
     const std::string bytes = Bytes(Read(*Get(plan), 0, plan->total_bytes()));
