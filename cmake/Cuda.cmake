@@ -9,7 +9,7 @@ if(ATTNBIAS_CUDA)
   check_language(CUDA)
 endif()
 if(CMAKE_CUDA_COMPILER)
-  # Code for these two, and PTX for later devices.
+  # Machine code for these two architectures, and PTX for later devices.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
   enable_language(CUDA)
   # Settings for this compiler that CMake 3.25 lacks.

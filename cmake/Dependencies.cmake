@@ -25,7 +25,7 @@ set(ATTNBIAS_HAVE_TRACING OFF)
 if(ATTNBIAS_TRACING)
   find_package(opentelemetry-cpp CONFIG QUIET COMPONENTS sdk)
   find_path(OTLP_PROTO opentelemetry/proto/collector/trace/v1/trace_service.proto)
-  # Older versions do not read OTEL_BSP_*. Their CMake package accepts an exact version only.
+  # Older versions do not read OTEL_BSP_*. The CMake package accepts only an exact version.
   if(opentelemetry-cpp_FOUND AND NOT opentelemetry-cpp_VERSION VERSION_LESS 1.28 AND OTLP_PROTO)
     set(ATTNBIAS_HAVE_TRACING ON)
   elseif(ATTNBIAS_TRACING STREQUAL "REQUIRED")

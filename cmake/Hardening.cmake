@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes memory errors harder to exploit in builds of type Release, which are deployed.
+# Makes memory errors harder to exploit in Release builds, which are deployed.
 # tests/packaging/container/hardening.py checks programs for these measures.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   return()
@@ -18,7 +18,7 @@ elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   set(control_flow -mbranch-protection=standard)
 endif()
 
-# Bounds checks of C++ containers cost nothing in hot code, since kernels work on plain pointers.
+# Bounds checks in C++ containers cost nothing in hot code, since kernels work on plain pointers.
 foreach(flag IN ITEMS -fstack-protector-strong -fstack-clash-protection ${control_flow}
                       -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -D_GLIBCXX_ASSERTIONS)
   add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:${flag}>)

@@ -31,7 +31,7 @@ install(FILES "${debian}/attnbias.bash-completion" RENAME attnbias
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_ALL server cli dev)
-# Each has its own description.
+# Each package has its own description.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
 set(CPACK_PACKAGE_CONTACT "attnbias <attnbias@users.noreply.github.com>")
 set(CPACK_STRIP_FILES ON)

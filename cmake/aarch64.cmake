@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Cross-compiles for aarch64 with the preset release-aarch64: against the folder ATTNBIAS_SYSROOT,
-# which make_aarch64_sysroot.sh makes, or if unset against the packages that
+# Cross-compiles for aarch64 with the release-aarch64 preset: against the folder ATTNBIAS_SYSROOT,
+# which make_aarch64_sysroot.sh makes, or, if that is unset, against the packages that
 # install_build_packages.sh installed.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 
-# Programs that run during the build are this machine's, except for newly built ones, whose output
+# Programs that run during the build are this machine's, except for newly built ones, whose help
 # becomes their manual.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L "${CMAKE_SYSROOT}/")

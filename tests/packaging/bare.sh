@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs ./dev serve and ./dev test on a bare Debian 12: a clean clone of HEAD in a
-# debootstrap folder, with only bash, apt and root. Needs root, git and debootstrap, and takes as
-# long as building and testing everything from scratch.
+# Runs ./dev serve and ./dev test on a bare Debian 12: a clean clone of HEAD in a debootstrap
+# folder, with only bash, apt and root. Needs root, git and debootstrap, and takes as long as
+# building and testing everything from scratch.
 #
 #   tests/packaging/bare.sh [DIRECTORY]    # where the folder is created; default /var/tmp
 set -euo pipefail

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client in one environment with packages that bring their own protobuf or generated code.
 
-Each neighbour is installed by pip from PyPI, both before and after the client, and the two are
-imported in either order.
+Each such neighbor is installed by pip from PyPI, both before and after the client, and the two are
+imported in both orders.
 """
 
 import os
@@ -44,7 +44,7 @@ with attnbias.LocalServer() as client:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Iterator[str]:
-    """The interpreter of an empty environment, which may grow to several gigabytes."""
+    """Yields the interpreter of an empty environment, which may grow to several gigabytes."""
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     yield str(folder / "bin" / "python")

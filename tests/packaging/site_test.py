@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks build/site in a browser: links, pictures, search, colours, and the layout on a phone."""
+"""Checks build/site in a browser: links, pictures, search, colors, and the layout on a phone."""
 
 import functools
 import http.server
@@ -100,7 +100,7 @@ def browser() -> Iterator[Chrome]:
 
 
 def resize(browser: Chrome, size: tuple[int, int]) -> None:
-    """Sets the page to this size, which may be smaller than any window."""
+    """Sets the page to this size, which may be smaller than the smallest possible window."""
     width, height = size
     is_phone = size == PHONE
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone}

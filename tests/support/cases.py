@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random hyperparameters of every encoding, drawn by the rules of the contract.
+"""Random hyperparameters for every encoding, drawn by the contract's rules.
 
-They are valid and small, and reach every field and enum value for some seed. A table is an array;
+They are valid and small, and every field and enum value occurs for some seed. A table is an array;
 if its axes are swapped, the field next to it states its layout. TIED describes dependencies between
-an encoding's fields that the rules lack.
+an encoding's fields that the rules do not express.
 """
 
 import math
@@ -22,12 +22,12 @@ from tests.support.contract import message, option
 Random = np.random.Generator
 Fields = dict[str, Any]
 Options = dict[str, Any]
-"""Arguments of Python's client: fields of the extent, the output and the mask."""
+"""The Python client's arguments: fields of the extent, the output and the mask."""
 
 FAR = 1 << 40
 TABLE_TYPES: list[Any] = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 MOST = {"table": 70, "pair": 16, "grid": 5}
-"""Maximum excess of integers over their minimum, by the extent of their encoding."""
+"""Maximum amount by which integers exceed their minimum, keyed by their encoding's extent."""
 FACTOR = 10
 """Maximum ratio of a real number to its default, or of the default to the number."""
 
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def axes(self) -> int:
-        """Returns lists of positions of an absolute encoding."""
+        """Returns the number of position lists that an absolute encoding takes."""
         return len(self.fields.get("axes") or "1")
 
     @property
@@ -67,7 +67,7 @@ class Case:
 
     @property
     def positions(self) -> tuple[int, int]:
-        """Returns its first and last positions."""
+        """Returns the encoding's first and last positions."""
         return POSITIONS.get(self.encoding, lambda _: None)(self.fields) or (-FAR, FAR)
 
     @property
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def has_bias(self) -> bool:
-        """True if it has values other than BUCKETS."""
+        """True if the encoding has values other than BUCKETS."""
         return not option(self.owner, "buckets_only")
 
     @property
@@ -97,11 +97,12 @@ class Case:
 
     @property
     def sides(self) -> list[int]:
-        """Sides of a grid."""
+        """Returns the sides of a grid."""
         return list(self.fields["window"])
 
     def tokens(self, stride: Sequence[int] = ()) -> int:
-        """Returns the tokens of a grid and its class token: all, or every n-th of each axis."""
+        """Returns the number of tokens in a grid, including its class token: all, or every n-th on
+        each axis."""
         strides = stride or [1] * len(self.sides)
         places = (range(0, side, n) for side, n in zip(self.sides, strides, strict=True))
         return math.prod(map(len, places)) + bool(self.fields.get("class_token"))
@@ -113,11 +114,11 @@ class Case:
 
     @property
     def needs_lengths(self) -> bool:
-        """True if its numbers depend on a length, which lists do not specify."""
+        """True if values depend on a length, which lists do not specify."""
         return self.fields.get("variant") == "KEY_FROM_END"
 
     def spec(self, **extent_and_output: Any) -> Any:
-        """Returns a TensorSpec, in the contract's classes compiled by the test."""
+        """Returns a TensorSpec in the classes that the test compiles from the contract."""
         spec = message("TensorSpec")(**extent_and_output)
         owner = getattr(spec, self.encoding)
         owner.SetInParent()
@@ -229,7 +230,7 @@ class _Drawing:
         self.fields = {name: value for name, value in self._values.items() if value is not None}
 
     def _draw(self, field: Any) -> Any:
-        """Returns its value; None if it is not set."""
+        """Returns the field's value; None if it is not set."""
         if field.name not in self._values:
             is_set = self._is_set(field)
             self._values[field.name] = self._value(field) if is_set else None
@@ -331,7 +332,7 @@ def _ladder(random: Random, pairs: int) -> Fields:
 
 
 def _waves(dims: list[int], odd: Any) -> int:
-    """Returns frequencies of axes that have these columns."""
+    """Returns the number of frequencies that axes with these columns have."""
     return sum(dim // 2 if odd == "ZERO" else (dim + 1) // 2 for dim in dims)
 
 
@@ -556,7 +557,7 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "grid_relative": _grid_relative,
     "tupe": _tupe,
 }
-"""Fields that depend on one another, and lengths of axes. A field that others make meaningless is
+"""Fields that depend on one another, and axis lengths. A field that others make meaningless is
 omitted. None leaves a field unset; ... draws it by its rule."""
 
 

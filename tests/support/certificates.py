@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates created for a test with the tool `openssl`."""
+"""Certificates created for a test with the `openssl` tool."""
 
 import pathlib
 import subprocess
@@ -12,7 +12,7 @@ def _openssl(*arguments: str | pathlib.Path) -> None:
 
 
 class Pair(NamedTuple):
-    """Paths of a certificate and its private key, in PEM."""
+    """Paths to a certificate and its private key, in PEM."""
 
     certificate: pathlib.Path
     key: pathlib.Path
@@ -32,7 +32,7 @@ class Authority:
         )
 
     def sign(self, name: str, *, alternatives: str = "", days: int = 2) -> Pair:
-        """Issues a certificate for the common name `name`, which may already have expired.
+        """Issues a certificate, which may already have expired, for the common name `name`.
 
         Args:
             alternatives: its other names, such as "DNS:localhost,IP:127.0.0.1".

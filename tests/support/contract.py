@@ -44,13 +44,13 @@ def _pool() -> descriptor_pool.DescriptorPool:
 
 @functools.cache
 def message(name: str) -> Any:
-    """Returns the class of a message of attnbias.v1."""
+    """Returns the class for a message in attnbias.v1."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"attnbias.v1.{name}"))
 
 
 @functools.cache
 def option(descriptor: Any, name: str) -> Any:
-    """Returns the value of one of the contract's options on a message, a field or a value."""
+    """Returns the value of one of the contract's options on a message, a field or an enum value."""
     extension = _pool().FindExtensionByName(f"attnbias.v1.{name}")
     kind = message_factory.GetMessageClass(extension.containing_type)
     return kind.FromString(descriptor.GetOptions().SerializeToString()).Extensions[extension]
@@ -58,18 +58,18 @@ def option(descriptor: Any, name: str) -> Any:
 
 @functools.cache
 def inference_message(name: str) -> Any:
-    """Returns the class of a message of the Open Inference Protocol."""
+    """Returns the class for an Open Inference Protocol message."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"inference.{name}"))
 
 
 def header_checksum(reply: Any) -> int:
-    """Returns CRC-32C of a reply's header: protobuf serializes it here in the same way as in the
-    server."""
+    """Returns the CRC-32C of a reply's header, which protobuf serializes here in the same way as in
+    the server."""
     return int(crc32c.crc32c(reply.header.SerializeToString()))
 
 
 def nested(numbers: list[int], payload: bytes) -> bytes:
-    """Returns a serialised message with only field numbers[0], which has only numbers[1], etc."""
+    """Returns a serialized message with only field numbers[0], which has only numbers[1], etc."""
     for number in reversed(numbers):
         payload = _varint(number << 3 | 2) + _varint(len(payload)) + payload
     return payload
@@ -89,7 +89,7 @@ def spec(**fields: Any) -> Any:
 
 
 def alibi(heads: int, queries: int, keys: int | None = None, **output: Any) -> Any:
-    """A TensorSpec of symmetric ALiBi; in diagonal form unless `output` changes it."""
+    """Returns a TensorSpec for symmetric ALiBi, in diagonal form unless `output` changes it."""
     pair = {"query_length": queries, "key_length": keys or queries, "alignment": "ALIGNMENT_END"}
     return spec(alibi={"num_heads": heads}, pair=pair, output=output)
 
@@ -103,7 +103,7 @@ def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
 
 
 def with_large_table() -> Any:
-    """Returns a TensorSpec with a table of zeros of 2 MiB, the maximum in a request."""
+    """Returns a TensorSpec with a 2 MiB table of zeros, the maximum in a request."""
     table = {"data_type": "DATA_TYPE_F32", "shape": [4096, 128], "data": bytes(2 << 20)}
     fields = {"num_heads": 128, "num_buckets": 4096, "max_distance": 8192, "bidirectional": True}
     pair = {"query_length": 4, "key_length": 4}
@@ -111,5 +111,5 @@ def with_large_table() -> Any:
 
 
 def sinusoid(positions: int, dim: int, **output: Any) -> Any:
-    """Returns a TensorSpec of an interleaved sinusoidal table."""
+    """Returns a TensorSpec for an interleaved sinusoidal table."""
     return spec(sinusoidal={"dim": dim}, table={"positions": {"end": positions}}, output=output)

@@ -25,7 +25,7 @@ def has(controller: str, version: int) -> bool:
 
 @contextlib.contextmanager
 def limited(controller: str, version: int, files: Files) -> Iterator[pathlib.Path]:
-    """Creates a group without its own limits, below a group with these."""
+    """Creates a group without its own limits, below a group with these limits."""
     if not has(controller, version):
         pytest.skip(f"{controller} has no groups of version {version} here")
     with contextlib.ExitStack() as stack:

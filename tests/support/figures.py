@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the tests, printed as tables for docs/reliability.md."""
+"""The tests' figures, printed as tables for docs/reliability.md."""
 
 from dataclasses import dataclass, field
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gRPC client that implements HTTP/2 itself, so that it can do what gRPC's own clients would not:
+"""A gRPC client that implements HTTP/2 itself.
 
-leave messages unfinished, never read, and flood, at little cost of its own. It does not decode
-header fields, so it knows only an answer's number of bytes and whether it ended.
+It can therefore do what gRPC's own clients would not: leave messages unfinished, never read, and
+flood, at little cost of its own. It does not decode header fields, so all it knows about an answer
+is its number of bytes and whether it has ended.
 """
 
 import select
@@ -28,7 +29,8 @@ WIDE = 2**31 - 1
 """The maximum window, which holds nothing back."""
 
 STRANGER = "127.0.0.66"
-"""Source of connections over TLS, so that limits per address do not affect other clients."""
+"""Source address of connections over TLS, so that per-address limits do not affect other
+clients."""
 
 _QUEUED = 1 << 18  # bytes of frames prepared ahead of the socket
 
@@ -51,13 +53,13 @@ def header_block(**fields: str) -> bytes:
 
 
 def call_headers(path: str, **more: str) -> bytes:
-    """Returns the header block of a gRPC call."""
+    """Returns the header block for a gRPC call."""
     pseudo = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "attnbias"}
     return header_block(**pseudo, content_type="application/grpc", te="trailers", **more)
 
 
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
-    """Returns a message as encoded in the body of a call."""
+    """Returns a message as it is encoded in a call's body."""
     return struct.pack(">BI", compressed, len(message)) + message
 
 
@@ -68,14 +70,14 @@ def settings(**values: int) -> bytes:
 
 
 def loopback(n: int) -> str:
-    """Returns the n-th of the addresses from which clients of this machine can connect."""
+    """Returns the n-th address from which clients on this machine can connect."""
     return f"127.1.{n // 250}.{n % 250 + 1}"
 
 
 def open_socket(address: str, source: str = "") -> socket.socket:
     """Connects to HOST:PORT, to unix:PATH, or over TLS to tls:HOST:PORT without verification.
 
-    A socket to HOST:PORT comes from the address ``source``, if it is given.
+    A connection to HOST:PORT comes from the address ``source``, if it is given.
     """
     if address.startswith("unix:"):
         file = socket.socket(socket.AF_UNIX)
@@ -101,7 +103,7 @@ def _tls() -> ssl.SSLContext:
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """Raises what other sockets raise if it would block."""
+    """Raises what other sockets raise if an operation would block."""
 
     def sendmsg(self, pieces: Iterable[Any], *_: Any) -> int:
         try:
@@ -125,7 +127,7 @@ class Stream:
     half_closes: bool
     window: int
     received: int = 0
-    """Bytes of messages received; 0 for an answer that is an error."""
+    """Message bytes received; 0 for an answer that is an error."""
     ended: bool = False
 
 
@@ -151,7 +153,7 @@ class Connection:
         self.socket.close()
 
     def begin(self, path: str, body: bytes, *, ends: bool = True, **headers: str) -> Stream:
-        """A call with these messages, after which the client half-closes if it `ends`."""
+        """Begins a call with these messages; the client then half-closes if `ends` is true."""
         stream = Stream(self._next, memoryview(body), ends, self._initial_window)
         self._next += 2
         self._streams[stream.number] = stream

@@ -3,7 +3,7 @@
 
 The base image is created once with debootstrap and has this machine's network settings. buildah
 builds with chroot isolation, which needs only root. To run an image for another architecture, the
-kernel must run its programs, which need_arm64 of setup.sh enables.
+kernel must run its programs, which need_arm64 in setup.sh enables.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Buildah:
     """buildah with its own storage."""
 
     def __init__(self, folder: pathlib.Path, machine: list[str]) -> None:
-        # Storage without the requirements of other drivers: no overlay, no user namespace.
+        # Unlike other storage drivers, vfs needs neither overlay nor a user namespace.
         storage = folder / "storage.conf"
         storage.write_text(
             f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
@@ -72,7 +72,7 @@ def root_mount() -> Iterator[list[str]]:
     if any(line.split()[4] == "/" for line in mounts):
         yield []
         return
-    # Not in pytest's own folders, which are removed with their content.
+    # Not in pytest's own folders, which are removed with their contents.
     folder = tempfile.mkdtemp(prefix="attnbias-machine-")
     output("mount", "--rbind", "/", folder)
     try:
@@ -84,7 +84,7 @@ def root_mount() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
-    """buildah with the base image, until the `with` block ends."""
+    """Yields buildah with the base image, until the `with` block ends."""
     buildah = Buildah(folder, machine)
     buildah.build_base()
     yield buildah
@@ -93,7 +93,7 @@ def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
 
 
 def _base_context() -> pathlib.Path:
-    """The folder, made by debootstrap, from which the base image is built."""
+    """Returns the folder, made by debootstrap, from which the base image is built."""
     context = CACHE / "debian-sid"
     with context.with_suffix(".lock").open("w") as lock:  # other clones share the cache
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,8 +120,8 @@ exec "$root"/lib64/ld-linux-*.so.* --library-path "$root/usr/lib/$(uname -m)-lin
 def unpack(folder: pathlib.Path) -> None:
     """Builds the image and copies its files to `folder`/root.
 
-    `folder`/attnbias-server runs its server there with the image's loader and libraries, but sees
-    this machine's files.
+    `folder`/attnbias-server runs the image's server there with the image's loader and libraries,
+    but sees this machine's files.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

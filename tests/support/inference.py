@@ -22,7 +22,7 @@ OIP_TYPES = {short: name for name, short in DATA_TYPES.items()}
 
 
 def _asked(of_kind: Any, method: str) -> Any:
-    """A method, created by one of a channel's factories."""
+    """Returns the callable for a method, made by one of a channel's factories."""
     return of_kind(
         f"/{SERVICE}/{method}",
         request_serializer=lambda request: request.SerializeToString(),
@@ -80,7 +80,7 @@ def request_of(spec: Any, **fields: Any) -> Any:
 
 
 def set_parameter(request: Any, path: str, value: Any) -> None:
-    """Sets a parameter according to the type of the value, as Triton's client does."""
+    """Sets a parameter according to the value's type, as Triton's client does."""
     kinds = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
     setattr(request.parameters[path], kinds[type(value)], value)
 

@@ -28,7 +28,7 @@ class Server(ServerProcess):
         return memory_of(self.process.pid, "VmRSS")
 
     def peak_resident_bytes(self) -> int:
-        """Its peak memory; 0 once it has ended."""
+        """Returns its peak memory; 0 once it has ended."""
         return memory_of(self.process.pid, "VmHWM")
 
     def connections(self) -> int:
@@ -62,7 +62,7 @@ class Server(ServerProcess):
 
 
 class Stub:
-    """The service's methods on a separate channel, whose messages may be of any size.
+    """The service's methods on a separate channel, which allows messages of any size.
 
     Plaintext unless credentials are given.
     """
@@ -127,7 +127,7 @@ def _serialize(request: Any) -> bytes:
 
 
 class Details:
-    """Details of a status in addition to code and message."""
+    """A status's details, in addition to its code and message."""
 
     def __init__(self, error: grpc.RpcError) -> None:
         status = rpc_status.from_call(error)
@@ -151,7 +151,7 @@ class Details:
 
 
 def refused(call: Callable[[], Any]) -> grpc.RpcError:
-    """Returns the error of a call that must fail; streams are read to their end."""
+    """Returns the error from a call that must fail; streams are read to their end."""
     try:
         result = call()
         if isinstance(result, Iterator):
@@ -163,7 +163,8 @@ def refused(call: Callable[[], Any]) -> grpc.RpcError:
 
 
 def run_server(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A server that exits by itself, because it cannot start or only checks its configuration."""
+    """Runs a server that exits by itself, because it cannot start or only checks its
+    configuration."""
     return subprocess.run(
         [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
         capture_output=True,
@@ -183,15 +184,15 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 def memory_of(pid: int, name: str) -> int:
-    """Returns a memory figure of a process, such as VmRSS, in bytes; 0 once it has ended."""
+    """Returns one of a process's memory figures, such as VmRSS, in bytes; 0 once it has ended."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     found = re.search(rf"{name}:\s+(\d+) kB", status)
     return int(found[1]) * 1024 if found else 0
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the processor time of all threads of a process since it started."""
-    # Equals clock_getcpuclockid(3) of another process, which Python lacks.
+    """Returns the processor time that all threads of a process have used since it started."""
+    # Equals clock_getcpuclockid(3) for another process, a function that Python lacks.
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -208,7 +209,7 @@ def samples_of(exposition: str) -> dict[str, float]:
 
 
 def calls_in(metrics: dict[str, float], kind: str, method: str = "") -> float:
-    """Returns the number of calls "started" or "handled", of one method or of all."""
+    """Returns the number of calls "started" or "handled", for one method or for all."""
     prefix, label = f"grpc_server_{kind}_total", f'"{method}"' if method else ""
     return sum(n for name, n in metrics.items() if name.startswith(prefix) and label in name)
 
@@ -227,7 +228,7 @@ def listens(port: int) -> bool:
 
 
 def hold_memory(server: Server, stub: Stub) -> Any:
-    """A stream that is no longer read and holds at least 4 MiB."""
+    """Returns a stream that is no longer read and holds at least 4 MiB."""
     # Rows selected by a list are separate chunks of memory: one is being sent, one waits.
     ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
     holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)

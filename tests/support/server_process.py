@@ -71,7 +71,7 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int:
-        """Returns the exit code after SIGTERM."""
+        """Sends SIGTERM, and returns the exit code."""
         self.terminate()
         return self.process.wait(PATIENCE)
 
@@ -91,7 +91,7 @@ def running_server(*flags: str, **options: Any) -> Iterator[str]:
 
 
 def announced(process: subprocess.Popen[str], start: str) -> str:
-    """Returns the rest of the next line of output that begins with `start`."""
+    """Returns the rest of the next output line that begins with `start`."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(start):

@@ -16,7 +16,7 @@ Request = dict[str, Any]
 
 
 class Toxiproxy(NamedTuple):
-    """The process of all links of a test."""
+    """The process that serves all of a test's links."""
 
     api: str
     pid: int
@@ -63,7 +63,7 @@ class Link:
 
 @contextlib.contextmanager
 def toxiproxy() -> Iterator[Toxiproxy]:
-    """A toxiproxy, for links."""
+    """Yields a running toxiproxy, for links."""
     port = free_port()
     command = [os.environ["TOXIPROXY_BINARY"], "-host=127.0.0.1", f"-port={port}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -14,7 +14,7 @@ class Traffic:
 
     Args:
         call: makes one call and checks it.
-        pause: seconds between two calls of a thread.
+        pause: seconds between a thread's calls.
     """
 
     def __init__(self, call: Callable[[], object], threads: int = 2, pause: float = 0.02) -> None:

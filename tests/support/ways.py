@@ -3,7 +3,7 @@
 tool.
 
 The tool's arguments are derived from the spec by reflection, and its files are read back by the
-safetensors package and numpy: without code of the clients under test.
+safetensors package and numpy, without code from the clients under test.
 """
 
 import itertools
@@ -55,8 +55,8 @@ def array_of(part: Part) -> Any:
 
 
 def parts_of(result: Any, names: list[str]) -> Parts:
-    """Returns the result of the Python client keyed by the header's part names: an array, or an
-    object with arrays of these names, some of them nested."""
+    """Returns the Python client's result, keyed by the header's part names. The result is an array,
+    or an object with arrays of these names, some of them nested."""
     arrays = {}
     for name in names:
         table, _, axis = name.partition(".axis")
@@ -69,7 +69,7 @@ def parts_of(result: Any, names: list[str]) -> Parts:
 
 
 def table(array: Any, **fields: Any) -> Any:
-    """Returns a TableRef of the array's numbers."""
+    """Returns a TableRef to an inline table with the array's values."""
     part = part_of(array)
     inline = message("InlineTable")(
         data_type=f"DATA_TYPE_{part.data_type}", shape=part.shape, data=part.data
@@ -106,7 +106,7 @@ def by_command_line(address: str, spec: Any, folder: pathlib.Path) -> Parts:
 
 
 def run_tool(address: str, *arguments: object, folder: pathlib.Path | None = None) -> str:
-    """Returns the output of the tool, which must succeed; `folder` has its files."""
+    """Returns the output of the tool, which must succeed; `folder` contains its files."""
     done = tool(address, *arguments, folder=folder)
     assert done.returncode == 0, (done.args, done.stderr)
     return done.stdout
@@ -151,7 +151,7 @@ def _cut(header: Any, payload: bytes) -> Parts:
 
 
 def _short(owner: Any, field: str) -> str:
-    """ "key_from_end" for ALIBI_VARIANT_KEY_FROM_END."""
+    """Returns "key_from_end" for ALIBI_VARIANT_KEY_FROM_END."""
     values = owner.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
     prefix = values[0].name.removesuffix("UNSPECIFIED")
     name: str = values[getattr(owner, field)].name

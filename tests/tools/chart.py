@@ -4,8 +4,8 @@
 Usage: python -m tests.tools.chart [--check]
 
 With --check nothing is written, and an outdated file is an error. helm-docs makes the README from
-README.md.gotmpl and the comments in values.yaml. The manifests are those of the default values,
-without Helm's own labels.
+README.md.gotmpl and the comments in values.yaml. The manifests are rendered from the default
+values, without Helm's own labels.
 """
 
 import re

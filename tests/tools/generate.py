@@ -4,8 +4,8 @@
 Usage: python -m tests.tools.generate [--check]
 
 With --check nothing is written, and an outdated file is an error. The sources are the contract in
-proto/, with its comments, rules and options, and the presets in its folder. The client for asyncio
-has the same signatures of ``get`` as ``attnbias.Client``. A page has generated parts between the
+proto/, with its comments, rules and options, and the presets in its folder. The asyncio client's
+``get`` has the same signatures as ``attnbias.Client.get``. A page has generated parts between the
 lines "<!-- generated: NAME -->" and "<!-- end -->".
 """
 
@@ -196,7 +196,7 @@ func (p {name}) Encoding() *attnbiaspb.TensorSpec_{kind} {{
 }}
 """
 
-# Classes whose spelling does not follow from that of their message.
+# Class names whose spelling does not follow from their message's name.
 NAMES = {"Alibi": "ALiBi"}
 ARRAY = "npt.NDArray[Any]"
 RESULTS = {
@@ -217,7 +217,7 @@ ASK = {
 
 
 def read_contract() -> tuple[Any, dict[str, str]]:
-    """Returns the pool of its descriptors, and the comments keyed by full name."""
+    """Returns the pool of the contract's descriptors, and the comments keyed by full name."""
     with tempfile.NamedTemporaryFile() as file:
         ours = ["options", "tensor", "encodings", "logits", "service"]
         command = ["protoc", "-I.", "--include_source_info", f"--descriptor_set_out={file.name}"]
@@ -262,7 +262,7 @@ def comment_of(owner: Any, part: Any = None) -> str:
 
 
 def structure_of(number: int) -> str:
-    """Returns "TOEPLITZ" for its number, "" for 0."""
+    """Returns a structure's name, such as "TOEPLITZ", for its number; "" for 0."""
     values = POOL.FindEnumTypeByName("attnbias.v1.Structure").values_by_number
     return values[number].name.removeprefix("STRUCTURE_") if number else ""
 
@@ -315,7 +315,7 @@ def has_layout(field: Any) -> bool:
 
 
 def default_of(field: Any) -> str:
-    """Returns the default, formatted for pages."""
+    """Returns the default value, formatted for pages."""
     default = "" if field.message_type else str(rule_of(field).default)
     if field.enum_type is not None and default:
         return default.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED"))
@@ -339,7 +339,7 @@ def number(value: float) -> str:
 
 
 def bounds_of(field: Any) -> str:
-    """Returns the numbers that a field may hold: "even, in [2, 65536]"."""
+    """Describes the values that a field may hold: "even, in [2, 65536]"."""
     rule = rule_of(field)
     words = ["even"] * rule.even + ["finite"] * rule.finite + ["not 0"] * rule.nonzero
     if rule.HasField("max"):
@@ -365,7 +365,7 @@ def shape_of(field: Any) -> list[str]:
 
 
 def rivals_of(field: Any) -> list[Any]:
-    """Returns the other fields of its oneof."""
+    """Returns the other fields in the field's oneof."""
     fields = field.containing_oneof.fields if field.containing_oneof else []
     return [other for other in fields if other.name != field.name]
 
@@ -383,7 +383,7 @@ def conditions_of(field: Any) -> list[str]:
 
 
 def in_python(text: str) -> str:
-    """Rewrites the text that a comment has in backquotes."""
+    """Rewrites the words that a comment has in backquotes."""
 
     def word(found: re.Match[str]) -> str:
         name = found[1]
@@ -451,9 +451,8 @@ def described_values(enum: Any, default: str) -> str:
 def described(
     field: Any, name: str = "", doc: str = "", beside: Iterable[str] = (), *, required: bool = False
 ) -> str:
-    """Describes a field in the docstring of its class, or in that of a preset, under its name there
-    and followed by the conditions on arguments.
-    """
+    """Describes a field for the docstring of its class or of a preset, under its name there and
+    followed by the conditions on arguments."""
     sentences = [doc or comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"
     sentences += shape_of(field)
@@ -478,14 +477,14 @@ def described(
 
 
 def structures_of_values(field: Any) -> dict[str, str]:
-    """Maps values of a field to the encoding's structures that they select."""
+    """Maps a field's values to the encoding structures that they select."""
     values = words_of(field.enum_type) if field.enum_type else {}
     found = {word: structure_of(option("structure_of_value", v)) for word, v in values.items()}
     return {word: structure for word, structure in found.items() if structure}
 
 
 def results_of(message: Any) -> dict[str, str]:
-    """Maps the types of results to their conditions, the first of which is "", meaning none."""
+    """Maps result types to their conditions; the first condition is "", meaning none."""
     structure = structure_of(option("structure", message))
     if structure == "TABLE":
         parts = tuple(option("parts", message))
@@ -506,7 +505,7 @@ def results_of(message: Any) -> dict[str, str]:
 
 
 def answer_of(message: Any) -> str:
-    """Describes the answer of an encoding."""
+    """Describes an encoding's answer."""
     extents = list(option("extent", message))
     (result, _), *others = results_of(message).items()
     first = "A dense array" if result == ARRAY else f"A {result}"
@@ -566,7 +565,7 @@ def literal_of(words: Iterable[str]) -> str:
 
 
 def overloads_of(message: Any) -> str:
-    """Declares a constructor for each type of results that a field determines."""
+    """Declares a constructor for each result type that a field determines."""
     declared: dict[str, str] = {}
     for field in message.fields:
         by_result: dict[str, list[str]] = {}
@@ -619,7 +618,7 @@ def terms() -> list[Any]:
 
 
 def parts_of(message: Any) -> list[Any]:
-    """Returns its nested messages, innermost first."""
+    """Returns a message's nested messages, innermost first."""
     parts = []
     for field in filter(is_nested, message.fields):
         parts += [*parts_of(field.message_type), field.message_type]
@@ -690,7 +689,7 @@ def options_module() -> str:
 
 
 def async_get_module() -> str:
-    """Writes ``get`` of the client for asyncio with the signatures of ``Client.get``."""
+    """Writes the asyncio client's ``get`` with the signatures of ``Client.get``."""
     client = (CLIENT / "_client.py").read_text(encoding="utf-8")
     signatures = re.search(r"    @overload\n    def get\(.*?(?=        \"\"\")", client, re.DOTALL)
     assert signatures
@@ -704,16 +703,16 @@ class Argument(NamedTuple):
 
     name: str
     doc: str
-    # Pairs of the path of a field that it sets and the bool argument that prevents this; "" if none
-    # does.
+    # Pairs of the path of a field that the argument sets and the bool argument that prevents this
+    # ("" if there is none).
     paths: list[tuple[str, str]]
-    # The first of them, whose type and rule the argument has.
+    # The field at the first path; the argument has its type and rule.
     field: Any
     required: bool
 
 
 class Preset:
-    """A preset of presets.textproto."""
+    """A preset in presets.textproto."""
 
     def __init__(self, preset: Any) -> None:
         self.name, self.tool_name = preset.name, preset.tool_name
@@ -729,13 +728,13 @@ class Preset:
 
     @property
     def result(self) -> str:
-        """The type of encoding that it makes."""
+        """Returns the type of encoding that the preset makes."""
         _, *others = results_of(self.owner)
         adds_part = any(rule_of(field).adds_part for field, _ in self.constants.ListFields())
         return f"{name_of(self.owner)}[{others[0]}]" if adds_part else name_of(self.owner)
 
     def assigned(self, condition: str = "None if {} else {}") -> dict[str, str]:
-        """Maps the paths of fields to the Python expressions that arguments provide."""
+        """Maps field paths to the Python expressions that arguments provide."""
         return {
             path: condition.format(unless, each.name) if unless else each.name
             for each in self.arguments
@@ -744,7 +743,7 @@ class Preset:
 
 
 def field_at(message: Any, path: str) -> Any:
-    """Returns the field of a path: "axes.0.scale"."""
+    """Returns the field at a path such as "axes.0.scale"."""
     *owners, name = [word for word in path.split(".") if not word.isdigit()]
     for owner in owners:
         message = message.fields_by_name[owner].message_type
@@ -766,13 +765,13 @@ def read_presets() -> list[Preset]:
 
 
 def below(assigned: dict[str, str], name: str) -> dict[str, str]:
-    """Returns the paths that lead into a message, without its name."""
+    """Returns the paths that lead into a message, without the message's name."""
     start = f"{name}."
     return {path[len(start) :]: it for path, it in assigned.items() if path.startswith(start)}
 
 
 def constants_of(message: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Returns the paths and values of a message, formatted for pages."""
+    """Returns the paths and values in a message, formatted for pages."""
     constants = []
     for field, value in message.ListFields():
         name = prefix + field.name
@@ -787,7 +786,7 @@ def constants_of(message: Any, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def numbered(field: Any, value: Any) -> list[tuple[str, Any]]:
-    """Returns the messages of a field with their paths."""
+    """Returns the messages in a field, with their paths."""
     if not field.is_repeated:
         return [(field.name, value)]
     return [(f"{field.name}.{index}", each) for index, each in enumerate(value)]
@@ -906,7 +905,7 @@ def go_field(field: Any, value: str) -> str:
 
 
 def go_place(constants: Any, path: str) -> tuple[str, list[Any]]:
-    """Returns the last message of a path that is set in the constants, and the message fields below
+    """Returns the last message on a path that is set in the constants, and the message fields below
     it."""
     place, missing = "encoding", []
     words = path.split(".")[:-1]
@@ -1069,7 +1068,7 @@ def index_table() -> str:
 def sections() -> dict[str, tuple[Path, str]]:
     """Maps encodings to their pages and to their headings' anchors.
 
-    A paragraph on the page begins with the name.
+    A paragraph on the page begins with the encoding's name.
     """
     found: dict[str, tuple[Path, str]] = {}
     for page in PAGES:

@@ -18,8 +18,9 @@ need_kubernetes() {
   done
 }
 
-# Its sibling modules are in folders that its own archive lacks; here they are ordinary modules, at
-# version 0.34.1 for its version 1.34.1. Without a version the programs reject each other.
+# Kubernetes' sibling modules are in folders that its own archive lacks; here they are ordinary
+# modules, at version 0.34.1 for Kubernetes 1.34.1. Without a version the programs reject each
+# other.
 build_kubernetes() {
   local source package flags="-s -w" programs
   say "Building Kubernetes $KUBERNETES_RUN: 10 to 20 minutes"

@@ -51,7 +51,7 @@ TWO_WORDS = re.compile(r"[A-Za-z][\w')\]}/.-]*[,:;]? +[({\['\"]*[A-Za-z]|\bgot \
 
 
 class Group(list):
-    """Content of a pair of brackets: words, texts and nested groups."""
+    """The contents of a pair of brackets: words, texts and nested groups."""
 
     def __init__(self, function: str) -> None:
         super().__init__()
@@ -59,12 +59,12 @@ class Group(list):
 
 
 class Text(str):
-    """The content of a string literal."""
+    """The contents of a string literal."""
 
 
 def parse(source: str, *, lines_end: bool) -> Group:
-    """Returns the tree of brackets in a C++ source, or in a Go source, where lines end
-    statements."""
+    """Returns the tree of brackets in C++ source or, with `lines_end`, in Go source, where lines
+    end statements."""
     stack = [Group("")]
     word = ""
     for token in TOKEN.finditer(source):
@@ -174,7 +174,7 @@ def messages_of(path: Path) -> Iterator[str]:
 
 
 def collect() -> str:
-    """Returns the content of messages.txt."""
+    """Returns the contents of messages.txt."""
     lines = ["# Texts that users see at run time. Update with ./dev generate; {} is a value."]
     for component, folders in COMPONENTS.items():
         found = {

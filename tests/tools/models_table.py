@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of model types in docs/models.md, from the register."""
+"""The table of model types in docs/models.md, made from the register."""
 
 import json
 import textwrap
@@ -22,7 +22,8 @@ def named(names: list[str]) -> str:
 
 
 def table() -> str:
-    """Returns a row for all model types that are treated alike, and the reasons for the others."""
+    """Returns a row for each group of model types that are treated alike, and the reasons for the
+    others."""
     register = json.loads(REGISTER.read_text(encoding="utf-8"))
     rows: dict[tuple[str, str], list[str]] = {}
     for name, row in register["models"].items():

@@ -37,15 +37,14 @@ packages_of_libraries() {
   local ldd=(ldd)
   [[ $2 == "$(dpkg --print-architecture)" ]] ||
     ldd=(qemu-aarch64 /lib/ld-linux-aarch64.so.1 --list)
-  # dpkg may know a file of /usr/lib under /lib.
+  # dpkg may know a file in /usr/lib under /lib.
   # shellcheck disable=SC2016  # the inner shell's
   "${there[@]}" bash -euo pipefail -c '
     "$@" | grep -o " /[^ ]*" | xargs realpath | sed "s:^\(/usr\)\?:*:" |
       xargs dpkg-query --search | sed "s/: .*//"' bash "${ldd[@]}" "$1"
 }
 
-# Writes the bill of a package: the libraries of its programs, and those whose headers are compiled
-# in.
+# Writes a package's bill: its programs' libraries, and those whose headers are compiled in.
 write_bill() {
   local package=$1 architecture=$2 unpacked=$root/$folder/unpacked program names entries
   rm -rf "$unpacked"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and the functions are the sourcing script's
-# Builds all files of a release into build/release-VERSION. docs/releasing.md lists
-# the files, and states which of them are identical in two builds of the same commit.
+# Builds all files of a release into build/release-VERSION. docs/releasing.md lists the files, and
+# states which of them are identical in two builds of the same commit.
 
 project_version() { sed -n 's/^project(attnbias VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt; }
 
@@ -34,7 +34,7 @@ release_chart() {
   rm -r "$stage"
 }
 
-# proxy.golang.org serves such an archive of a module.
+# proxy.golang.org serves module archives in this form.
 release_go_module() {
   local folder=$1 version=$2 module
   module=$(sed -n 's/^module //p' client/go/go.mod)

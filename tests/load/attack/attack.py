@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads in separate processes, and the state of a server under them and afterwards."""
+"""Loads in separate processes, and a server's state during and after them."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ RECOVERY_SECONDS = 10
 
 HEALTH = "/grpc.health.v1.Health/Check"
 
-_LIFE_SECONDS = 120  # seconds of a load that is not stopped
+_LIFE_SECONDS = 120  # seconds that a load lasts if it is not stopped
 _STILL_SECONDS = 0.3
 _LOOKS = 10
 _IDLE_SHARE = 0.05  # share of one processor
@@ -72,7 +72,8 @@ def _used(processes: "tuple[subprocess.Popen[str], ...]") -> float:
 
 
 def _is_runnable(process: "subprocess.Popen[str]") -> bool:
-    """Reports whether one of its threads runs or, as on a busy machine, waits for a processor."""
+    """Reports whether one of the process's threads runs or, as on a busy machine, waits for a
+    processor."""
     for stat in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # the thread has ended
             if stat.read_text().rpartition(") ")[2][0] in "RD":
@@ -93,7 +94,7 @@ def small_table(n: int) -> bytes:
 
 
 def is_well(server: Server) -> bool:
-    """Reports whether it answers a small call quickly."""
+    """Reports whether the server answers a small call quickly."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     with contextlib.suppress(ConnectionError):  # the process is gone
         while (left := deadline - time.monotonic()) > 0:

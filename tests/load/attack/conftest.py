@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the figures of a run at its end, even if tests failed."""
+"""Prints a run's figures at its end, even if tests failed."""
 
 import pytest
 

@@ -46,7 +46,7 @@ def small_and_wide_specs() -> Iterator[Any]:
 
 
 class Search:
-    """Tries specs on one method of a server, and keeps the worst one of each encoding."""
+    """Tries specs on one method of a server, and keeps the worst one for each encoding."""
 
     def __init__(self, server: Server, path: str) -> None:
         self.tried = 0
@@ -61,7 +61,8 @@ class Search:
         return by_cost[:WORST]
 
     def run(self, seconds: float) -> None:
-        """Tries specs of every encoding for half of the time, then variations of the worst ones."""
+        """Tries specs for every encoding for half of the time, then variations of the worst
+        ones."""
         begin = time.monotonic()
         for spec in small_and_wide_specs():
             if time.monotonic() >= begin + seconds / 2:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads that a hostile or careless client puts on a server, each an entry of a table.
+"""Loads that a hostile or careless client puts on a server, each an entry in a table.
 
 `python -m tests.load.attack.load NAME HOST:PORT SECONDS` runs one against a server, in a separate
 process so that it does not slow the measuring process.
@@ -25,7 +25,7 @@ from tests.support.contract import SERVICE, alibi, message, nested, spec
 
 MIB = 1 << 20
 LARGE = 8 * MIB - 64
-"""Bytes of a field that makes a message almost too large."""
+"""Size in bytes of a field that makes a message almost too large."""
 
 INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 GET, DESCRIBE, STREAM, LOGITS = (
@@ -103,7 +103,7 @@ class Flood:
 
     what: str
     pieces: Callable[[], Iterable[bytes]]
-    """Returns the bytes of each connection after the preface and settings."""
+    """Returns the bytes that each connection sends after the preface and settings."""
     connections: int = 1
 
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
@@ -130,7 +130,7 @@ class Flood:
 
 
 def say_begun() -> None:
-    """Notifies the parent process, since loads take a while to build."""
+    """Notifies the parent process that the load has begun, since loads take a while to build."""
     print("begun", flush=True)
 
 
@@ -143,7 +143,7 @@ def request(of: Any, method: str = "GetTensor", **fields: Any) -> bytes:
 
 
 def _fields(parent: str, *path: str) -> list[int]:
-    """Field numbers, each in the message of the previous one."""
+    """Returns field numbers, each in the previous one's message."""
     descriptor = message(parent).DESCRIPTOR
     numbers = []
     for name in path:
@@ -155,14 +155,15 @@ def _fields(parent: str, *path: str) -> list[int]:
 
 @functools.cache
 def empty_fields(encoding_or_extent: str, repeated: str) -> bytes:
-    """A request of almost 8 MiB: a repeated field of millions of empty messages, 2 bytes each."""
+    """Returns a request of almost 8 MiB: a repeated field with millions of empty messages, 2 bytes
+    each."""
     *outer, number = _fields("GetTensorRequest", "spec", encoding_or_extent, repeated)
     return http2.framed(nested(outer, bytes([number << 3 | 2, 0]) * (LARGE // 2)))
 
 
 @functools.cache
 def large_request() -> bytes:
-    """Returns a list of numbers of almost 8 MiB."""
+    """Returns a request with a list of numbers of almost 8 MiB."""
     return request(spec(kerple={"kernel": "KERPLE_KERNEL_LOG", "p": [1.0] * (LARGE // 8)}))
 
 
@@ -185,7 +186,7 @@ row_of_sines = partial(sines, rows=1, method="GetTensor")
 
 @functools.cache
 def long_id() -> bytes:
-    """A request of ModelStreamInfer whose field `id` is 2 MB."""
+    """Returns a ModelStreamInfer request whose `id` field has 2 MB."""
     return http2.framed(nested([3], b"x" * (2 * MIB)))
 
 
@@ -195,7 +196,8 @@ def slopes(n: int) -> bytes:
 
 
 def ties(n: int) -> bytes:
-    """Four rows of 256 numbers, each a sum of 512 that lies between two F32."""
+    """Returns a request for four rows of 256 numbers, each a sum of 512 terms that lies between two
+    F32 values."""
     numbers = struct.pack("<d", 1 + 2.0**-24) * (512 * 256)
     table = {"data_type": "DATA_TYPE_F64", "shape": [512, 256], "data": numbers}
     resample = {"source": [32, 16], "target": [2, 2], "filter": "FILTER_CUBIC", "antialias": True}
@@ -206,7 +208,7 @@ def ties(n: int) -> bytes:
 
 @functools.cache
 def _kerple_ends() -> tuple[bytes, bytes]:
-    """A request of 65536 heads, around the first number of its `a`."""
+    """Returns a request for 65536 heads, split before and after the first number of its `a`."""
     mark = struct.pack("<d", 1234.5)
     numbers = [1234.5] + [1.0] * 65535
     fields = {"kernel": "KERPLE_KERNEL_LOG", "num_heads": 65536, "p": [1.0] * 65536, "a": numbers}
@@ -222,7 +224,8 @@ def kerple(n: int) -> bytes:
 
 @functools.cache
 def listed_positions() -> bytes:
-    """65 KB that name 32500 positions, requested in the smallest possible chunks."""
+    """Returns a 65 KB request that names 32500 positions and asks for the smallest possible
+    chunks."""
     positions = random.Random(0).choices(range(128, 16384), k=32500)
     output = {"data_type": "DATA_TYPE_F16"}
     of = spec(
@@ -238,7 +241,7 @@ def at_a_fraction(n: int) -> bytes:
 
 @functools.cache
 def zero_sums() -> bytes:
-    """65536 columns whose angles are differences of equal numbers."""
+    """Returns a request for 65536 columns whose angles are differences of equal numbers."""
     numbers = b"".join(struct.pack("<f", sign) * 32768 for sign in (1.0, -1.0))
     inline = {"data_type": "DATA_TYPE_F32", "shape": [2, 32768], "data": numbers}
     fields = {"dim": 65536, "axes": [{}, {}], "frequency_matrix": {"inline_table": inline}}
@@ -253,7 +256,7 @@ def long_name() -> bytes:
 
 @functools.cache
 def unknown_group() -> bytes:
-    """Returns a group of empty strings, in field 2047 of a request."""
+    """Returns a request with a group of empty strings in field 2047."""
     return http2.framed(b"\xfb\x7f" + b"\x0a\x00" * (LARGE // 2) + b"\xfc\x7f")
 
 
@@ -267,7 +270,8 @@ def gzip_bomb() -> bytes:
 
 @functools.cache
 def logits() -> bytes:
-    """Returns a ComputeLogits of 8 MiB of vectors, and the query that makes it compute them."""
+    """Returns a ComputeLogits request for 8 MiB of vectors, and the query for which they are
+    computed."""
     term = {"sinusoidal": {"dim": 64, "columns": "COLUMNS_SINES_COSINES"}}
     of = message("LogitsSpec")(
         sinusoidal_distances=term,
@@ -283,7 +287,7 @@ def logits() -> bytes:
 
 
 def sandwich(n: int, queries: int = 250_000, method: str = "GetTensor") -> bytes:
-    """2 MB of diagonals, each a sum of 32768 cosines."""
+    """Returns a request for 2 MB of diagonals, each a sum of 32768 cosines."""
     fields = {"num_heads": 1, "dim": 65536, "base": 10000.0 + n}
     keys = queries if method == "GetTensor" else 1
     pair = {"query_length": queries, "key_length": keys, "alignment": "ALIGNMENT_END"}
@@ -294,7 +298,7 @@ def sandwich(n: int, queries: int = 250_000, method: str = "GetTensor") -> bytes
 
 
 def calls(kind: int, flags: int, payload: bytes) -> Iterable[bytes]:
-    """Thousands of calls, each with its headers and one more frame."""
+    """Yields thousands of calls, each with its headers and one more frame."""
     block = http2.call_headers(GET)
     for first in range(1, 10_000, 2000):
         yield b"".join(
@@ -309,7 +313,7 @@ resets = partial(calls, http2.RESET, 0, struct.pack(">I", http2.CANCEL))
 provoked_resets = partial(calls, http2.WINDOW_UPDATE, 0, struct.pack(">I", 2**31 - 1))
 """Calls that the server has to reset: their windows grow beyond what HTTP/2 allows."""
 eager_calls = partial(calls, http2.DATA, http2.END_STREAM, http2.framed(xpos(0)))
-"""Calls beyond the limit that the server's settings state."""
+"""Calls beyond the limit in the server's settings."""
 
 
 def endless_headers() -> Iterable[bytes]:
@@ -320,17 +324,17 @@ def endless_headers() -> Iterable[bytes]:
 
 
 def continued(field: bytes, block: bytes) -> Iterable[bytes]:
-    """A call with a distinct header field, whose headers never end."""
+    """Yields a call with a distinct header field, whose headers never end."""
     yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + field)
     yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, block), 200)
 
 
 NEWEST = bytes([0x80 | 62])
-"""In HPACK, a one-byte reference to the newest field of the table."""
+"""In HPACK, a one-byte reference to the newest field in the table."""
 
 
 def header_references() -> Iterable[bytes]:
-    """One-byte header fields that refer to a field of 4 KB."""
+    """Yields one-byte header fields that refer to a field of 4 KB."""
     name, value = b"x", b"v" * 3900
     # Literal with incremental indexing; a length of 127 or more continues in groups of 7 bits.
     length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
@@ -338,9 +342,9 @@ def header_references() -> Iterable[bytes]:
 
 
 small_references = partial(continued, b"\x40\1x\1v", NEWEST * 16000)
-"""Adds a field of two bytes to HPACK's table, followed by one-byte references to it."""
+"""Adds a two-byte field to HPACK's table, followed by one-byte references to it."""
 table_sizes = partial(continued, b"", b"\x20\x3f\xe1\x1f" * 4000)
-"""Header blocks that change the size of HPACK's table to 0 and back to 4096."""
+"""Header blocks that resize HPACK's table to 0 and back to 4096."""
 
 
 def pings() -> Iterable[bytes]:
@@ -365,7 +369,7 @@ def half_frame() -> Iterable[bytes]:
 
 
 def frames(kind: int, payload: bytes) -> Iterable[bytes]:
-    """Yields a call of frames without content."""
+    """Yields a call that consists of frames without content."""
     yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
     yield from itertools.repeat(http2.frame(kind, 0, 1, payload) * 4096, 100)
 
@@ -379,7 +383,7 @@ priorities = partial(frames, http2.PRIORITY, struct.pack(">IB", 0, 16))
 
 
 def together(number: int, what: str, path: str, body: Callable[[int], bytes], **how: Any) -> Calls:
-    """Makes this many calls concurrently."""
+    """Returns this many concurrent calls."""
     return Calls(what, path, body, at_once=number, count=number, **how)
 
 
@@ -389,7 +393,7 @@ def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how
 
 
 def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
-    """Keeps this many calls open, each on its own connection."""
+    """Returns calls of which this many stay open, each on its own connection."""
     return Calls(what, path, body, at_once=number, connections=number)
 
 
@@ -500,7 +504,7 @@ UNWANTED: dict[str, Calls] = {
     for name, load in TIME.items()
     if load.at_once
 }
-"""The same loads, whose calls expire or are reset after half a second."""
+"""The same loads, with calls that expire or are reset after half a second."""
 
 PROXY: dict[str, Calls | Flood] = {
     "unread_large": together(

@@ -17,7 +17,7 @@ from tests.support import http2
 from tests.support.figures import Figures
 from tests.support.server import Server
 
-CALLS = 300  # each a line of the log
+CALLS = 300  # each logs one line
 CALLS_SECONDS = 10
 END_SECONDS = 10
 
@@ -42,7 +42,7 @@ def stuck_pipe() -> Iterator[int]:
 
 @contextlib.contextmanager
 def slow_pipe() -> Iterator[int]:
-    """Reads about one line in a tenth of a second."""
+    """Yields a pipe from which about one line is read every tenth of a second."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     stop = threading.Event()

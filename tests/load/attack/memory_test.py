@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a container of 300 MiB no load gets the server killed or makes it exceed the documented
-memory. Run one after another in 256 MiB, the loads do not kill it."""
+"""In a 300 MiB container, no load gets the server killed or makes it exceed the documented memory.
+Run one after another in 256 MiB, the loads do not get it killed."""
 
 import contextlib
 import time
@@ -71,7 +71,7 @@ def test_memory_limit_holds_under_each_load(name: str, threads: int, figures: Fi
 
 
 def test_memory_limit_holds_under_successive_loads(figures: Figures) -> None:
-    """The memory of one load is released before the next."""
+    """One load's memory is released before the next load."""
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(control_groups.limited_memory(SMALL_CONTAINER))
         flags = ("--threads=1", f"--memory-budget={BUDGET}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An outage affects each client during a call, which succeeds without its caller's help.
+"""An outage affects each client during a call, and the call succeeds without its caller's help.
 
 All outages run concurrently, since a client mostly waits.
 """
@@ -28,9 +28,9 @@ from tests.support.toxiproxy import Link, Toxiproxy, toxiproxy
 
 SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
-"""Maximum time from the end of the outage to that of the call; clients wait for at most 2 s."""
+"""Maximum time from the end of the outage to the end of the call; clients wait for at most 2 s."""
 GIVEN_UP_SECONDS = 15
-"""Time after which the connection of a silent peer is closed."""
+"""Time after which a silent peer's connection is closed."""
 TIMEOUT = 90
 SLACK_SECONDS = 30  # for a process to start and exit, in addition to its call
 
@@ -105,7 +105,7 @@ def is_right(client: Client, said: str, out: pathlib.Path) -> bool:
 
 @functools.cache
 def bias() -> Any:
-    """ALiBi's numbers, which are exact since its slopes are powers of two."""
+    """Returns ALiBi's values, which are exact since its slopes are powers of two."""
     slopes = np.float32(2) ** -np.arange(1, HEADS + 1, dtype="f4")
     at = np.arange(LENGTH, dtype="f4")
     return slopes[:, None, None] * -np.abs(at - at[:, None])
@@ -119,7 +119,7 @@ def undisturbed(command: Command) -> str:
 
 
 class Cell:
-    """A server and a link to it for each client."""
+    """A server, and a link to it for each client."""
 
     def __init__(self, stack: contextlib.ExitStack, proxy: Toxiproxy) -> None:
         self._stack = stack
@@ -133,7 +133,7 @@ class Cell:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that is bound repeatedly, and only by servers configured with it."""
+    """Yields a port that is bound repeatedly, but only by servers configured with it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -172,7 +172,7 @@ OUTAGES = {
 
 @dataclass(frozen=True)
 class End:
-    """The outcome of a client, and its duration."""
+    """A client's outcome, and the time at which it ended."""
 
     at: float
     error: str

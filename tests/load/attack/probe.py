@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of other clients while a server is attacked: one every few milliseconds, with its
+"""Calls from other clients while a server is attacked: one every few milliseconds, each with its
 duration."""
 
 import contextlib
@@ -20,7 +20,7 @@ PATIENCE = 2
 
 
 def _cached(diagonals: int) -> bytes:
-    """Returns a request of this many numbers of four bytes."""
+    """Returns a request for this many four-byte numbers."""
     return request(alibi(1, diagonals, 1))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many small specs, no two alike: memory is the accounted memory plus a constant."""
+"""Many small specs, no two alike: memory use is the accounted memory plus a constant."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,8 @@ PATHS = (GET, DESCRIBE, STREAM)
 
 
 def distinct_specs(which: int) -> Calls:
-    """Specs of every encoding, over path number `which` of PATHS; each path has different specs."""
+    """Returns calls with specs for every encoding over PATHS[which]; each path has different
+    specs."""
     path = PATHS[which]
 
     def body(n: int) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small specs of every encoding, no two alike, changed one field at a time."""
+"""Small specs for every encoding, no two alike, changed one field at a time."""
 
 import random
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def widened(spec: Any) -> Iterator[Any]:
 
 
 def changed(spec: Any, chance: random.Random) -> Any:
-    """Returns the spec with another value of one number, switch or choice."""
+    """Returns the spec with a different value for one number, switch or choice."""
     other = _copy(spec)
     owner, field = chance.choice(list(_places(other)))
     if field.enum_type is not None:
@@ -70,7 +70,7 @@ def _copy(spec: Any) -> Any:
 
 
 def _places(owner: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields every number, switch or choice of a message and its nested messages."""
+    """Yields every number, switch or choice in a message and its nested messages."""
     for field in owner.DESCRIPTOR.fields:
         if field.is_repeated or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             continue
@@ -81,7 +81,7 @@ def _places(owner: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def in_words(spec: Any) -> str:
-    """Returns the spec on one line, without the numbers of its tables."""
+    """Returns the spec on one line, without its tables' numbers."""
     short = _copy(spec)
     _empty_tables(short)
     text = text_format.MessageToString(short, as_one_line=True)

@@ -19,7 +19,7 @@ SLACK = 20
 """Factor by which calls may exceed the goal, since machines may be slow and shared. A starved call
 exceeds it by more."""
 WANTED_SECONDS = 0.5
-"""Seconds after which the calls of UNWANTED loads expire or are reset."""
+"""Seconds after which the calls in UNWANTED loads expire or are reset."""
 MOST_SECONDS_OF_UNWANTED_WORK = 5
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CUDA device: its kernels against copies from it, and whole answers against torch on the same
-card and a server that computes only on the CPU."""
+"""A CUDA device: its kernels compared with copies from it, and whole answers compared with torch on
+the same card and with a server that computes only on the CPU."""
 
 import statistics
 import subprocess
@@ -22,7 +22,7 @@ ON_DEVICE = "--backend=cuda"
 
 
 def need_device() -> None:
-    """Exits if no device exists."""
+    """Exits if there is no device."""
     asked = subprocess.run(
         [binary("cuda_bench"), "--benchmark_list_tests"],
         stdout=subprocess.DEVNULL,
@@ -50,7 +50,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def logits_row(repetitions: int) -> Row:
-    """Measures over the wire, and therefore with two copies over the bus, like torch's."""
+    """Measures over the wire, which, as with torch, includes two copies over the bus."""
     with server(ON_DEVICE) as running, attnbias.Client(running.address) as client:
         contest = Contest(client)
         contest.check()
@@ -72,8 +72,8 @@ def listed(client: attnbias.Client, length: int, seed: int) -> Callable[[], Any]
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns the seconds of both, keyed by the answer's bytes; the device wins if it takes
-    fewer."""
+    """Returns the seconds that each takes, by the answer's size in bytes; the device wins if it
+    takes fewer."""
     del running
     lengths = [1 << n for n in range(4, 12)]
     curves: dict[str, list[float]] = {"bytes": [4.0 * HEADS * n * n for n in lengths]}

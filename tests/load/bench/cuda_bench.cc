@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chunk of a dense expansion, computed by a CUDA device and copied to the host, compared with the
-// copy alone. Compare rates of one run: bytes_per_second.
+// Times a chunk of a dense expansion that a CUDA device computes and copies to the host, and the
+// copy alone. Compare rates within one run: bytes_per_second.
 //
 //   cuda_bench --benchmark_format=json --benchmark_repetitions=5
 #include <cstdio>
@@ -36,7 +36,7 @@ class Bench {
         made_(Need(device_->Allocate(kChunkBytes))),
         received_(Need(device_->AllocateHost(kChunkBytes))) {}
 
-  // Computes a chunk of [length, length] from diagonals, whose numbers do not matter.
+  // Computes a chunk of [length, length] from diagonals. The diagonals' values do not matter.
   absl::Status Expand(int element_bytes) {
     ExpansionLaunch launch;
     launch.numbers = {diagonals_.get(), kDiagonals * element_bytes};
@@ -67,7 +67,7 @@ class Bench {
   const SharedMemory received_;  // in the host's memory
 };
 
-// Times chunks that reach the host's memory, computed by `work`.
+// Times chunks that `work` computes until they reach the host's memory.
 void Register(const std::string& name, Bench* bench, std::function<absl::Status()> work) {
   benchmark::RegisterBenchmark(name.c_str(), [bench, work](benchmark::State& state) {
     for (auto _ : state) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the minimum cost of a unary call: answers every method with the same bytes, through the
-// interfaces of gRPC that the server itself uses, and does nothing else. Prints "listening on
+// same gRPC interfaces as the server itself, and does nothing else. Prints "listening on
 // HOST:PORT"; exits at the end of its standard input.
 //
 //   empty_server RESPONSE_BYTES

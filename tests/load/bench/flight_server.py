@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Flight server that holds a column of float32 in memory and serves it in batches.
 
-python flight_server.py BYTES    A ticket states the bytes of one batch.
+python flight_server.py BYTES    A ticket states the size of one batch in bytes.
 """
 
 import sys

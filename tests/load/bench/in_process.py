@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors over the wire compared with building them in process, with transformers and torch."""
+"""Fetching tensors over the wire compared with building them in process, with transformers and
+torch."""
 
 import math
 import statistics
@@ -27,7 +28,7 @@ DIM, POSITIONS = 512, 131072
 
 
 class T5Contest:
-    """The same bias by every route: with transformers, with torch, over the wire."""
+    """The same bias by every route: with transformers, with torch, and over the wire."""
 
     extent: ClassVar = {"query_length": LENGTH, "key_length": LENGTH}
 
@@ -61,7 +62,8 @@ class T5Contest:
         return self._client.get(self._encoding, **self.extent).view()
 
     def bare(self) -> bytes:
-        """The numbers of view() in one GetTensor, with a plain stub and without parsing."""
+        """Returns the same values as view() from one GetTensor, with a plain stub and without
+        parsing."""
         answer: bytes = self._bare_stub(self._bare_request)
         return answer
 
@@ -173,7 +175,7 @@ def sinusoidal_row(running: Server, repetitions: int) -> Row:
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns the seconds of both, keyed by length; the wire wins if it takes fewer."""
+    """Returns the seconds that each takes, by length; the wire wins if it takes fewer."""
     encoding = attnbias.Sinusoidal(dim=DIM)
     lengths = [1 << n for n in range(4, 18)]
     curves: dict[str, list[float]] = {"length": [float(n) for n in lengths]}

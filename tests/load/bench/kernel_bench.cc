@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core on one thread compared with memset and memcpy of the same number of bytes, on memory already
-// touched. Compare rates of one run: bytes_per_second, by CPU time.
+// Times core on one thread, and memset and memcpy of the same number of bytes, on memory already
+// touched. Compare rates within one run: bytes_per_second, by CPU time.
 //
 //   kernel_bench --benchmark_format=json --benchmark_repetitions=5
 #include <cstdint>
@@ -23,8 +23,7 @@ constexpr int64_t kLength = 4096;
 // Not 0: some processors skip writing zeros over zeros.
 constexpr int kFill = 0x5A;
 
-// Touched on first use, before any measurement. Large enough for the
-// dense bias of F32.
+// Touched on first use, before any measurement. Large enough for the dense F32 bias.
 AlignedBuffer& Destination() {
   static AlignedBuffer buffer = [] {
     AlignedBuffer memory(kHeads * kLength * kLength * 4);

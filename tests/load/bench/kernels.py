@@ -39,13 +39,13 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def measured_rates(kernel_set: str, repetitions: int) -> dict[str, list[float]]:
-    """GB per second of CPU time."""
+    """Returns rates in GB per second of CPU time."""
     wanted = f"^(memset|memcpy|{re.escape(kernel_set)}/(sinusoid_.*/F32|dense))"
     return benchmark_rates("kernel_bench", repetitions, f"--benchmark_filter={wanted}")
 
 
 def benchmark_rates(program: str, repetitions: int, *options: str) -> dict[str, list[float]]:
-    """GB per second for each benchmark; the repetitions of all are interleaved."""
+    """Returns rates in GB per second for each benchmark; the repetitions of all are interleaved."""
     done = subprocess.run(
         [
             binary(program),

@@ -16,7 +16,7 @@ LENGTHS = [1 << n for n in range(6, 13)]
 
 
 class Case(NamedTuple):
-    """An encoding that a parameter varies, and its request for a length."""
+    """An encoding that varies with a parameter, and its extent for a length."""
 
     encoding: Callable[[float], attnbias.Encoding]
     extent: Callable[[int], dict[str, Any]]

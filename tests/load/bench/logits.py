@@ -46,7 +46,7 @@ class Contest:
         return self._client.logits(self._term, self._queries, **self.extent)
 
     def on(self, device: str) -> Callable[[], torch.Tensor]:
-        """Runs that route on another device, including both copies."""
+        """Returns spread()'s route on another device, including both copies."""
         table = self._table.to(device)
 
         def run() -> torch.Tensor:

@@ -47,7 +47,7 @@ class Row:
 def timed(work: Callable[[], object]) -> Round:
     """Times one round of a function; its result is released after the clock stops.
 
-    As with timeit, no garbage is collected during a round. None is collected just before it either:
+    As with timeit, no garbage is collected during a round. Nor is any collected just before it:
     with torch loaded, that takes 0.2 s and evicts the work's data from the processor's caches."""
 
     def run() -> float:
@@ -84,7 +84,7 @@ def compare(
     num_bytes: int | None = None,
     notes: str = "",
 ) -> Row:
-    """The medians of two samples of seconds; as rates if num_bytes is given."""
+    """Compares the medians of two samples of seconds, as rates if num_bytes is given."""
     if num_bytes is not None:
         rates = ([num_bytes / seconds / 1e9 for seconds in side] for side in (ours, theirs))
         return compare_rates(what, against, *rates, goal=goal, notes=notes)
@@ -103,14 +103,14 @@ def compare_rates(
     unit: str = "GB/s",
     notes: str = "",
 ) -> Row:
-    """The medians of two samples of rates."""
+    """Compares the medians of two samples of rates."""
     best_ratio = max(ours) / max(theirs)
     words = {"what": what, "against": against, "unit": unit, "notes": notes}
     return _row(ours, theirs, goal=goal, best_ratio=best_ratio, more_is_better=True, **words)
 
 
 def _row(ours: list[float], theirs: list[float], **fields: Any) -> Row:
-    """The medians of two samples."""
+    """Compares the medians of two samples."""
     return Row(
         ours=statistics.median(ours),
         theirs=statistics.median(theirs),

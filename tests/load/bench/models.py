@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models: transformers' own compared with the same attached to a server, each in a separate
-process whose peak memory is measured.
+"""Whole models: transformers' own compared with the same models attached to a server, each in a
+separate process whose peak memory is measured.
 
 python -m tests.load.bench.models CASE LENGTH (own | attached) TARGET
 """
@@ -42,8 +42,8 @@ class Case(NamedTuple):
     """A model with random weights, and its workload.
 
     Attributes:
-        inputs: inputs of the first call, for a length.
-        attention: implementation of attention when attached.
+        inputs: inputs for the first call, given a length.
+        attention: attention implementation when attached.
         lengths: lengths to measure.
         new_tokens: number of tokens that a decoder then receives, one per call; 0 repeats the
             first call.
@@ -66,12 +66,12 @@ def image(length: int) -> Inputs:
 
 
 def sequences(length: int) -> Inputs:
-    """Returns inputs of a decoder, with a short input of its encoder."""
+    """Returns inputs for a decoder, and a short input for its encoder."""
     return tokens(16) | {"decoder_input_ids": tokens(length)["input_ids"]}
 
 
 def next_token(inputs: Inputs, answer: Any) -> Inputs:
-    """Returns the next inputs of a decoder with a cache; the cache grows in place."""
+    """Returns the next inputs for a decoder with a cache; the cache grows in place."""
     decoded = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
     following = {decoded: inputs[decoded][:, -1:], "past_key_values": answer.past_key_values}
     if decoded != "input_ids":
@@ -97,13 +97,13 @@ CASES = {
     ),
     "BLOOM (2 layers, 8 heads), decoding": Case(bloom, tokens, "flex", LENGTHS[:2], new_tokens=64),
 }
-# The case and length with goals: the attached model needs at most LARGEST bytes, and transformers'
-# own more than OWN_IS_ABOVE.
+# The case and length that have goals: the attached model needs at most LARGEST bytes, and
+# transformers' own more than OWN_IS_ABOVE.
 JUDGED, LARGEST, OWN_IS_ABOVE = (T5_ENCODER, 16384), 4 * GIB, 16 * GIB
 
 
 class Run(NamedTuple):
-    """Time and memory of one process; seconds of the first call include compilation."""
+    """One process's time and memory; the first call's seconds include compilation."""
 
     peak_bytes: float
     first_seconds: float
@@ -111,7 +111,7 @@ class Run(NamedTuple):
 
 
 def measured(case: str, length: int, way: str, target: str) -> Run | None:
-    """Returns None if it needed more memory than MOST_BYTES."""
+    """Runs one process; returns None if it needed more than MOST_BYTES of memory."""
     command = [sys.executable, "-m", "tests.load.bench.models", case, str(length), way, target]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode and "can't allocate memory" in process.stderr:

@@ -68,7 +68,8 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def socket_file() -> Iterator[str]:
-    """The target of a server with a socket file, which Triton does not have."""
+    """Yields the target of a server that listens on a socket file, which Triton does not
+    support."""
     with tempfile.TemporaryDirectory() as folder:
         target = f"unix:{folder}/attnbias.sock"
         with server(f"--listen={target}"):
@@ -82,7 +83,7 @@ def client(way: str, address: str, *environment: str) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def triton() -> Iterator[str]:
-    """Triton with the model of this folder, which takes seconds to load; yields its address."""
+    """Runs Triton with this folder's model, which takes seconds to load; yields its address."""
     venv = Path(os.environ["TRITON_VENV"])
     version = sysconfig.get_python_version()
     packages = venv / "lib" / f"python{version}" / "site-packages"
@@ -105,7 +106,7 @@ def triton() -> Iterator[str]:
         ]
         environment = os.environ | {
             "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
-            # The backend uses the packages of this path's interpreter.
+            # The backend uses the packages of the interpreter on this path.
             "PATH": f"{venv / 'bin'}:{os.environ['PATH']}",
         }
         with subprocess.Popen(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's client in a separate process: `WAY ADDRESS`.
 
-The ways are `infer` and `stream` of this project's server, `computed` and `ready` of Triton. For
-each line of input it fetches 128 MiB and prints the seconds taken.
+The ways are `infer` and `stream` for this project's server, and `computed` and `ready` for Triton.
+For each line of input it fetches 128 MiB and prints the seconds taken.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C++ programs of this folder, and the server, as processes of the benchmark."""
+"""The C++ programs in this folder, and the server, as the benchmark's processes."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ GET_TENSOR = "/attnbias.v1.AttentionBiasService/GetTensor"
 
 
 def binary(name: str) -> str:
-    """Returns the path of a program in the folder of the server's binary."""
+    """Returns the path of a program in the same folder as the server's binary."""
     return str(Path(os.environ["ATTNBIAS_SERVER_BINARY"]).with_name(name))
 
 
 @contextlib.contextmanager
 def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
-    """Starts a program that runs a round for each line of input; a bare name means a program of
+    """Starts a program that runs a round for each line of input; a bare name means a program in
     this folder."""
     command = [program if "/" in program else binary(program), *map(str, arguments)]
     with subprocess.Popen(

@@ -24,7 +24,7 @@ OVER_ONE_STREAM, OVER_FLIGHT = 3.0, 2.0
 
 
 class Processes:
-    """CPU time, in each round, of the processes that share the work."""
+    """CPU time used, in each round, by the processes that share the work."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
@@ -51,7 +51,8 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     def measure(
         ours: str, theirs: str | None, busy: Processes
     ) -> tuple[dict[str, list[float]], int]:
-        """Returns the seconds with several streams, with one and, if given, with Flight."""
+        """Returns the seconds with several streams, with one and, if `theirs` is given, with
+        Flight."""
         best = 0
         with attnbias.Client(ours, streams=STREAMS) as several, attnbias.Client(ours) as one:
             rounds: dict[str, Callable[[], object]] = {
@@ -102,7 +103,7 @@ def row(
 def busy_row(where: str, busy: Processes) -> Row:
     """Reports the factors that may limit the rates above."""
     cores = os.cpu_count() or 1
-    # The first round of all was a warm-up.
+    # The very first round was a warm-up.
     used = ", ".join(
         f"{name} {statistics.median(seconds[1:]):.2f} s" for name, seconds in busy.seconds.items()
     )

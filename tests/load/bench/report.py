@@ -86,7 +86,7 @@ def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
 
 
 def draw_curves(path: Path, curves: Curves, unit: str) -> None:
-    """Draws seconds by size, the first entry of `curves`, for all others."""
+    """Draws the seconds of every curve by size, which is the first entry of `curves`."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     sizes, *others = curves

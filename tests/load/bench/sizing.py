@@ -61,7 +61,7 @@ def over_tls(folder: Path) -> Iterator[tuple[Server, attnbias.Tls]]:
 
 
 def cpu_of(running: Server, work: Callable[[], object]) -> Callable[[], float]:
-    """Returns a round that reports the CPU time that the server has used for it."""
+    """Returns a round that reports the CPU time that the server spent on the work."""
 
     def run() -> float:
         before = running.metrics()["process_cpu_seconds_total"]

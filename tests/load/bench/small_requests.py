@@ -18,7 +18,7 @@ CLIENTS = 256
 
 
 def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Row]:
-    """ALiBi with 8 heads and 64 x 64, cached, 4 KiB; the empty call has the same size."""
+    """Measures a cached 4 KiB ALiBi bias (8 heads, 64 x 64); the empty call has the same size."""
     encoding = attnbias.ALiBi(num_heads=8)
     spec = attnbias.Request(encoding, query_length=64, key_length=64).to_spec()
     request = service_pb2.GetTensorRequest(spec=spec).SerializeToString()
@@ -52,7 +52,7 @@ def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Ro
 
 
 def one_computation_row() -> Row:
-    """256 calls at the same moment for the same tensor, which takes a while to compute."""
+    """Makes 256 simultaneous calls for the same tensor, which takes a while to compute."""
     encoding = attnbias.ALiBi(num_heads=64, variant="KEY_FROM_START")
     start = Barrier(CLIENTS)
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the minimum cost of moving bytes over loopback TCP: one process sends from one warm
-// megabyte with plain blocking calls, and this one receives into one buffer, without framing or
-// checksums. Each round prints its seconds.
+// Measures the minimum cost of moving bytes over loopback TCP: one process sends the same warm
+// megabyte again and again with plain blocking calls, and this one receives into one buffer,
+// without framing or checksums. Each round prints its seconds.
 //
 //   socket_pump BYTES
 #include <arpa/inet.h>

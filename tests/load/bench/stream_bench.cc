@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fetches a dense T5 bias of 2 GiB (32 heads, 4096 x 4096, F32) into one buffer
-// with the C++ client, including checksums. Each round prints its seconds.
+// Fetches a 2 GiB dense T5 bias (32 heads, 4096 x 4096, F32) into one buffer with the C++ client,
+// including checksums. Each round prints its seconds.
 //
 //   stream_bench HOST:PORT
 #include <cstddef>

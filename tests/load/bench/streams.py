@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dense bias of 2 GiB through the server: speed and memory."""
+"""A 2 GiB dense bias through the server: speed and memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -39,7 +39,7 @@ def socket_row(running: Server, repetitions: int) -> Row:
 
 
 def flight_row(running: Server, repetitions: int) -> Row:
-    """Both write to the same array with resident pages; Flight uses its best batch size."""
+    """Both clients write to the same array with resident pages; Flight uses its best batch size."""
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
     with attnbias.Client(running.address) as client, flight_server(DENSE_BYTES) as location:
         fetch, best = do_get_into(location, out)
@@ -58,7 +58,8 @@ def flight_row(running: Server, repetitions: int) -> Row:
 
 
 def do_get_into(location: str, out: np.ndarray) -> tuple[Callable[[], None], int]:
-    """A plain Flight client that reads record batches into one array, and their best size."""
+    """Returns a plain Flight client that reads record batches into one array, and their best
+    size."""
     client = flight.connect(location)
     flat = out.reshape(-1)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls one unary method as often as it can, with a fixed number of calls in
-// flight, and ignores the answers. Each round prints calls per second.
+// Calls one unary method as often as it can, with a fixed number of calls in flight, and ignores
+// the answers. Each round prints calls per second.
 //
 //   unary_load HOST:PORT /package.Service/Method REQUEST_FILE SECONDS
 #include <grpcpp/generic/generic_stub.h>
@@ -44,7 +44,7 @@ class Load {
     for (int i = 0; i < kConnections; ++i) stubs_.emplace_back(Connect(target));
   }
 
-  // Calls answered in one second.
+  // Returns the number of calls answered per second.
   double Run(std::chrono::duration<double> time) {
     finished_ = 0;
     const auto start = Clock::now();

@@ -22,9 +22,9 @@ from tests.support.certificates import Authority
 from tests.support.image import ROOT, Buildah, buildah_in, output, root_mount
 from tests.support.server_process import running_server
 
-# Target of the Dockerfile; None for the default.
+# Target in the Dockerfile; None for the default.
 TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
-# Debian's name; None for this machine's.
+# Debian's name for the architecture; None for this machine's.
 ARCHITECTURE = os.environ.get("ATTNBIAS_IMAGE_ARCHITECTURE")
 PROGRAMS = ("usr/local/bin/attnbias", "usr/local/bin/attnbias-server")
 SMALL_ALIBI = '{"spec":{"alibi":{"num_heads":8},"pair":{"query_length":4,"key_length":4}}}'
@@ -57,7 +57,7 @@ def container(buildah: Buildah) -> str:
 
 @pytest.fixture(scope="module")
 def root(buildah: Buildah, container: str) -> str:
-    """The container's file system as a folder."""
+    """Returns the container's file system as a folder."""
     return buildah("mount", container)
 
 
@@ -113,7 +113,7 @@ def test_image_holds_only_our_programs(root: str) -> None:
 
 
 def linked(root: str, file: str) -> set[str]:
-    """Libraries found by the image's own loader, as paths in the image."""
+    """Returns the libraries that the image's own loader finds, as paths in the image."""
     segments = output("readelf", "--program-headers", pathlib.Path(root, PROGRAMS[0]))
     [loader] = re.findall(r"interpreter: (\S+)\]", segments)
     found = output("chroot", root, loader, "--list", f"/{file}")
@@ -145,7 +145,7 @@ def test_notice_names_every_source_package(buildah: Buildah) -> None:
     bill = (ROOT / "build" / "image.spdx.json").read_text()
     sources = set(re.findall(r"pkg:deb/debian/([^@]+)@[^\"]*arch=source", bill))
     assert "glibc" in sources
-    # The versions of gcc are part of its name.
+    # gcc's version is part of its name.
     names = {re.sub(r"^gcc-\d+$", "gcc", source) for source in sources}
     assert names <= set(re.findall(r"[-.\w]*\w", (ROOT / "NOTICE").read_text()))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the protections of cmake/Hardening.cmake that a program lacks, according to binutils."""
+"""Finds the protections in cmake/Hardening.cmake that a program lacks, according to binutils."""
 
 import pathlib
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of the Python client's package that need no network."""
+"""Properties of the Python client's package that can be checked without a network."""
 
 import pathlib
 import shutil

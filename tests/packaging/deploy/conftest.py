@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' schemas, and its own verdict on pods, for the tests of manifests."""
+"""Kubernetes' schemas, and its own verdict on pods, for the manifest tests."""
 
 import json
 import os
@@ -31,8 +31,8 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def restricted(tmp_path_factory: pytest.TempPathFactory) -> Reasons:
-    """Returns why Pod Security's profile "restricted" rejects a pod, according to Kubernetes' own
-    code."""
+    """Returns the reasons why Pod Security's "restricted" profile rejects a pod, according to
+    Kubernetes' own code."""
     program = tmp_path_factory.mktemp("pod_security") / "pod_security"
     sources = pathlib.Path(__file__).parent / "pod_security"
     subprocess.run(["go", "build", "-o", program, "."], cwd=sources, check=True)

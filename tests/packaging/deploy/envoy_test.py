@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envoy's manifests are valid for Kubernetes, and agree with its configuration."""
+"""Envoy's manifests are valid for Kubernetes, and agree with Envoy's configuration."""
 
 import pathlib
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart: the results of values, alone and combined, and the values that it rejects."""
+"""The chart: the results of values, alone and combined, and the values that the chart rejects."""
 
 import copy
 import functools
@@ -245,7 +245,8 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert restricted(of_kind(made(case), "Pod")) == [[]]
     [reasons] = restricted([workload(made(case))["spec"]["template"]])
     if "socket" in CASES[case]:
-        # The profile forbids mounting a folder of the node, and being root to change its owner.
+        # The profile forbids mounting one of the node's folders, and being root to change its
+        # owner.
         assert sorted(reasons) == [
             "restricted volume types",
             "runAsNonRoot != true",
@@ -373,8 +374,8 @@ def test_probes_reach_a_port_without_tls(case: str) -> None:
 
 @each_case
 def test_rollout_can_proceed(case: str) -> None:
-    """Kubernetes rejects a rollout that may neither add nor remove replicas, and a DaemonSet's that
-    may do both."""
+    """Kubernetes rejects any rollout that may neither add nor remove replicas, and a DaemonSet's
+    rollout that may do both."""
     spec = workload(made(case))["spec"]
     rolling = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
     assert sorted(rolling.values()) == [0, 1]
@@ -384,7 +385,8 @@ def test_rollout_can_proceed(case: str) -> None:
 
 @pytest.fixture(scope="module")
 def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder in place of the pod's /, with everything that can be mounted there."""
+    """Returns a folder that stands in for the pod's /, with everything that can be mounted
+    there."""
     root = tmp_path_factory.mktemp("pod")
     settings, data = root / "etc" / "attnbias", root / "var" / "lib" / "attnbias"
     for folder in ("tls", "tls-client-ca", "tokens", "policy", "config"):
@@ -488,7 +490,7 @@ def all_settings(resources: list[Resource]) -> dict[str, list[str]]:
 
 
 def further_settings(case: str) -> dict[str, Any]:
-    """Returns the settings missing from the default values."""
+    """Returns the settings that the default values do not yield."""
     always = settings_of(made("nothing"))
     return {name: one for name, one in settings_of(made(case)).items() if name not in always}
 
@@ -803,7 +805,7 @@ def test_documented_command_renders_the_chart() -> None:
 
 
 def test_notes_state_server_address(tmp_path: pathlib.Path) -> None:
-    # Helm shows notes only on installation, so in a copy they are a resource.
+    # Helm shows notes only on installation, so a copy of the chart has them as a resource.
     chart = shutil.copytree(CHART, tmp_path / "attnbias")
     templates = chart / "templates"
     text = (templates / "NOTES.txt").read_text()
@@ -995,7 +997,7 @@ def test_grace_period_exceeds_drain(delay: int, grace: int) -> None:
     found = rendered({"shutdownDelaySeconds": delay, "drainGraceSeconds": grace})
     settings = settings_of(found)
     assert (settings["shutdown-delay"], settings["drain-grace"]) == (f"{delay}s", f"{grace}s")
-    # Cancelled calls have 2 s and traces 1 s.
+    # Cancelled calls get 2 s, and traces get 1 s.
     assert pod_of(found)["terminationGracePeriodSeconds"] > delay + grace + 3
 
 
@@ -1019,7 +1021,7 @@ def test_the_schema_lists_every_value() -> None:
 
 
 def test_chart_works_as_subchart(tmp_path: pathlib.Path) -> None:
-    """Helm adds a value `global` to such a chart."""
+    """Helm adds a `global` value to such a chart."""
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "attnbias").symlink_to(CHART)
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: above, version: 0.1.0}")

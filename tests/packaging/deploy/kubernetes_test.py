@@ -53,8 +53,7 @@ def test_pods_are_restricted(folder: pathlib.Path, restricted: Reasons) -> None:
     assert restricted([workload(kustomized(folder))["spec"]["template"]]) == [[]]
 
 
-# Requirements of the profile, each violated once: fields of the pod, fields of its container,
-# reason.
+# The profile's requirements, each violated once: pod fields, container fields, reason.
 BROKEN: list[tuple[Resource, Resource, str]] = [
     ({"hostNetwork": True}, {}, "host namespaces"),
     ({"volumes": [{"name": "v", "hostPath": {"path": "/v"}}]}, {}, "restricted volume types"),

@@ -71,7 +71,7 @@ def server_of(resources: Iterable[Resource]) -> dict[str, Any]:
 
 
 def files_of(resources: Iterable[Resource]) -> dict[str, str]:
-    """The server's ConfigMap, which has the server's name."""
+    """Returns the files in the server's ConfigMap, which has the server's name."""
     found = list(resources)
     name = workload(found)["metadata"]["name"]
     [config] = [one for one in of_kind(found, "ConfigMap") if one["metadata"]["name"] == name]
@@ -79,7 +79,7 @@ def files_of(resources: Iterable[Resource]) -> dict[str, str]:
 
 
 def settings_of(resources: Iterable[Resource]) -> dict[str, Any]:
-    """The server's configuration."""
+    """Returns the server's configuration."""
     return tomllib.loads(files_of(resources)["attnbias.toml"])
 
 

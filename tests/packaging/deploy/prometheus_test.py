@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alerts fire as expected, link to a page, and use existing metrics, as do the panels."""
+"""Alerts fire as expected and link to a page; alerts and panels use existing metrics."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ WATCH = PAGE.with_name("watch.md")
 PAGE_URL = "https://github.com/attnbias/attnbias/blob/main/docs/operations/runbook.md"
 
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-# Labels that Prometheus adds to the series of a target.
+# Labels that Prometheus adds to a target's series.
 TARGET_LABELS = {"namespace": "n", "job": "j", "instance": "i"}
 # Values that Grafana substitutes for variables if all are selected.
 VARIABLES = {"__rate_interval": "5m"} | dict.fromkeys(
@@ -81,7 +81,7 @@ def labels_of(series: str) -> Sample:
 
 
 def nodes(expression: Any, kind: type) -> Iterator[Any]:
-    """Yields the nodes of an expression that are of this kind."""
+    """Yields the nodes of this kind in an expression."""
     found: list[Any] = []
     promql_parser.walk(expression, found.append)
     return (node for node in found if isinstance(node, kind))
@@ -176,7 +176,7 @@ def test_server_exports_series_of_alert_tests(samples: list[Sample]) -> None:
 
 
 def series_of_tests(*, edge: bool = False) -> list[Sample]:
-    """Returns the labels of the series in alert tests, from the server or Envoy."""
+    """Returns the labels of the series in alert tests, either the server's or Envoy's."""
     tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
     given = {series["series"] for test in tests for series in test["input_series"]}
     return [

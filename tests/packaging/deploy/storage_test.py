@@ -107,7 +107,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
 
 
 class Pod:
-    """A pod of the chart whose volumes are in `folder`."""
+    """A pod from the chart, with its volumes in `folder`."""
 
     def __init__(self, folder: pathlib.Path, storage: Storage) -> None:
         resources = rendered(VALUES)
@@ -175,7 +175,7 @@ def pod(storage: Storage, tmp_path: pathlib.Path) -> Pod:
 
 
 def number(client: attnbias.Client) -> float:
-    """First number of the server's current table."""
+    """Returns the first number in the server's current table."""
     return float(client.get(T5, query_length=1, key_length=1).dense()[0, 0, 0])
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of the server's wheel that need no build of the server.
+"""Properties of the server's wheel that can be checked without building the server.
 
-Two programs that exist on every machine replace those of the package.
+Two programs that exist on every machine stand in for the package's own.
 """
 
 import json
@@ -137,7 +137,7 @@ def test_script_execs_the_program(site: pathlib.Path) -> None:
 
 
 def test_client_commands_run_the_python_client(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """If it is not installed, the program names the missing package."""
+    """If the Python client is not installed, the program names the missing package."""
     without = run(site, "attnbias", "cache", "/etc/hostname")
     assert without.stdout == pathlib.Path("/etc/hostname").read_text()
     both = pathlib.Path(shutil.copytree(site, tmp_path / "site"))

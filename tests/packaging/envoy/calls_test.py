@@ -18,7 +18,7 @@ from tests.support.contract import DENSE, SERVICE, alibi, dense_alibi, message, 
 from tests.support.server import PATIENCE, Stub, eventually, hold_memory, refused
 from tests.support.traffic import Traffic
 
-LARGE = alibi(16, 2048, **DENSE)  # 256 MiB: more than buffers on the way to a client hold
+LARGE = alibi(16, 2048, **DENSE)  # 256 MiB: more than the buffers on the way to a client hold
 
 
 def small(stub: Stub) -> bytes:
@@ -76,7 +76,7 @@ def test_replicas_share_calls_of_one_connection(edge: Edge) -> None:
 
 
 def test_each_client_has_its_own_connection_to_a_replica(start_edge: StartEdge) -> None:
-    """Unread answers of one client fill only the window of its own connection."""
+    """One client's unread answers fill only its own connection's window."""
     edge = start_edge(count=1)
     [replica] = edge.replicas.servers
     others = replica.connections()  # the health check's
@@ -187,7 +187,7 @@ def test_started_answer_is_not_retried(start_edge: StartEdge) -> None:
 
 
 def without_health_checks(config: Config) -> None:
-    """Health checks would detect it before calls do."""
+    """Removes the health checks, which would detect the failure before calls do."""
     del cluster_of(config, "attnbias")["health_checks"]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Envoy in front of two replicas, shared by tests that do not change them or private to one
+"""Envoy in front of two replicas, either shared by tests that do not change them or private to one
 test."""
 
 import contextlib

@@ -50,7 +50,7 @@ class Replicas:
         return int(server.address.rpartition(":")[2])
 
     def handled(self, method: str) -> list[float]:
-        """Returns the number of calls of a method that each of them has answered."""
+        """Returns how many calls to a method each server has answered."""
         return [server.calls("handled", method) for server in self.servers]
 
 
@@ -185,7 +185,7 @@ class Edge:
 
 
 def ask_metrics(edge: Edge, path: str) -> str:
-    """Returns an answer of the listener for Prometheus and probes."""
+    """Returns an answer from the listener for Prometheus and probes."""
     with urllib.request.urlopen(f"http://{edge.metrics_address}/{path}") as response:
         return str(response.read().decode())
 
@@ -196,7 +196,7 @@ def deployed_config() -> Config:
 
 
 def socket_address(config: Config, cluster: str) -> Config:
-    """Returns the address of the one endpoint of a cluster."""
+    """Returns the address of a cluster's only endpoint."""
     endpoint = cluster_of(config, cluster)["load_assignment"]["endpoints"][0]["lb_endpoints"][0]
     address: Config = endpoint["endpoint"]["address"]["socket_address"]
     return address
@@ -213,7 +213,7 @@ def dict_of(found: Any) -> Config:
 
 
 def http_of(config: Config) -> Config:
-    """The connection manager of the listener for clients."""
+    """Returns the connection manager of the client listener."""
     [edge, _] = config["static_resources"]["listeners"]
     return dict_of(edge["filter_chains"][0]["filters"][0]["typed_config"])
 
@@ -225,7 +225,7 @@ def filter_of(config: Config, name: str) -> Config:
 
 
 def monitor_of(config: Config, name: str) -> Config:
-    """A resource that is watched, as "fixed_heap"."""
+    """Returns the configuration of a resource monitor, such as "fixed_heap"."""
     monitors = config["overload_manager"]["resource_monitors"]
     [found] = [one for one in monitors if one["name"] == f"envoy.resource_monitors.{name}"]
     return dict_of(found["typed_config"])

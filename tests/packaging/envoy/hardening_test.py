@@ -54,7 +54,7 @@ FLOODS = {
     "window_updates": ("http2.inbound_window_update_frames_flood",),
     "priorities": ("http2.inbound_priority_frames_flood",),
 }
-"""Envoy's counters of ended connections, ended calls or rejected calls, keyed by load."""
+"""Envoy's counters for ended connections, ended calls or rejected calls, keyed by load."""
 
 
 def times_cut(edge: Edge, load: str) -> int:
@@ -68,7 +68,7 @@ def small_heap(config: Config) -> None:
 
 
 def any_number_of_calls(config: Config) -> None:
-    """Lifts the limit per address, as if the load came from many addresses."""
+    """Lifts the per-address limit, as if the load came from many addresses."""
     filter_of(config, "local_ratelimit")["filter_enforced"]["default_value"]["numerator"] = 0
 
 

@@ -12,7 +12,7 @@ Files = Mapping[str, pathlib.Path]
 
 
 def tls(pair: Pair) -> Files:
-    """Returns the files of a Secret of type kubernetes.io/tls."""
+    """Returns the files in a Secret of type kubernetes.io/tls."""
     return {"tls.crt": pair.certificate, "tls.key": pair.key}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A name server with one name whose addresses change, like a headless Service."""
+"""A name server for one name whose addresses change, as a headless Service's do."""
 
 import ipaddress
 import socket

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kubernetes cluster of two nodes on this machine, started entirely by this process.
+"""A two-node Kubernetes cluster on this machine, started entirely by this process.
 
-run.sh has created namespaces for this process, which end with it, so nothing here is ever stopped.
-The network is isolated. Both nodes share its only address, on a bridge without ports; each has its
-own bridge for its pods.
+run.sh has created namespaces for this process. They end with it, so nothing here is ever stopped.
+The network is isolated. Both nodes share its only address, on a bridge without ports; each node has
+its own bridge for its pods.
 """
 
 import contextlib
@@ -105,7 +105,8 @@ class Cluster:
         return path
 
     def _start_control(self) -> None:
-        """One token grants all rights; the server is not verified."""
+        """Starts the control plane. One token grants all rights, and clients do not verify the
+        server."""
         token = secrets.token_hex(16)
         key = self._folder / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
@@ -175,7 +176,7 @@ class Cluster:
             "volumePluginDir": str(folder / "volume-plugins"),
             "makeIPTablesUtilChains": False,
             "oomScoreAdj": 0,
-            # The images cannot be downloaded again, and others use the disk too.
+            # The images cannot be downloaded again, and other programs use the disk too.
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
             "evictionHard": {"memory.available": "100Mi"},
@@ -198,7 +199,7 @@ class Cluster:
             "clusterCIDR": "10.244.0.0/16",
             "clientConnection": {"kubeconfig": str(self._config)},
             "oomScoreAdj": 0,
-            # Settings of the whole machine.
+            # These settings apply to the whole machine.
             "conntrack": {
                 "maxPerCore": 0,
                 "min": 0,
@@ -209,7 +210,7 @@ class Cluster:
         self._start("kube-proxy", "kube-proxy", f"--config={self._write('proxy.json', proxy)}")
         names = _NAMES.format(address=ADDRESS, domain=DOMAIN, kubeconfig=self._config)
         self._start("names", "coredns", "-conf", self._write("Corefile", names))
-        # Read by programs of this machine and by pods.
+        # Read by programs on this machine and by pods.
         search = f"default.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}"
         self._write("resolv.conf", f"nameserver {ADDRESS}\nsearch {search}\noptions ndots:5\n")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases of the chart are ready when Helm reports them ready; tables and certificates that change
-in ConfigMaps and Secrets are reloaded without failed calls."""
+"""Releases of the chart are ready when Helm reports that they are; tables and certificates that
+change in ConfigMaps and Secrets are reloaded without failed calls."""
 
 import pathlib
 import ssl
@@ -73,7 +73,7 @@ def test_table_in_config_map_is_reloaded(
     replicas = [attnbias.Client(f"{pod.address}:50051") for pod in service.settle()]
 
     def first_numbers() -> set[float]:
-        """Returns the first numbers of the table of each replica."""
+        """Returns the first number in each replica's table."""
         t5 = attnbias.T5(num_heads=HEADS, num_buckets=32, bidirectional=True, table="t5:weight")
         return {
             float(one.get(t5, query_length=1, key_length=1).dense()[0, 0, 0]) for one in replicas

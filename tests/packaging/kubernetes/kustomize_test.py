@@ -21,10 +21,10 @@ ROLLOUTS = 5
 FAIR_SECONDS = 30
 """Maximum time until a new replica has its share of the calls."""
 RESTART_SECONDS = 60
-"""Maximum time until a hanging server is replaced: three probes every 10 s, 5 s for the last probe,
+"""Maximum time until a hanging server is replaced: three probes 10 s apart, 5 s for the last probe,
 and 5 s to end."""
 PLANNED_SECONDS = 3
-"""Maximum duration of a call during planned changes, in which another replica always answers."""
+"""Maximum duration of a call during planned changes, since another replica always answers."""
 CUT_SECONDS = 40
 ATTACK_SECONDS = 3
 """Duration of each load."""

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests of this folder inside separate network, mount and process namespaces, which all
-# their processes share and which end with them. Needs root.
+# Runs this folder's tests in separate network, mount and process namespaces, which all their
+# processes share and which end with them. Needs root.
 #
 #   tests/packaging/kubernetes/run.sh IMAGES [ARGUMENT of pytest…] # IMAGES: as images.py saved them
 set -euo pipefail
@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 ((EUID == 0)) || { echo "run.sh: needs root" >&2 && exit 1; }
 group=attnbias-kubernetes
 
-# A control group in each hierarchy, with all controllers of its parent.
+# Makes a control group in each hierarchy, with all of its parent's controllers.
 make_group() {
   local root above file
   for root in "${roots[@]}"; do
@@ -32,7 +32,7 @@ clean() {
   rm -rf --one-file-system "$KUBERNETES_FOLDER"
 }
 
-# The first process of its namespace: it reaps orphaned processes of containers.
+# Runs as the first process in its namespace, which reaps containers' orphaned processes.
 inside() {
   local folder setting names
   # The kubelet requires shared mounts; these are shared only within this namespace.

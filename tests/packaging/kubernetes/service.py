@@ -21,7 +21,7 @@ from tests.support.traffic import Traffic
 
 HEADLESS, CLUSTER_IP = "attnbias-headless", "attnbias"
 CLIENTS = 3
-"""Clients of each Service."""
+"""Number of clients that call each Service."""
 
 BIAS = attnbias.ALiBi(num_heads=8)
 WANTED = dense_alibi(8, 64, 64)
@@ -60,7 +60,7 @@ class Pod:
         )
 
     def pid(self) -> int:
-        """Process ID of its server."""
+        """Returns the process ID of the pod's server."""
         [found] = [
             path.parent
             for path in pathlib.Path("/proc").glob("[0-9]*/comm")
@@ -76,7 +76,7 @@ class Pod:
         return samples_of(exposition_of(f"{self.address}:9464", timeout=5))
 
     def streams(self) -> float:
-        """Returns the number of tensor calls that it has answered."""
+        """Returns the number of tensor calls that the pod has answered."""
         return calls_in(self.metrics(), "handled", "StreamTensor")
 
     @contextlib.contextmanager
@@ -101,7 +101,7 @@ def _links(*prefix: str) -> list[dict[str, Any]]:
 
 
 class Service:
-    """The service in a namespace that admits only pods of the profile "restricted"."""
+    """The service in a namespace that admits only pods that meet the "restricted" profile."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
@@ -158,7 +158,7 @@ class Service:
 
 
 class Load:
-    """Clients that call a service until the `with` block ends: some through each Service."""
+    """Clients that call a service until the `with` block ends, some through each Service."""
 
     def __init__(
         self, service: Service, names: Iterable[str] = (HEADLESS, CLUSTER_IP), **options: Any
@@ -183,7 +183,7 @@ class Load:
         return [failure for one in self._traffic for failure in one.failures]
 
     def tell(self, figures: Figures, what: str, bound: float | None = None) -> None:
-        """Also asserts that no call failed or took more than `bound` seconds."""
+        """Adds figures, and asserts that no call failed or took more than `bound` seconds."""
         failures = self.failures()
         seconds = [second for one in self._traffic for second in one.seconds]
         figures.add(

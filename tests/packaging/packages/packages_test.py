@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of build/packages, on machines of their release that run systemd and little else.
+"""The packages in build/packages, on machines with their release that run systemd and little else.
 
-Those for another architecture run under qemu, which need_arm64 of setup.sh enables.
+Packages for another architecture run under qemu, which need_arm64 in setup.sh enables.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "packages"
 EXAMPLE = ROOT / "client" / "cpp" / "examples" / "fetch.cc"
 CONSUMER = ROOT / "tests" / "packaging" / "packages" / "consumer"
-# Debian's names of a release and an architecture.
+# Debian's names for a release and an architecture.
 Place = tuple[str, str]
 PLACES: list[Place] = sorted(
     {(path.parent.name, path.stem.rpartition("_")[2]) for path in BUILT.glob("*/*.deb")}
@@ -39,7 +39,7 @@ ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", 
 # The current exposure that systemd computes for the unit, in tenths.
 MOST_EXPOSED = 16
 SECONDS = 60
-# Folders whose content changes on its own.
+# Folders whose contents change on their own.
 PASSING = (
     *("/dev", "/proc", "/sys", "/run", "/tmp"),
     *("/var/cache", "/var/log", "/var/lib/dpkg", "/var/lib/systemd/timers"),
@@ -58,7 +58,7 @@ def built(place: Place) -> list[pathlib.Path]:
 
 
 def make_machine(folder: pathlib.Path, place: Place) -> None:
-    """A machine with the dependencies of the packages, but not the packages."""
+    """Makes a machine with the packages' dependencies, but not the packages."""
 
     def call(*words: object) -> str:
         script = ROOT / "tests" / "tools" / "bare_machine.sh"
@@ -111,7 +111,7 @@ class Machine:
 
 
 def first_process(container: int) -> int:
-    """systemd, once nspawn has started it."""
+    """Returns the process ID of systemd, once nspawn has started it."""
     children = pathlib.Path(f"/proc/{container}/task/{container}/children")
     for _ in range(10 * SECONDS):
         for child in children.read_text().split():
@@ -137,7 +137,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
     nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"]
     nspawn += ["--console=read-only", "--boot", f"--directory={folder}"]
     nspawn += [f"--bind-ro={path}" for path in (BUILT, EXAMPLE.parent, CONSUMER)]
-    # Its systemd needs this, regardless of this machine's control groups.
+    # systemd in the container needs this, regardless of this machine's control groups.
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     with subprocess.Popen(nspawn, env=environment, stdin=subprocess.DEVNULL) as container:
         try:
@@ -152,7 +152,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module", params=PLACES, ids="-".join)
 def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    # Not in pytest's own folders, which are removed with their content.
+    # Not in pytest's own folders, which are removed with their contents.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="attnbias-packages-", dir="/var/tmp"))
     try:
         make_machine(folder, request.param)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the wheels of build/wheels on a bare Debian 12 and a bare Debian 13 with only Python, and
-# uses them. Needs root and debootstrap.
+# Installs the wheels from build/wheels on a bare Debian 12 and a bare Debian 13 with only Python,
+# and uses them. Needs root and debootstrap.
 #
 #   tests/packaging/wheels/run.sh [DIRECTORY]    # where folders are created; default /var/tmp
 set -euo pipefail

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the gallery of the site: a page for every encoding and every known name.
+"""Writes the site's gallery: a page for every encoding and every known name.
 
 Usage: python -m tests.tools.site.gallery FOLDER
 
 Starts a server, draws its answers, and runs the lines of every page against it. A line that fails,
-or that fetches a different tensor from the others, is an error.
+or that fetches a different tensor than the others, is an error.
 """
 
 import inspect
@@ -123,7 +123,7 @@ func main() {{
 
 
 class Field(NamedTuple):
-    """A field of an encoding under a client's name for it."""
+    """A field of an encoding, under a client's name for it."""
 
     name: str
     descriptor: Any
@@ -132,7 +132,7 @@ class Field(NamedTuple):
 
 
 class Entry:
-    """An encoding or a known name, with a request as an example."""
+    """An encoding or a known name, with an example request."""
 
     def __init__(self, name: str, example: dict[str, Any], preset: Any) -> None:
         self.name, self.preset = name, preset
@@ -153,7 +153,7 @@ class Entry:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields that the example sets, as fields of the preset if it is one."""
+        """Returns the fields that the example sets; for a preset, the preset's own fields."""
         if self.preset is None:
             return [Field(field.name, field, value) for field, value in self.message.ListFields()]
         fields = []
@@ -199,13 +199,13 @@ class Entry:
         return f"tensor, err := client.Get(ctx, &pb.TensorSpec{{{go_list(parts)}}})"
 
     def grpcurl(self) -> str:
-        """Returns the command that fetches it with grpcurl."""
+        """Returns the command that fetches the tensor with grpcurl."""
         spec = json_format.MessageToDict(self.spec, preserving_proto_field_name=True)
         data = shlex.quote(json_text({"spec": spec}))
         return f"grpcurl -plaintext -d {data} \\\n  {ADDRESS} {METHOD}\n"
 
     def tool(self) -> str:
-        """Returns the command that fetches it with the tool."""
+        """Returns the command that fetches the tensor with the tool."""
         words = ["attnbias", "get", self.tool_name]
         for field in self.fields:
             words += tool_words(field.name, field.descriptor, field.value)
@@ -307,7 +307,7 @@ def go_message(message: Any) -> str:
 
 
 def go_optional(field: Field) -> str:
-    """Returns the value of an argument of a preset."""
+    """Returns the value of a preset's argument."""
     text, descriptor = go_value(field.descriptor, field.value), field.descriptor
     is_scalar = descriptor.message_type is None and descriptor.enum_type is None
     if is_scalar and descriptor.has_presence and not field.required:
@@ -331,7 +331,7 @@ def go_pointer(field: Any, text: str) -> str:
 
 
 def go_value(field: Any, value: Any) -> str:
-    """Returns the value of a field as a literal."""
+    """Returns a field's value as a literal."""
     if field.message_type is not None:
         kind = field.message_type.name
         if field.is_repeated:
@@ -350,7 +350,7 @@ def go_scalar(value: Any) -> str:
 
 
 def read_presets() -> dict[str, Any]:
-    """Maps names to the presets of presets.textproto."""
+    """Maps names to the presets in presets.textproto."""
     with tempfile.NamedTemporaryFile() as file:
         command = ["protoc", "-I.", f"--descriptor_set_out={file.name}", "presets/presets.proto"]
         subprocess.run(command, cwd=ROOT / "proto", check=True)
@@ -378,7 +378,7 @@ def read_entries(data: dict[str, Any]) -> tuple[list[Entry], list[Entry]]:
 
 
 def make_tables(shapes: dict[str, list[int]], path: Path) -> None:
-    """Writes tables whose rows vary gradually, or weights of networks."""
+    """Writes tables whose rows vary gradually, or network weights."""
     random = np.random.default_rng(0)
     tables = {}
     for name, shape in shapes.items():
@@ -397,7 +397,7 @@ def draw(tensor: Any, path: Path) -> None:
 
 
 def check(entry: Entry, address: str, client: attnbias.Client, go: str) -> Any:
-    """Runs the lines of an entry; returns the tensor."""
+    """Runs an entry's lines, and returns the tensor."""
     names: dict[str, Any] = {}
     exec(entry.python().replace(ADDRESS, address), names)
     encoding = eval(entry.made, {"attnbias": attnbias})

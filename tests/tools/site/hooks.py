@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of MkDocs, for mkdocs.yml.
+"""MkDocs hooks, for mkdocs.yml.
 
 Pages keep their paths in the repository, so that links between them also work on GitHub. Links to
-other files of the repository point to GitHub. Generated pages are in build/pages.
+other files in the repository point to GitHub. Generated pages are in build/pages.
 """
 
 import re
@@ -65,7 +65,7 @@ def on_page_markdown(markdown: str, *, page: Any, files: Files, **_: Any) -> str
 
 
 def map_outside_blocks(function: Any, markdown: str) -> str:
-    """Applies a function to the text between blocks of code."""
+    """Applies a function to the text between code blocks."""
     end, made = 0, ""
     for block in BLOCK.finditer(markdown):
         made += function(markdown[end : block.start()]) + block[0]
@@ -74,7 +74,7 @@ def map_outside_blocks(function: Any, markdown: str) -> str:
 
 
 def with_bare_bars(row: re.Match[str]) -> str:
-    r"""Replaces ``\|`` inside code of a table, which only GitHub needs."""
+    r"""Replaces ``\|`` inside code in a table, which only GitHub needs."""
     return re.sub(r"(`+).+?\1", lambda code: code[0].replace(r"\|", "|"), row[0])
 
 
@@ -91,8 +91,7 @@ class ListsAfterParagraphs(Extension):
 
 
 class EmptyLineBeforeList(Preprocessor):
-    """Adds an empty line between a paragraph and a list; blocks of code have already been
-    removed."""
+    """Adds an empty line between a paragraph and a list; code blocks have already been removed."""
 
     def run(self, lines: list[str]) -> list[str]:
         made: list[str] = []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the reference of the site: the Python client's names, and the contract's messages.
+"""Writes the site's reference: the Python client's names, and the contract's messages.
 
 Usage: python -m tests.tools.site.reference FOLDER
 
-The names are those of ``attnbias.__all__``, whose docstrings mkdocstrings reads; the messages are
-those of proto/, with their comments and rules.
+The names are those in ``attnbias.__all__``, whose docstrings mkdocstrings reads; the messages are
+those in proto/, with their comments and rules.
 """
 
 import ast
@@ -95,7 +95,7 @@ def type_of(field: Any) -> str:
 
 
 def meaning_of(field: Any) -> str:
-    """Returns the comment of a field and its rule, as sentences."""
+    """Returns a field's comment and its rule, as sentences."""
     sentences = [generate.comment_of(field.containing_type, field)]
     sentences += generate.shape_of(field)
     bounds = generate.bounds_of(field)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An accelerator's results equal the CPU's bit for bit, and the CPU continues if it fails. The CPU
-// runs the same code here as a device does; if a device exists, it runs the tests too.
+// An accelerator's results equal the CPU's bit for bit, and the CPU takes over if the accelerator
+// fails. Here the CPU runs the same code as a device would; if there is a device, the tests run on
+// it too.
 #include "core/kernel/cuda/accelerator.h"
 
 #include <random>
@@ -72,7 +73,7 @@ class OnDevice : public ::testing::TestWithParam<Place> {
     }
   }
 
-  // A separate device for every engine.
+  // Opens a separate device for every engine.
   static std::unique_ptr<Device> Open() {
     return GetParam() == Place::kCuda ? *OpenCudaDevice() : nullptr;
   }
@@ -115,7 +116,7 @@ v1::PositionList RandomPositions(int64_t count, int64_t length) {
   return list;
 }
 
-// All ways to slice and list pairs, with three heads.
+// Returns specs for all ways to slice and list pairs, with three heads.
 std::vector<v1::TensorSpec> OverAllExtents(const v1::TensorSpec& spec) {
   std::vector<v1::TensorSpec> specs = {Over(spec, 1, 1), Over(spec, 3, 5), Over(spec, 37, 61),
                                        Over(spec, 64, 64), Over(spec, 2, 4099)};

@@ -42,7 +42,7 @@ class Gate {
   bool open_ = false;
 };
 
-// The number at a coordinate equals the coordinate.
+// Returns an evaluator whose value at each coordinate is the coordinate itself.
 EvaluatorPtr Identity(Gate* started = nullptr, Gate* gate = nullptr) {
   return MakeEvaluator([=](const Block& block, std::byte* out, int64_t) {
     if (started != nullptr) started->Open();
@@ -82,7 +82,7 @@ class Result {
   Gate arrived_;
 };
 
-// Size of entries whose key is one letter.
+// Size of an entry with a one-letter key.
 const int64_t kEntry = BandCache::EntryBytes("a");
 
 class BandCacheTest : public ::testing::Test {
@@ -256,7 +256,7 @@ TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
     EXPECT_THAT(all, IsOk());
     EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
-    // Served to any caller of the owner.
+    // The limit applies to every caller of the owner.
     const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
     EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kResourceExhausted,
                                   HasSubstr("this caller's memory limit of 2000 bytes is in use")));
@@ -285,7 +285,7 @@ TEST_F(BandCacheTest, ComputationStopsWhenAllCallersCancel) {
   auto second = std::make_shared<Caller>();
   Result a;
   Result b;
-  // More than the first range.
+  // The span covers more than the first range.
   BandSpec spec = Spec("a", {0, 4}, &started, &gate);
   ByteBudget budget(int64_t{1} << 30);
   BandCache cache(&budget, &threads_, &observer_);

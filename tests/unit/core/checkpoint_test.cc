@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 
 const std::string kBias = ".layer.0.SelfAttention.relative_attention_bias.weight";
 
-// Zeros except for the first number.
+// Returns a tensor of zeros except for the first element.
 F32Tensor Tensor(const std::string& name, std::vector<int64_t> shape, float first = 0) {
   int64_t size = 1;
   for (const int64_t length : shape) size *= length;
@@ -147,7 +147,7 @@ TEST_F(Checkpoint, UnreadableModelFilesAreErrors) {
   EXPECT_THAT(Load(), IsInvalidWith("got a folder, want a regular file"));
 }
 
-// The content of the folder must not make the server read other files.
+// The folder's contents must not make the server read other files.
 TEST_F(Checkpoint, DoesNotFollowPathsOutOfFolder) {
   const std::filesystem::path model = folder_ / "model";
   const std::string tensor = "encoder.block.0" + kBias;
@@ -226,8 +226,8 @@ TEST_F(Checkpoint, OpensOnlyNeededShardsOfIndex) {
   EXPECT_THAT(Load(), IsInvalidWith("b.safetensors: has no tensor"));
 }
 
-// Tensors as transformers 5.23 saves them (save_pretrained of a tiny model of
-// each type), with the prefix that a model with a task head adds.
+// Tensors as transformers 5.23 saves them (save_pretrained on a tiny model of each type), with the
+// prefix that a model with a task head adds.
 struct Saved {
   std::string name;
   std::string model_type;
@@ -258,7 +258,7 @@ TEST_P(SavedCheckpoint, MountsItsTables) {
   EXPECT_THAT(names, ElementsAreArray(GetParam().tables));
 }
 
-// `value` times `factor`; for a list, each of its integers.
+// Returns `value` times `factor`; if it is a list, multiplies each of its integers.
 nlohmann::json Times(int factor, const nlohmann::json& value) {
   if (!value.is_array()) return factor * value.get<int>();
   nlohmann::json product = nlohmann::json::array();
@@ -305,7 +305,7 @@ TEST_P(SavedCheckpoint, WrongTensorShapesAreRejected) {
   }
 }
 
-// Rows with name, model type, fields, and the tensor of each table.
+// Each row has a name, a model type, fields, and the tensor for each table.
 constexpr char kSaved[] = R"([
 ["T5", "t5", {"num_heads": 2, "relative_attention_num_buckets": 24},
   {"encoder": ["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", [24, 2]],
@@ -414,7 +414,7 @@ INSTANTIATE_TEST_SUITE_P(Types, SavedCheckpoint, testing::ValuesIn(AllSaved()),
 
 constexpr char kDistances[] = "encoder.layer.1.attention.self.distance_embedding.weight";
 
-// Mounts one tensor of a model with additional fields in its config.json, and returns the spec of
+// Mounts one tensor of a model whose config.json has additional fields, and returns the spec for
 // `table`.
 class CheckpointSpec : public Checkpoint {
  protected:
@@ -604,7 +604,7 @@ TEST_F(CheckpointSpec, BeitWindowFollowsImagePatches) {
   EXPECT_EQ(spec.grid_relative().num_heads(), 2);
   EXPECT_TRUE(spec.grid_relative().class_token());
   EXPECT_FALSE(spec.grid_relative().has_resample());
-  // transformers swaps the sides of the bias, and treats positions as those of a square.
+  // transformers swaps the sides for the bias, and treats positions as if the image were square.
   const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
   const v1::TensorSpec bias = Of("encoder", "beit", oblong, tensors(8, 24));
   EXPECT_THAT(bias.grid_relative().window(), ElementsAre(2, 4));
@@ -645,7 +645,7 @@ TEST_F(CheckpointSpec, FieldAliasesAreAccepted) {
             0);
   const std::string both = R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
   EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset(), 0);
-  // In a Swin config, hidden_size is that of the last stage.
+  // In a Swin config, hidden_size is the last stage's.
   EXPECT_TRUE(SpecOf("positions", "swin", R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
                      {Tensor("embeddings.position_embeddings", {1, 4, 8})})
                   .has_value());

@@ -50,7 +50,7 @@ std::vector<uint8_t> RandomBytes(size_t size) {
   return bytes;
 }
 
-// The definition: the register of RFC 3720, one bit at a time.
+// The definition: RFC 3720's register, one bit at a time.
 uint32_t BitwiseCrc32c(uint32_t crc, const uint8_t* data, size_t size) {
   crc = ~crc;
   for (size_t i = 0; i < size; ++i) {
@@ -68,7 +68,7 @@ TEST(Crc32c, MatchesPublishedVectors) {
   }
 }
 
-// Every length around each loop's bounds, at every alignment.
+// Covers every length around each loop's bounds, at every alignment.
 TEST(Crc32c, MatchesBitwiseDefinition) {
   const std::vector<uint8_t> bytes = RandomBytes(40000);
   for (size_t size = 0; size < 1100; ++size) {
@@ -123,7 +123,7 @@ TEST(Crc32cShift, ExtractsSliceFromPrefixChecksums) {
   }
 }
 
-// Lengths that no buffer can have: appending a and then b zeros equals appending a + b.
+// Uses lengths that no buffer can have: appending a and then b zeros equals appending a + b.
 TEST(Crc32cShift, AddsLengths) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 100; ++round) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Laws that hold for every answer: a dense matrix equals its expanded diagonals, a window is a
-// slice of the whole, a list equals its positions one by one, masked elements are the fill and all
+// slice of the whole, a list equals its positions one by one, masked elements hold the fill and all
 // others are unchanged, and the bytes do not depend on how they are read.
 #include "core/engine/engine.h"
 
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Has 6 heads, like all encodings of pairs here.
+// Has 6 heads, like all pair encodings here.
 v1::TensorSpec RandomT5(bool bidirectional) {
   v1::TensorSpec spec;
   spec.mutable_t5()->set_bidirectional(bidirectional);
@@ -71,8 +71,8 @@ class EngineTest : public ::testing::Test, protected EngineHarness {
   }
 };
 
-// Returns every structure of this library over pairs, both small and above the length from which
-// rows are slices.
+// Returns every pair structure that this library has, both small and above the length at which rows
+// become slices.
 std::vector<v1::TensorSpec> PairSpecs() {
   std::vector<v1::TensorSpec> specs;
   for (const auto& [queries, keys, offset] :
@@ -100,7 +100,7 @@ TEST_F(EngineTest, DenseEqualsExpandedCompactForm) {
   }
 }
 
-// Every column equals that of a table at its own axis' positions.
+// Every column equals the same column of a table at the positions of its own axis.
 TEST_F(EngineTest, ColumnsUsePositionsOfTheirAxis) {
   const std::vector<std::vector<int64_t>> lists = {
       {0, 1, 2, 3, 4}, {9, 9, 8, 8, 7}, {-5, 1 << 20, 3, 3, 0}};
@@ -135,14 +135,14 @@ TEST_F(EngineTest, EqualAxesMatchOneAxis) {
   EXPECT_EQ(Numbers(AtPositions(two_axes, {2, list})), Numbers(AtPositions(one_axis, {list})));
   EXPECT_THAT(MakePlan(AtPositions(two_axes, {list})),
               IsInvalidWith("table.position_ids: got 1 lists, want 2"));
-  // The last column belongs to the first axis, but there are three.
+  // The last column belongs to the first axis, but there are three axes.
   const auto last_of_first = Parse<v1::TensorSpec>(
       "rotary {head_dim: 8 axes {} axes {} axes {} pair_axis: [0, 1, 2, 0] "
       "layout: ROTARY_LAYOUT_COMPACT}");
   EXPECT_THAT(MakePlan(AtPositions(last_of_first, {3, list})), IsOk());
 }
 
-// Encodings whose columns are divided between axes in different ways.
+// Encodings that divide their columns between axes in different ways.
 std::vector<v1::TensorSpec> GridSpecs() {
   std::vector<v1::TensorSpec> specs;
   for (const char* encoding : {"rotary {head_dim: 16 axes {} axes {} axes {} "
@@ -152,7 +152,7 @@ std::vector<v1::TensorSpec> GridSpecs() {
                                "layout: ROTARY_LAYOUT_INTERLEAVED}",
                                "sinusoidal {dim: 12 axes {} axes {scale: 2} axes {offset: 0.5} "
                                "columns: COLUMNS_SINES_COSINES across_axes: true}",
-                               // The zero at the end may count as the last axis's.
+                               // The zero column at the end may count as the last axis's.
                                "sinusoidal {dim: 13 axes {} axes {} axes {} axis_dims: [4, 4, 5] "
                                "odd: ODD_COLUMN_ZERO}"}) {
     specs.push_back(Parse<v1::TensorSpec>(encoding));
@@ -160,7 +160,7 @@ std::vector<v1::TensorSpec> GridSpecs() {
   return specs;
 }
 
-// One list per axis, with all tokens.
+// Returns one list per axis, covering all tokens.
 std::vector<std::vector<int64_t>> TokensOf(const std::vector<int64_t>& lengths,
                                            const std::vector<int64_t>& offset) {
   std::vector<std::vector<int64_t>> lists(3);
@@ -279,8 +279,8 @@ TEST_F(EngineTest, IntegralDoublesEqualIntegers) {
             Plan(AtPairs(Alibi(v1::ALIBI_VARIANT_SYMMETRIC), {3, 1}, {3, 1}))->fingerprint());
 }
 
-// A position's row does not depend on the other positions, and a band of rows at integers is never
-// confused with one at doubles.
+// A position's row does not depend on the other positions, and a band of rows at integer positions
+// is never confused with one at doubles.
 TEST_F(EngineTest, RowsAtDoublesAreIndependent) {
   const auto two_axes =
       Parse<v1::TensorSpec>("sinusoidal {dim: 12 axes {} axes {offset: 0.5 ladder {}}}");
@@ -458,7 +458,8 @@ TEST_F(EngineTest, FillKeepsItsSign) {
   }
 }
 
-// Each bound of a mask: just hiding nothing, and one position tighter.
+// Sets each bound of a mask to the tightest value that hides nothing, and then one position
+// tighter.
 TEST_F(EngineTest, MaskThatHidesNothingIsDropped) {
   const auto window = [](int64_t left, int64_t right) {
     return absl::StrCat("window_left: ", left, " window_right: ", right);
@@ -513,7 +514,7 @@ TEST_F(EngineTest, ReadsInOneStepUnlessRowsOverlap) {
 
 class TinyBudget : public EngineTest {
  protected:
-  // Room for the state of one sinusoid and a chunk, not for eight of the bands below.
+  // Has room for the state of one sinusoid and a chunk, but not for eight of the bands below.
   TinyBudget() : EngineTest(EngineOptions{.memory_budget_bytes = 1250000}) {}
 };
 
@@ -550,7 +551,7 @@ TEST_F(TinyBudget, WorkingMemoryCountsUntilReleased) {
   const PlanPtr plan = Plan(OverPositions(Sinusoidal(96), 0, 4000));
   {
     const PayloadPtr payload = Get(plan);
-    // Rotations by up to 256 positions, 48 pairs of four doubles.
+    // Rotations by up to 256 positions, with 48 pairs of four doubles each.
     EXPECT_GE(budget().used(), 256 * 48 * 32);
     EXPECT_THAT(TryGet(plan), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
   }

@@ -87,7 +87,7 @@ TEST(ForRanges, StopsAtFirstError) {
                           return absl::DataLossError("no further");
                         }),
               StatusIs(absl::StatusCode::kDataLoss, "no further"));
-  // Other threads may have started these before.
+  // Other threads may have started these before the error.
   EXPECT_LE(after, 3);
 }
 

@@ -13,14 +13,14 @@ namespace {
 
 using Change = std::function<void(v1::LogitsSpec&)>;
 
-// Returns a change of fields that are not tables.
+// Returns a change to fields other than tables.
 Change To(const char* fields) {
   return [fields](v1::LogitsSpec& spec) {
     EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &spec));
   };
 }
 
-// Returns a change to tokens of grids, followed by changes of more fields.
+// Returns a change that makes the tokens those of grids and then sets more fields.
 Change ToGrids(const char* fields) {
   return [fields](v1::LogitsSpec& spec) {
     spec = Grids({1, 3}, {1, 5}, {1, 9});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of positional logits, and tables of random numbers for them.
+// Requests for positional logits, and random tables for them.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ inline v1::TableRef RandomRef(DataType type, const std::vector<int64_t>& shape, 
   return RefOf(type, shape, Random(type, count, seed));
 }
 
-// Copies the tables to which a message refers, since those of a request determine the type of its
+// Copies the tables to which a message refers, since a request's tables determine the type of its
 // products.
 inline void CopyTables(const google::protobuf::Message& message, Tables& tables) {
   if (message.GetDescriptor() == v1::TableRef::descriptor()) {
@@ -114,7 +114,7 @@ inline v1::SinusoidalDistances TransformerXl(int dim, int64_t width,
   return term;
 }
 
-// Returns a request over grids [height, width]; tables have `rows` rows each.
+// Returns a request over [height, width] grids; each table has as many rows as `rows` gives for it.
 inline v1::LogitsSpec Grids(std::array<int, 2> queries, std::array<int, 2> keys,
                             std::array<int64_t, 2> rows, DataType type = DataType::kF32) {
   v1::LogitsSpec spec = Base(queries[0] * queries[1], keys[0] * keys[1], 0);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positional logits against the definition: a vector gathered for every pair of
-// query and key, and a sum in long double. Uninitialized memory must not leak into results, so all
-// of it holds NaN.
+// Compares positional logits with the definition: a vector gathered for every query-key pair, and a
+// sum in long double. Uninitialized memory must not leak into results, so all of it holds NaN.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -40,7 +39,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr v1::Direction kDirections[] = {v1::DIRECTION_LEFT_TO_RIGHT, v1::DIRECTION_RIGHT_TO_LEFT,
                                          v1::DIRECTION_BIDIRECTIONAL};
 
-// `magnitude` times n u / (1 - n u), as defined in docs/numerics.md.
+// Returns `magnitude` times n u / (1 - n u), as defined in docs/numerics.md.
 double ErrorBound(DataType work_type, int64_t roundings, double magnitude) {
   const double u = work_type == DataType::kF64 ? 0x1p-53 : 0x1p-24;
   const double nu = static_cast<double>(roundings) * u;
@@ -54,7 +53,7 @@ absl::StatusOr<BudgetedBuffer> AllocatePoisoned(int64_t bytes) {
   return buffer;
 }
 
-// A sum of products as a real number, and the same sum with absolute values of all factors.
+// A sum of products as a real number, and the same sum with the absolute values of all factors.
 struct Sum {
   long double value = 0;
   long double magnitude = 0;
@@ -66,7 +65,7 @@ struct Sum {
   }
 };
 
-// Column `column` of a sinusoid of base 10000 with sines first.
+// Returns column `column` of a sinusoid with base 10000 and sines first.
 long double Sinusoid(int64_t position, int64_t column, int64_t dim) {
   const int64_t sines = (dim + 1) / 2;
   const bool cosine = column >= sines;
@@ -93,7 +92,8 @@ Vector TableVector(const v1::RelativeTable& term, int64_t head_dim, int64_t head
   return vector;
 }
 
-// Number k of a row's vector in `table`, stretched to the number of rows that two sides require.
+// Returns element k of a row's vector in `table`, stretched to the number of rows that the two
+// sides require.
 long double Stretched(const Table& table, int64_t row, int64_t length, int64_t k) {
   const long double at = (row + 0.5L) * static_cast<long double>(table.rows()) / length - 0.5L;
   const auto last = static_cast<long double>(table.rows() - 1);
@@ -104,7 +104,7 @@ long double Stretched(const Table& table, int64_t row, int64_t length, int64_t k
   return (1 - part) * table.At(below, k) + part * table.At(above, k);
 }
 
-// Returns the term for the indices of a query and a key on one axis. For these sides, exact
+// Returns the term for a query's and a key's indices on one axis. For the sides used here, exact
 // arithmetic and float32 select the same row.
 long double OnAxis(const Table& table, int64_t query, int64_t key, int64_t queries, int64_t keys,
                    int64_t k) {
@@ -128,7 +128,7 @@ Vector GridVector(const v1::DecomposedRelativePositions& term, int64_t head_dim,
   return vector;
 }
 
-// The vector of head `head` for key j, which is `relative` after the query.
+// Returns the vector of head `head` for key j, which is `relative` positions after the query.
 Vector VectorOf(const v1::LogitsSpec& spec, int64_t head, int64_t relative, int64_t j) {
   const int64_t head_dim = spec.head_dim();
   if (spec.has_shaw_keys()) {
@@ -223,8 +223,8 @@ class LogitsTest : public ::testing::Test {
     return *std::move(logits);
   }
 
-  // The answer to `input`, [num_heads, rows, input_width], for rows starting at `first_row`,
-  // computed in parts that all differ in size.
+  // Returns the answer to `input` ([num_heads, rows, input_width]) for rows starting at
+  // `first_row`, computed in parts of different sizes.
   static absl::StatusOr<std::vector<double>> Compute(const PositionalLogits& logits,
                                                      const std::vector<double>& input,
                                                      int64_t first_row, int64_t num_rows) {
@@ -292,7 +292,7 @@ class LogitsTest : public ::testing::Test {
     }
   }
 
-  // VectorOf, each computed once.
+  // Returns VectorOf's result, computing each vector only once.
   const Vector& VectorAt(const LogitsPlan& plan, int64_t h, int64_t i, int64_t j) {
     const v1::LogitsSpec& spec = plan.spec();
     const bool by_pair = spec.has_decomposed_relative_positions();
@@ -305,7 +305,7 @@ class LogitsTest : public ::testing::Test {
     return known->second;
   }
 
-  // A query's product with each key that it sees.
+  // Returns a query's product with each key that it sees.
   std::vector<std::optional<Sum>> Products(const LogitsPlan& plan, int64_t h, int64_t i,
                                            const double* query) {
     const v1::LogitsSpec& spec = plan.spec();
@@ -325,7 +325,7 @@ class LogitsTest : public ::testing::Test {
     return sums;
   }
 
-  // The weighted sum of the vectors of the keys that a query sees.
+  // Returns the weighted sum of the vectors for the keys that a query sees.
   std::vector<std::optional<Sum>> WeighedSums(const LogitsPlan& plan, int64_t h, int64_t i,
                                               const double* weights) {
     const v1::LogitsSpec& spec = plan.spec();
@@ -347,7 +347,7 @@ class LogitsTest : public ::testing::Test {
         ErrorBound(plan.work_type(), plan.roundings(),
                    static_cast<double>(exact.magnitude * std::fabs(scale))));
     const long double value = exact.value * scale;
-    // Half an ulp of the largest number that may be rounded.
+    // Half an ulp of the largest value that may have to be rounded.
     const int bits = plan.output_type() == DataType::kF64   ? 53
                      : plan.output_type() == DataType::kF32 ? 24
                      : plan.output_type() == DataType::kF16 ? 11
@@ -522,8 +522,8 @@ TEST_F(LogitsTest, CountsRoundingsOfProductSums) {
   EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4}, DataType::kF64)), 5 + 1 + 1);
 }
 
-// torch's float32 selects different rows from real arithmetic, which yields 6, 5, 4, 2, 1, 0 for
-// the first query; all rows match numpy's for the formula.
+// In float32, torch selects different rows than exact arithmetic, which yields 6, 5, 4, 2, 1, 0 for
+// the first query. All rows match those that numpy computes from the formula.
 TEST_F(LogitsTest, GridIndicesMatchFloat32) {
   v1::LogitsSpec spec = Grids({8, 1}, {6, 1}, {15, 1});
   spec.set_num_heads(1);
@@ -588,8 +588,8 @@ TEST_F(LogitsTest, LargeTilesOnAllThreadsMatchTheDefinition) {
   ExpectTheDefinition(spec);
 }
 
-// One head, vectors (10, distance) and queries (i, 1) yield 10 i + distance, which shows the shift
-// (encodings.md, cases 33 to 35).
+// With one head, the vectors (10, distance) and the queries (i, 1) yield 10 i + distance, which
+// shows the shift (encodings.md, cases 33 to 35).
 
 class ShiftTest : public LogitsTest {
  protected:
@@ -728,7 +728,7 @@ TEST_F(LogitsTest, FailsIfWorkingMemoryExceedsBudget) {
   };
   EXPECT_THAT(Create(*PlanOf(spec), resources),
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
-  // Rotations by up to 256 positions, a kernel's minimum count of pairs.
+  // Rotations by up to 256 positions, with a kernel's minimum number of pairs.
   EXPECT_GE(asked, 256 * kPairMultiple * 32);
 }
 

@@ -23,7 +23,7 @@ class RegularFileTest : public testing::Test {
  protected:
   RegularFileTest() : top_(fs::canonical(FreshFolder())) {}
 
-  // A file in the folder, and the folders above it.
+  // Writes a file, and creates the folders above it.
   std::string Write(const std::string& path) const {
     fs::create_directories((top_ / path).parent_path());
     return WriteFile(top_ / path, "content");

@@ -14,7 +14,7 @@ namespace {
 
 using testing::StartsWith;
 
-// Returns the table of a T5, given as a TableRef's text.
+// Returns a T5's table, given a TableRef in text format.
 absl::StatusOr<Table> Taken(const std::string& ref, const TableSet& mounted = TableSet()) {
   auto spec = Parse<v1::TensorSpec>("t5 { table { " + ref + " } }");
   const absl::StatusOr<Tables> tables = TakeTables(mounted, spec);
@@ -82,7 +82,7 @@ TEST(TableRefs, FindMountedTablesByNameAndByDigest) {
   const auto transposed = Taken("name: 'enc' layout: TABLE_LAYOUT_HEADS_BUCKETS", *tables);
   ASSERT_THAT(transposed, IsOk());
   EXPECT_EQ(transposed->At(0, 1), 4);
-  // Resolved specs name the two this way.
+  // Resolved specs refer to the two tables this way.
   for (const Table& table : {*straight, *transposed}) {
     const auto again =
         Taken("sha256: '" + table.sha256() + "' layout: TABLE_LAYOUT_BUCKETS_HEADS", *tables);

@@ -44,7 +44,7 @@ TEST(Table, EveryTypeIsReadExactly) {
   const auto first = [](DataType type, std::string_view data) {
     return Table::Create(type, {1}, data, TableLayout::kBucketsHeads)->At(0);
   };
-  // -1.5, and F16's smallest number.
+  // -1.5, and F16's smallest positive value.
   EXPECT_EQ(first(DataType::kF64, {"\0\0\0\0\0\0\xf8\xbf", 8}), -1.5);
   EXPECT_EQ(first(DataType::kF32, {"\0\0\xc0\xbf", 4}), -1.5);
   EXPECT_EQ(first(DataType::kF16, {"\0\xbe", 2}), -1.5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Authorities and certificates, created for one test and removed after it.
+// Certificate authorities and certificates, created for one test and removed after it.
 #pragma once
 
 #include <openssl/evp.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hand-written reader of StreamTensorResponse, against protobuf's writer.
+// Tests the hand-written reader of StreamTensorResponse against protobuf's writer.
 #include "client/cpp/src/chunk.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::string Serialized(const std::string& data) {
   return message.SerializeAsString();
 }
 
-// A message in slices that end at `cuts`.
+// Splits a message into slices that end at `cuts`.
 grpc::ByteBuffer Cut(const std::string& bytes, std::vector<size_t> cuts) {
   cuts.push_back(bytes.size());
   std::vector<grpc::Slice> slices;
@@ -69,7 +69,7 @@ TEST(ReadChunk, ReadsAcrossAnySliceBoundary) {
   }
 }
 
-// At every distance from the boundary of a cache line, on both sides.
+// Covers every distance from a cache line boundary, on both sides.
 TEST(ReadChunk, WritesToAnyAlignment) {
   std::string data(300, '\0');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
@@ -101,7 +101,7 @@ TEST(ReadChunk, SkipsFieldsOfNewerServers) {
 TEST(ReadChunk, RejectsEveryTruncation) {
   const std::string data = "some data";
   const std::string bytes = Serialized(data);
-  // Truncated at the end of a field, it is a different message, not a truncated one.
+  // A message truncated at the end of a field is a different message, not a truncated one.
   for (size_t size = 0; size < bytes.size(); ++size) {
     std::string room(data.size(), '-');
     const auto chunk = Read(Cut(bytes.substr(0, size), {}), &room);
@@ -116,8 +116,8 @@ TEST(ReadChunk, RejectsEveryTruncation) {
   }
 }
 
-// Outside the header a flipped bit may turn the checksum into an unknown field; the header is then
-// as it was sent.
+// Outside the header, a flipped bit may turn the checksum into an unknown field; the header itself
+// is then intact.
 TEST(ReadChunk, RejectsEveryBitFlipInHeader) {
   LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   v1::StreamTensorResponse message;

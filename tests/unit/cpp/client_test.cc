@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Features that only the C++ client has. tests/clients runs it against a server that misbehaves in
-// every way.
+// Tests features that only the C++ client has. tests/clients runs the client against a server that
+// misbehaves in every way.
 #include "attnbias/client.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ class ClientTest : public ::testing::Test {
     return *Client::Create(options_);
   }
 
-  // A tensor's bytes, or the error as text.
+  // Returns a tensor's bytes, or the error as text.
   static std::string Text(const absl::StatusOr<Tensor>& tensor) {
     if (!tensor.ok()) return tensor.status().ToString();
     return {reinterpret_cast<const char*>(tensor->bytes().data()), tensor->bytes().size()};
@@ -108,7 +108,7 @@ TEST_F(ClientTest, RejectsOutputThatIsTooSmall) {
   EXPECT_EQ(out, std::string(kBytes - 1, 'x'));
 }
 
-// Two attempts, but each delivers 3000 bytes.
+// Only two attempts are allowed, but each one delivers 3000 bytes.
 TEST_F(ClientTest, CountsOnlyAttemptsWithoutProgress) {
   options_.max_attempts = 2;
   for (int i = 0; i < 3; ++i) server_.Then(BreaksAfter3000());
@@ -293,7 +293,7 @@ TEST_F(ClientTest, LoadBalancingPolicyCanBeSet) {
   }
 }
 
-// The defaults are those of the Python client, which its tests check too.
+// The Python client has the same defaults; its tests check them too.
 TEST(Client, DefaultsMatchOtherClients) {
   const ClientOptions options;
   EXPECT_EQ(options.timeout, absl::Seconds(300));

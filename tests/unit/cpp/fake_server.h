@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server on an ephemeral port whose every stream follows a script, so that each failure of a
-// stream happens on a real connection.
+// A server on an ephemeral port. Each of its streams follows a script, so that every stream failure
+// happens on a real connection.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -27,7 +27,7 @@
 
 namespace attnbias {
 
-// A payload of `size` bytes, different for each seed.
+// Returns a payload of `size` bytes, different for each seed.
 inline std::string MakePayload(size_t size, uint32_t seed = 1) {
   std::string payload(size, '\0');
   for (char& byte : payload) {
@@ -37,7 +37,7 @@ inline std::string MakePayload(size_t size, uint32_t seed = 1) {
   return payload;
 }
 
-// A well-formed fingerprint, different for each name.
+// Returns a well-formed fingerprint, different for each name.
 inline std::string Fingerprint(const std::string& name) {
   std::string digits = absl::BytesToHexString(name);
   digits.resize(64, '0');
@@ -59,7 +59,7 @@ void Sign(const google::protobuf::Message& request, Response* response) {
   if (!response->has_request_crc32c()) response->set_request_crc32c(Crc32cOf(request));
 }
 
-// A self-consistent header.
+// Returns a self-consistent header.
 inline v1::TensorHeader MakeHeader(const std::string& payload, const std::string& name) {
   v1::TensorHeader header;
   header.set_total_bytes(static_cast<int64_t>(payload.size()));
@@ -100,7 +100,7 @@ struct FakeStream {
     return writer->Write(message);
   }
 
-  // The complete answer of a healthy server.
+  // Sends a healthy server's complete answer.
   grpc::Status SendAll(const std::string& payload, const v1::TensorHeader& header,
                        size_t chunk = 1000) const {
     const size_t begin = static_cast<size_t>(request.read_offset());
@@ -140,7 +140,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   }
   ~FakeServer() override { Stop(); }
 
-  // The next stream without a script follows `script`.
+  // Makes the next stream without a script follow `script`.
   void Then(Script script) {
     const std::lock_guard lock(mutex_);
     scripts_.push_back(std::move(script));
@@ -173,7 +173,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
 
   std::string target() const { return "127.0.0.1:" + std::to_string(port_); }
 
-  // Requests of the streams so far, in order.
+  // Returns the requests from all streams so far, in order.
   std::vector<v1::StreamTensorRequest> requests() const {
     const std::lock_guard lock(mutex_);
     return requests_;
@@ -220,7 +220,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   void set_has_tables(bool has_tables) { has_tables_ = has_tables; }
   void set_table_name(const std::string& name) { table_name_ = name; }
 
-  // Three tables, one per page; or none.
+  // Returns three tables, one per page, or none.
   grpc::Status ListTables(grpc::ServerContext* context, const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
     Note(*context);
@@ -248,7 +248,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return grpc::Status::OK;
   }
 
-  // Calls of GetServerInfo.
+  // Returns the number of GetServerInfo calls.
   int info_calls() const { return info_calls_; }
 
   grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest*,

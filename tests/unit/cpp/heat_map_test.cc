@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices as text, as colours and as PNG files.
+// Matrices as text, as colors and as PNG files.
 #include "client/cli/heat_map.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +56,7 @@ TEST(Fit, KeepsProportionsOfPairs) {
   EXPECT_EQ(Fit({.rows = 1, .columns = 4096}, canvas, true), (Size{.rows = 1, .columns = 80}));
   EXPECT_EQ(Fit({.rows = int64_t{1} << 40, .columns = 1}, canvas, true),
             (Size{.rows = 40, .columns = 1}));
-  // Small ones are enlarged, but not to a whole screen.
+  // Small matrices are enlarged, but not to fill the screen.
   EXPECT_EQ(Fit({.rows = 9, .columns = 9}, canvas, true), (Size{.rows = 36, .columns = 36}));
   EXPECT_EQ(Fit({.rows = 1, .columns = 10}, canvas, true), (Size{.rows = 6, .columns = 60}));
 }
@@ -96,7 +96,7 @@ TEST(DrawText, DrawsTwoRowsPerLineInColor) {
   // The first column has 0 above 9.
   EXPECT_THAT(text, HasSubstr("small\n7 \033[38;2;68;1;84m"
                               "\033[48;2;253;231;37m\u2580"));
-  // The last has stripes.
+  // The last column is striped.
   EXPECT_THAT(text, HasSubstr("\033[38;2;108;108;108m"
                               "\033[48;2;148;148;148m\u2580\033[0m\n  0\n"));
   EXPECT_TRUE(absl::EndsWith(text, "\n  dark 0, light 9, striped: masked\n"));
@@ -118,7 +118,7 @@ TEST(DrawText, Uses256ColorsFromDarkToLight) {
   EXPECT_THAT(DrawText(map, screen), HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
   EXPECT_THAT(DrawText(map, screen), HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
   EXPECT_THAT(DrawText(map, screen), Not(HasSubstr(";2;")));
-  // Levels of the 6 x 6 x 6 colours, which start at 16.
+  // Levels of the 6 x 6 x 6 colors, which start at index 16.
   constexpr uint8_t kLevels[] = {0, 95, 135, 175, 215, 255};
   map.rows = {7};
   double last = 0;
@@ -154,7 +154,7 @@ TEST(DrawText, ColumnLabelsDoNotOverlap) {
   for (size_t i = 0; i < 50; ++i) {
     map.columns[i] = static_cast<int64_t>(1000 + i);
   }
-  // Two more digits would fit at 48.
+  // At 48 there is room for only two more digits.
   EXPECT_THAT(DrawText(map, Screen()), HasSubstr("\n  1000            1016            1032\n"));
 }
 

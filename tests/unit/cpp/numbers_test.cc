@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of every type as numbers, and their preview.
+// Tests reading elements of every type as numbers, and previewing them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ TEST(ReadElement, ReadsEveryType) {
   EXPECT_EQ(Element(v1::DATA_TYPE_BF16, uint16_t{0xff80}), -INFINITY);
 }
 
-// IEEE 754 binary16, by the compiler's own conversion.
+// Compares with the compiler's own conversion from IEEE 754 binary16.
 TEST(ReadElement, ReadsEveryHalf) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto narrow = static_cast<uint16_t>(bits);

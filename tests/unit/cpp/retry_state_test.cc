@@ -97,7 +97,7 @@ TEST(NextDelay, PushbackOverridesRetryInfo) {
   CallEnd end = EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7);
   end.pushback = "3000";
   EXPECT_EQ(retry.Next(end), absl::Seconds(3));
-  // Does not make the client retry without a delay.
+  // A pushback of 0 does not make the client retry without a delay.
   end.pushback = "0";
   EXPECT_EQ(retry.Next(end), absl::Milliseconds(200));
   for (const char* forbidding : {"-1", "", "soon", "1.5"}) {

@@ -23,7 +23,7 @@ struct Unreached {
 
 class UnreachedServer : public testing::TestWithParam<Unreached> {};
 
-// Messages of gRPC 1.51 for a closed port, Python's http.server, the metrics port, openssl's
+// gRPC 1.51's messages for a closed port, Python's http.server, the metrics port, openssl's
 // s_server and an unknown name.
 TEST_P(UnreachedServer, ErrorSuggestsAFix) {
   const auto [says, told] = GetParam();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS, certificates and tokens of the C++ client, against servers that require them.
+// Tests the C++ client's TLS, certificates and tokens against servers that require them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Returns the credentials of a server with a certificate; the server requires certificates signed
-// by the authorities `clients`, if given.
+// Returns credentials for a server that has a certificate and, if `clients` is given, requires
+// client certificates signed by those authorities.
 std::shared_ptr<grpc::ServerCredentials> Tls(const Identity& identity,
                                              const std::string& clients = "") {
   grpc::SslServerCredentialsOptions options(
@@ -69,13 +69,13 @@ class SecurityTest : public ::testing::Test, protected SecurityFolder {
     return {.ca_file = Path("ca.pem"), .cert_file = Path("cert.pem"), .key_file = Path("key.pem")};
   }
 
-  // Waits long enough even on a busy machine.
+  // Makes a client that waits long enough even on a busy machine.
   static Client Make(ClientOptions options) {
     options.timeout = absl::Seconds(60);
     return *Client::Create(options);
   }
 
-  // Returns the error of a call without retries.
+  // Returns the error from a call without retries.
   static std::string Failure(ClientOptions options) {
     options.max_attempts = 1;
     options.timeout = absl::Seconds(20);
@@ -114,7 +114,7 @@ TEST_F(SecurityTest, UsesAuthorityAndCertificateForAllCalls) {
       AllOf(SizeIs(7), Each(Field("certificate_name", &Caller::certificate_name, "trainer"))));
 }
 
-// The only test that uses them, since gRPC reads them once per process.
+// The only test that uses the system's authorities, since gRPC reads them once per process.
 TEST_F(SecurityTest, UsesSystemAuthoritiesByDefault) {
   setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", Path("ca.pem").c_str(), 1);
   FakeServer server(Tls(server_identity_));

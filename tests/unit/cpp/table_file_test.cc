@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy and .safetensors files: valid, damaged and written files.
+// Tests reading valid and damaged .npy and .safetensors files, and writing such files.
 #include "client/cli/table_file.h"
 
 #include <gmock/gmock.h>
@@ -34,13 +34,13 @@ class TableFileTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Returns the content of a tensor's file.
+  // Writes a tensor to a file, and returns the file's contents.
   std::string Written(const Tensor& tensor, const std::string& name) const {
     EXPECT_EQ(WriteTensorFile(tensor, Path(name)), absl::OkStatus());
     return Read(Path(name));
   }
 
-  // The message of a read that fails, after the file's name.
+  // Returns the error message from reading an invalid file, without the file's name.
   std::string ErrorOf(const std::string& name, const std::string& bytes,
                       const std::string& tensor = "") const {
     const std::string path = Write(name, bytes) + tensor;
@@ -54,7 +54,7 @@ class TableFileTest : public ::testing::Test {
   const std::filesystem::path folder_ = FreshFolder();
 };
 
-// A .npy file of version 1 around a header, padded as NumPy pads.
+// Returns a .npy file of version 1 with this header, padded as NumPy pads.
 std::string Npy(std::string header, const std::string& data) {
   header.resize(117, ' ');
   return std::string("\x93NUMPY\x01\x00v\x00", 10) + header + "\n" + data;
@@ -213,7 +213,7 @@ TEST_F(TableFileTest, NamesMissingFile) {
       absl::InvalidArgumentError("got @weights.pt, want @FILE.safetensors:TENSOR or @FILE.npy"));
 }
 
-// The header of six floats, in `parts` parts of equal size.
+// Returns a header for six floats in `parts` equal parts.
 v1::TensorHeader HeaderOf(int parts) {
   v1::TensorHeader header;
   header.set_total_bytes(24);
@@ -231,7 +231,7 @@ v1::TensorHeader HeaderOf(int parts) {
   return header;
 }
 
-// A fetched tensor.
+// Returns a fetched tensor.
 Tensor SixFloats(const v1::TensorHeader& header) {
   AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
   std::memcpy(bytes.get(), kSixFloats.data(), 24);

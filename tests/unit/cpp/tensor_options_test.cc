@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts command line arguments to a TensorSpec.
+// Tests the conversion of command-line arguments to a TensorSpec.
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace attnbias::tensor_options_test {
 namespace {
 
-// Returns the options of a line with an encoding, fields, and flags with values.
+// Parses a line that has an encoding, fields, and flags with values.
 TensorOptions OptionsOf(const std::string& line) {
   const std::vector<std::string> words = absl::StrSplit(line, ' ');
   TensorOptions options{.encoding = words[0], .fields = {}, .flags = {}};
@@ -34,7 +34,8 @@ TensorOptions OptionsOf(const std::string& line) {
 
 constexpr char kPair[] = " --query-length 1 --key-length 1";
 
-// Compares the spec of a line with one in text format, including the extent if that one has any.
+// Compares the spec from a line with one in text format, including the extent if the latter has
+// one.
 void ExpectSpec(const std::string& line, const std::string& text) {
   auto spec = BuildSpec(OptionsOf(line));
   ASSERT_TRUE(spec.ok()) << spec.status();

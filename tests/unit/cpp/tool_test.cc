@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// The answer to a request: parts of the same shape, one after another.
+// Returns the answer to a request: parts of the same shape, one after another.
 v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec, const std::vector<std::string>& names,
                             v1::Form form, const std::vector<int64_t>& shape,
                             int64_t first_relative_position = 0) {
@@ -66,19 +66,19 @@ Script Answers(const std::vector<std::string>& names, v1::Form form,
   };
 }
 
-// Answers to ToolTest::Get.
+// Answers requests from ToolTest::Get.
 Script AnswersOfHeads(int64_t heads) {
   return Answers({"diagonals"}, v1::FORM_TOEPLITZ, {heads, 3}, -1);
 }
 
 class ToolTest : public ::testing::Test {
  protected:
-  // Runs a line of the tool against the fake server.
+  // Runs the tool with this command line against the fake server.
   int Run(const std::string& line) {
     return RunAlone(absl::StrCat("--server ", server_.target(), " ", line));
   }
 
-  // `get` of an ALiBi bias, with additional arguments.
+  // Runs `get` for an ALiBi bias, with additional arguments.
   int Get(const std::string& more) {
     return Run("get alibi --query-length 2 --key-length 2 " + more);
   }
@@ -643,7 +643,7 @@ TEST_F(ToolTest, HelpAndVersionAreExitCode0) {
   EXPECT_THAT(out_.str(), StartsWith("attnbias "));
 }
 
-// A server that describes a bias of 8 heads over 100 queries and keys.
+// A server that describes a bias with 8 heads over 100 queries and keys.
 class ShowTest : public ToolTest {
  protected:
   ShowTest() {
@@ -659,7 +659,7 @@ class ShowTest : public ToolTest {
     pair->mutable_keys()->set_end(100);
   }
 
-  // `show` of that bias, with additional arguments.
+  // Runs `show` for that bias, with additional arguments.
   int Show(const std::string& more) {
     server_.ThenDescribe([header = header_](v1::DescribeTensorResponse* response) {
       *response->mutable_header() = header;
@@ -727,7 +727,7 @@ TEST_F(ShowTest, RejectsUnknownHeadAndPart) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
-// The terminal has no size, as on a serial line.
+// The terminal reports no size, as a serial line does.
 TEST(ScreenOf, DefaultsIfTerminalReportsNoSize) {
   int terminal = -1;
   int other_end = -1;

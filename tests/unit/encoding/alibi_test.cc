@@ -21,7 +21,7 @@ v1::Alibi Alibi(int num_heads, v1::AlibiVariant variant = v1::ALIBI_VARIANT_SYMM
   return alibi;
 }
 
-// Press et al.: the slopes of a power of two, then every other slope of the next power.
+// Press et al.: the slopes for a power of two, then every other slope for the next power.
 void SetSlope(int64_t num_heads, int64_t head, double bias_max, mpfr_ptr slope) {
   int64_t power = 1;
   while (2 * power <= num_heads) power *= 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bits depend neither on how a range is split nor on the kernels.
+// The bits of results depend neither on how a range is split nor on the kernels.
 #include <algorithm>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeBERTa's buckets against literal values of the published implementation and
-// against the rule in exact integers.
+// Compares DeBERTa's buckets with literal values from the published implementation and with the
+// rule in exact integers.
 #include <gmp.h>
 
 #include <string>
@@ -29,7 +29,7 @@ double At(const v1::Deberta& spec, int64_t query, int64_t key) {
   return Filled(spec, {at, at + 1}, DataType::kI32).numbers[0];
 }
 
-// The buckets themselves, of distances that are not clamped.
+// The buckets themselves, for distances that are not clamped.
 class Buckets {
  public:
   // Prepares the distances [0, count) and their negatives.
@@ -41,7 +41,7 @@ class Buckets {
     near_ = Filled(spec_, {1 - count, count}, DataType::kI32);
   }
 
-  // A distance, query - key, of any size.
+  // Returns the bucket for a distance (query - key) of any size.
   double BucketOf(int64_t distance) const {
     return near_.span.Contains({-distance, 1 - distance}) ? near_.At(0, -distance)
                                                           : At(spec_, distance, 0);
@@ -62,7 +62,7 @@ TEST(DebertaBuckets, MatchPublishedValues) {
   EXPECT_THAT(got, ElementsAre(0, 1, 127, 128, 129, 130, 143, 169, 192, 207, 233, 255, 255));
 }
 
-// The smallest k with a^(m-1) m^k <= M^k m^(m-1), with integers only.
+// Returns the smallest k with a^(m-1) m^k <= M^k m^(m-1), using integers only.
 int64_t SmallestK(int64_t a, int64_t m, int64_t most) {
   mpz_t left, right;
   mpz_inits(left, right, nullptr);
@@ -91,8 +91,8 @@ TEST(DebertaBuckets, MatchTheRuleInIntegers) {
   }
 }
 
-// m = 4, M = 32, three buckets beyond: borders at 8, 16, 32, 64, ... exactly, which belong to the
-// preceding buckets.
+// With m = 4, M = 32 and three buckets beyond m, the borders are exactly 8, 16, 32, 64, ..., and
+// belong to the preceding buckets.
 TEST(DebertaBuckets, BordersBelongToTheLowerBucket) {
   const Buckets buckets(8, 33, kExact, 1);
   for (int64_t k = 1; k < 39; ++k) {

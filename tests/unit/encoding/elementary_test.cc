@@ -9,12 +9,11 @@ namespace attnbias::elementary_test {
 namespace {
 
 constexpr int kSamples = 200000;
-// Number of roundings compared with the nearest number at 160 bits; the hardest double to round
-// needs about 120.
+// Number of roundings compared with MPFR at 160 bits; the hardest double to round needs about 120.
 constexpr int kRoundings = 60000;
 constexpr int kPrecision = 160;
 
-// A positive double-double with any mantissa and an exponent in [-range, range).
+// Returns a positive double-double with any mantissa and an exponent in [-range, range).
 DoubleDouble Sample(std::mt19937_64& random, int range) {
   const double hi = std::ldexp(1 + std::ldexp(static_cast<double>(random() >> 12), -52),
                                static_cast<int>(random() % (2 * range)) - range);
@@ -27,7 +26,7 @@ void Set(mpfr_ptr number, DoubleDouble value) {
   mpfr_add_d(number, number, value.lo, MPFR_RNDN);
 }
 
-// |value - exact| as a fraction of the bound.
+// Returns |value - exact| as a fraction of the bound.
 double PartOfBound(const Estimate& estimate, mpfr_ptr exact) {
   Number error(256);
   mpfr_sub_d(error, exact, estimate.value.hi, MPFR_RNDN);
@@ -40,7 +39,7 @@ TEST(LogOf, StaysWithinItsErrorBound) {
   Number exact(256);
   double worst = 0;
   for (int i = 0; i < kSamples; ++i) {
-    // Half of the time near 1, where logarithms vanish.
+    // Half of the values are near 1, where logarithms vanish.
     DoubleDouble x = Sample(random, i % 2 == 0 ? 1 : 900);
     if (i % 4 == 0) x.hi = 1 + (x.hi - 1) * std::ldexp(1, -(i / 4 % 50));
     x = FastTwoSum(x.hi, x.lo);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares elements of every type with real numbers, each computed once.
+// Compares elements of every type with real numbers, each of which is computed only once.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline double RoundedReal(mpfr_ptr value, DataType type) {
   return mpfr_zero_p(value) != 0 ? 0 : RoundedBy(value, type);
 }
 
-// Compares rows that `fill(type, out)` writes with the numbers that
+// Compares the rows that `fill(type, out)` writes with the values that
 // `set_exact(row, column, value)` sets, times the scale.
 template <typename Fill, typename SetExact>
 void ExpectRowsRounded(int64_t rows, int64_t columns, double scale, const Fill& fill,
@@ -40,8 +40,8 @@ void ExpectRowsRounded(int64_t rows, int64_t columns, double scale, const Fill& 
   }
 }
 
-// The same for an encoding's lanes over `span`: `set_exact(lane, coordinate, value)`, with the
-// lanes of one coordinate after another.
+// Does the same for an encoding's lanes over `span`, calling `set_exact(lane, coordinate, value)`
+// for all lanes of one coordinate, then the next.
 template <typename Encoding, typename SetExact>
 void ExpectLanesRounded(const Encoding& spec, Range span, double scale, const SetExact& set_exact,
                         int64_t query = 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares FIRE with the same network evaluated one number at a time: MPFR's logarithms, fused
+// Compares FIRE with the same network evaluated one value at a time: MPFR's logarithms, fused
 // multiplications in the documented order, and one rounding.
 #include <algorithm>
 #include <cmath>
@@ -39,7 +39,7 @@ v1::Fire Identity() {
   return spec;
 }
 
-// The double nearest to ln(c x + 1).
+// Returns the double nearest to ln(c x + 1).
 double LogOracle(double c, double x) {
   Number value;
   mpfr_set_d(value, c, MPFR_RNDN);

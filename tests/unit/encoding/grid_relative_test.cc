@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned biases of grids: the published index matrices, gathers of random
-// tables, and the laws of grids and borders through the engine.
+// Learned biases for grids: the published index matrices, gathers from random tables, and the laws
+// for grids and borders, through the engine.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -93,13 +93,13 @@ TEST(GridRelative, SymmetricIndicesUseMagnitudes) {
                                                                                       3, 1, 0));
 }
 
-// Video Swin's relative_position_index for a window of 2 x 1 x 2.
+// Video Swin's relative_position_index for a 2 x 1 x 2 window.
 TEST(GridRelative, FramesAreTheSlowestAxis) {
   EXPECT_THAT(Indices(WindowOf({{2, 1, 2}})),
               ElementsAre(4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4));
   std::vector<double> row = Indices(WindowOf({{2, 2, 3}}));
   row.resize(12);
-  // The first token is at [1, 1, 2] of a table of 3 x 3 x 5 rows.
+  // The first token is at [1, 1, 2] in a table of 3 x 3 x 5 rows.
   EXPECT_THAT(row, ElementsAre(22, 21, 20, 17, 16, 15, 7, 6, 5, 2, 1, 0));
   row = Indices(WindowOf({{2, 2, 3}}, "symmetric: true"));
   row.resize(12);
@@ -150,7 +150,7 @@ TEST(GridRelative, BiasIsTableRowRoundedOnce) {
   }
 }
 
-// Returns the index of a token on an axis of a grid, whose last axis varies fastest.
+// Returns a token's index on one axis of a grid whose last axis varies fastest.
 int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
   for (size_t later = sides.size() - 1; later > axis; --later) {
     token /= sides[later];
@@ -158,7 +158,7 @@ int64_t PlaceOf(int64_t token, const std::vector<int64_t>& sides, size_t axis) {
   return token % sides[axis];
 }
 
-// dense[h, i, j] from numbers in compact form, as the contract defines it.
+// Returns dense[h, i, j], as the contract defines it, from values in compact form.
 double FromCompact(const std::vector<double>& numbers, const Grid& grid,
                    const std::vector<int64_t>& strides, bool has_border, int64_t h, int64_t i,
                    int64_t j) {
@@ -258,7 +258,7 @@ TEST(Grids, AbsentExtentAndWindowsMeanAll) {
   EXPECT_EQ(none->fingerprint(), plan("grid {query_stride: [1, 1]}")->fingerprint());
   EXPECT_EQ(plan("grid {query_stride: [1, 1]}")->resolved_spec().grid().query_stride_size(), 0);
   EXPECT_EQ(none->form(), v1::FORM_BLOCK_TOEPLITZ);
-  // Six of the seven tokens do not make the whole grid.
+  // Six of the seven tokens do not make up the whole grid.
   EXPECT_EQ(plan("grid {queries {end: 6}}")->form(), v1::FORM_DENSE);
 }
 

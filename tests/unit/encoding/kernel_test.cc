@@ -56,7 +56,7 @@ TEST_P(EveryKernelSet, ExpandsRowsOfAnyStrideAndAlignment) {
   }
 }
 
-// Above the size from which the caches are bypassed.
+// Above the size at which the caches are bypassed.
 TEST_P(EveryKernelSet, ExpandsLargeMatrices) {
   for (const int64_t row_bytes : {4096, 4094, 3002}) {
     const int64_t rows = kStreamingBytes / row_bytes + 3;
@@ -144,7 +144,7 @@ void SetProduct(DoubleDouble a, DoubleDouble b, mpfr_ptr product) {
   mpfr_mul(product, product, factor, MPFR_RNDN);
 }
 
-// |ab + cd - actual| in units of |ab| + |cd|, as a power of two. Consumes both.
+// Returns |ab + cd - actual| in units of |ab| + |cd|, as a power of two. Overwrites `ab` and `cd`.
 double ErrorExponent(Number& ab, Number& cd, DoubleDouble actual) {
   Number error;
   mpfr_add(error, ab, cd, MPFR_RNDN);
@@ -223,7 +223,8 @@ struct RandomBlock {
   AlignedDoubles bound;
 };
 
-// The exact sine or cosine of the block's formula, over its doubles.
+// Sets `exact` to the sine or cosine that the block's formula yields exactly for the block's
+// doubles.
 void SetExact(const SinusoidBlock& block, int64_t row, int64_t column, mpfr_ptr exact) {
   const int64_t pair = column / 2;
   const double s0 = block.anchor_sin[pair];
@@ -265,7 +266,7 @@ TEST_P(EveryKernelSet, DecidedResultsAreRoundedCorrectly) {
   ExpectDecidedAreRounded(GetParam()->fill_sinusoid_f16, DataType::kF16);
 }
 
-// An anchor halfway between two results, which no kernel may decide.
+// Checks that no kernel decides an anchor halfway between two results.
 template <typename Element>
 void ExpectUndecided(FillSinusoid<Element> fill, double middle) {
   RandomBlock random(1);

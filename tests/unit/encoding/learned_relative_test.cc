@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares learned scalars and vectors with their tables, and their rows with literal index
-// matrices of tensor2tensor and wav2vec2-BERT.
+// matrices from tensor2tensor and wav2vec2-BERT.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -59,7 +59,7 @@ std::vector<double> Head(const FilledNumbers& filled, int64_t head) {
   return {begin, begin + filled.span.size()};
 }
 
-// tensor2tensor's _generate_relative_positions_matrix, and its row with a cache.
+// tensor2tensor's _generate_relative_positions_matrix, and the row that it returns with a cache.
 TEST(LearnedRows, MatchTensor2Tensor) {
   EXPECT_THAT(Indices(Reach(2, 2), 3, 5, 2), ElementsAre(0, 1, 2, 3, 4,  //
                                                          0, 0, 1, 2, 3,  //
@@ -140,7 +140,7 @@ TEST(LearnedScalars, AreRoundedOnceWhenScaled) {
   });
 }
 
-// Returns the row of a table of 5 rows, starting at -3.
+// Returns the row in a five-row table that starts at relative position -3.
 int64_t RowOf(const v1::LearnedRelative& spec, int64_t relative_position) {
   if (spec.symmetric()) return std::min<int64_t>(std::abs(relative_position), 4);
   const int64_t clipped = std::clamp<int64_t>(relative_position, -3, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MLPs of relative coordinates: published coordinates, and the same network evaluated one number at
+// MLPs of relative coordinates: published coordinates, and the same network evaluated one value at
 // a time, with fused multiplications in the documented order and MPFR's logarithms, exponential and
 // sigmoid.
 #include <algorithm>
@@ -49,7 +49,7 @@ Spec Of(const std::vector<Layer>& layers, const std::string& fields) {
   return spec;
 }
 
-// Returns a network of x-transformers' shape or, with a window, CrossFormer's.
+// Returns a network with x-transformers' shape or, given a window, with CrossFormer's.
 Spec Network(int64_t depth, const std::string& fields, bool norm) {
   auto spec = Parse<Spec>(fields);
   spec.set_num_heads(kHeads);
@@ -90,7 +90,7 @@ double Nearest(Function function, double x) {
   return mpfr_get_d(value, MPFR_RNDN);
 }
 
-// The double nearest to log2(8 |d| / (side - 1) + 1) / 3, with d's sign.
+// Returns the double nearest to log2(8 |d| / (side - 1) + 1) / 3, with d's sign.
 double NormalisedOracle(int64_t d, int64_t side) {
   Number value;
   mpfr_set_si(value, 8 * std::abs(d), MPFR_RNDN);
@@ -101,7 +101,7 @@ double NormalisedOracle(int64_t d, int64_t side) {
   return std::copysign(mpfr_get_d(value, MPFR_RNDN), d);
 }
 
-// The coordinate of a query `d` after its key.
+// Returns the coordinate of a query that is `d` positions after its key.
 double CoordinateOracle(const Spec& spec, int axis, int64_t d) {
   const auto distance = static_cast<double>(d);
   switch (spec.coordinates()) {
@@ -120,7 +120,7 @@ double ActivationOracle(const Spec& spec, double x) {
                                                   : x / (1 + Nearest(mpfr_exp, -x));
 }
 
-// The network's outputs for a query this far after its key.
+// Returns the network's outputs for a query that is `differences` after its key.
 std::vector<double> Oracle(const Spec& spec, const std::vector<int64_t>& differences) {
   std::vector<double> x;
   for (const int64_t d : differences) {
@@ -187,7 +187,7 @@ void ExpectOracle(const Spec& spec, Range span, double scale = 1) {
   });
 }
 
-// Compares the block of a whole window, for every kernel set.
+// Compares the block of a whole window, with every kernel set.
 void ExpectOracleInWindow(const Spec& spec) {
   int64_t numbers = 1;
   for (const int64_t side : spec.window()) numbers *= 2 * side - 1;
@@ -260,7 +260,7 @@ TEST(MlpBias, CountsQueryMinusKey) {
               ElementsAre(2.5, 1.5, .5, -.5, -1.5, 20, 10, 0, -10, -20));
 }
 
-// A single linear layer: ten rows and a column.
+// A single linear layer: ten times the row difference plus the column difference.
 TEST(MlpBias, WindowCountsQueryMinusKey) {
   const Spec spec =
       Of({LayerOf(Ref(TableOf({1, 2}, {10, 1})))}, "window: [2, 2] activation: ACTIVATION_RELU");
@@ -279,7 +279,7 @@ TEST(MlpBias, LayersNeedNoBias) {
             Filled(without, {-9, 9}, DataType::kF64).numbers);
 }
 
-// The coordinate of a query `distance` after its key, from the bias.
+// Returns the coordinate of a query that is `distance` after its key, recovered from the bias.
 double CoordinateAt(const Spec& spec, int64_t distance) {
   // A single row, with columns indexed by key - query.
   const double bias = Block(spec, Typed(DataType::kF64))[spec.window(1) - 1 - distance];
@@ -310,7 +310,7 @@ TEST(MlpBias, SidesAreNotSwapped) {
     EXPECT_EQ(rows[at] == 8, at / 5 == 1) << at;
     EXPECT_EQ(columns[at] == 8, at % 5 == 2) << at;
   }
-  // A query above its key has a negative coordinate of magnitude below 8.
+  // A query above its key has a negative coordinate, and therefore a bias below 8.
   EXPECT_GT(rows.front(), 8);
   EXPECT_LT(rows.back(), 8);
 }
@@ -349,7 +349,7 @@ TEST(MlpBias, SaturatedSigmoidIsItsLimitNotNan) {
   }
 }
 
-// 16 scale lies halfway between two F32, and the sigmoid just below it.
+// 16 scale lies halfway between two F32 values, and the scaled sigmoid just below it.
 TEST(MlpBias, SaturatedSigmoidTieRoundsDown) {
   const double scale = 1 + 0x1p-24 + 0x1p-23;
   EXPECT_EQ(Block(Coordinate("window: [1, 2]", false, 5000), Scaled(scale))[0], 16 * (1 + 0x1p-23));

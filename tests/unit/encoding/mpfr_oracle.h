@@ -31,7 +31,7 @@ class Number {
   mpfr_t value_;
 };
 
-// `value` rounded to the format of `type`, as a double.
+// Returns `value` rounded to the format of `type`, as a double.
 inline double RoundedBy(mpfr_ptr value, DataType type) {
   struct Format {
     int precision, least_exponent, most_exponent;
@@ -54,7 +54,7 @@ inline double RoundedBy(mpfr_ptr value, DataType type) {
   return result;
 }
 
-// The double equal to an element of a format with these bits.
+// Returns the element with these bits, in a format with these field widths, as a double.
 inline double Decoded(uint64_t bits, int mantissa_bits, int exponent_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
@@ -86,7 +86,7 @@ inline double ElementAt(DataType type, const void* data, int64_t index = 0) {
   }
 }
 
-// True if equal, including the signs of zeros.
+// Returns true if both are equal, including the signs of zeros.
 inline bool Same(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }

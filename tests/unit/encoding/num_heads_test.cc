@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// num_heads omitted next to a table or list with one entry per head.
+// Tests requests that omit num_heads because a table or list has one entry per head.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids of relative positions: tests which distance each pair has, according to the models' own
-// relative shift, and that its vector equals that distance's row of a sinusoidal table, bit for
-// bit.
+// relative shift, and that its vector equals, bit for bit, that distance's row in a sinusoidal
+// table.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -24,7 +24,7 @@ const SinusoidTable kTable = {.dim = 8, .layout = kSinesCosines};
 // Marks a vector of zeros instead of a distance.
 constexpr int64_t kZero = std::numeric_limits<int64_t>::max();
 
-// Returns a spec of kTable's sinusoids in text format.
+// Returns a spec for kTable's sinusoids in text format.
 std::string Sinusoids(const std::string& fields = "") {
   return absl::StrCat("relative_sinusoidal {dim: 8 columns: COLUMNS_SINES_COSINES ", fields, "}");
 }
@@ -48,7 +48,7 @@ std::vector<double> RowOf(const SinusoidTable& table, int64_t distance,
   return row;
 }
 
-// The distance whose row each of the answer's vectors equals.
+// Returns, for each of the answer's vectors, the distance whose row equals it.
 std::vector<int64_t> Distances(const v1::TensorSpec& spec, const SinusoidTable& table) {
   const std::vector<double> numbers = EngineHarness().Numbers(spec);
   std::vector<int64_t> candidates = {kZero};
@@ -107,7 +107,7 @@ TEST(RelativeSinusoidal, IgnoresDirectionIfSymmetric) {
                                                                     2, 1, 0, 1, 2));
 }
 
-// Numbers of the papers' formulas at 50 digits, from mpmath.
+// The papers' formulas evaluated to 50 digits with mpmath.
 TEST(RelativeSinusoidal, MatchesPublishedFormulas) {
   EngineHarness engine;
   const auto at_distance = [&](const char* encoding, int64_t distance) {
@@ -218,7 +218,7 @@ TEST(RelativeSinusoidal, DistancesBeyondPositionsAreOutOfRange) {
   EXPECT_THAT(engine.MakePlan(over("causal: true", 2, 1, kMost)), ends);
   EXPECT_THAT(engine.MakePlan(over("right: 7", 2, 1, kMost)), ends);
   EXPECT_THAT(engine.MakePlan(over("left: 7", 1, 2, -kMost)), ends);
-  // Zero to the right, and equal for all positions beyond the farthest of a side.
+  // Zero to the right, and equal for all positions beyond the farthest one on a side.
   EXPECT_THAT(engine.Numbers(over("causal: true", 1, 2, -kMost)), ElementsAre(0, 0, 0, 0));
   EXPECT_EQ(engine.Numbers(over("left: 7", 2, 1, kMost)), engine.Numbers(over("left: 7", 2, 1, 8)));
   EXPECT_EQ(engine.Numbers(over("right: 7", 1, 2, -kMost)),

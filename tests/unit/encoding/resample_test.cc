@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares resampled tables with torch's numbers, and with the formula in GMP's rational numbers.
+// Compares resampled tables with torch's results, and with the formula in GMP's rational
+// arithmetic.
 #include <gmpxx.h>
 
 #include <algorithm>
@@ -96,10 +97,10 @@ TEST(Resample, PrefixRowsAreKept) {
               ElementsAre(7, 0, 0, .25, .75, 1));
 }
 
-// The definition of a resampled number, over the rational numbers.
+// The definition of a resampled element, in rational arithmetic.
 class Oracle {
  public:
-  // The numbers have `precision` bits.
+  // Elements have `precision` bits before they are rounded to a type.
   Oracle(const v1::LearnedAbsolute& spec, int precision)
       : table_(TableAt(spec.table())), spec_(spec.resample()), value_(precision) {
     if (spec_.source().empty()) {
@@ -112,7 +113,7 @@ class Oracle {
     }
   }
 
-  // Returns the number in every type.
+  // Returns the element in every type.
   std::map<DataType, double> Rounded(int64_t row, int64_t column, double scale) {
     SetExact(row, column, scale);
     std::map<DataType, double> rounded;
@@ -201,7 +202,7 @@ class Oracle {
   Number value_;
 };
 
-// Enough for numbers of similar magnitudes, and for sums of any two doubles.
+// Enough bits for values of similar magnitude, and for sums of any two doubles.
 constexpr int kSomeBits = 1000;
 constexpr int kAllBits = 9000;
 
@@ -234,7 +235,7 @@ const char* const kFilters[] = {
     "filter: FILTER_CUBIC cubic_a: -0.6 align_corners: true antialias: true",
 };
 
-// Twenty rows after a prefix of two, as a line and as two grids.
+// Compares twenty rows after a prefix of two, as a line and as two grids.
 void ExpectRoundedEverywhere(const Table& table, double scale = 1) {
   for (const std::string filter : kFilters) {
     for (const char* sides : {"target: 1", "target: 7", "target: 20", "target: 40", "target: 77",
@@ -401,7 +402,7 @@ TEST(Resample, StopsIfCallerCancels) {
   EXPECT_THAT(row, Each(7));
 }
 
-// BEiT's own code resamples the table of every window, with bilinear weights.
+// BEiT's own code resamples every window's table, with bilinear weights.
 TEST(Resample, WindowUsesTableOfAnotherWindow) {
   constexpr int64_t kHeads = 2;
   for (const bool symmetric : {false, true}) {
@@ -413,7 +414,7 @@ TEST(Resample, WindowUsesTableOfAnotherWindow) {
     const int64_t old_rows = from[0] * from[1];
     const int64_t rows = to[0] * to[1];
     const std::vector<double> values = Normals((old_rows + 3) * kHeads);
-    // The rows that the window uses, from learned_absolute.
+    // The rows that the window uses, computed by learned_absolute.
     std::vector<double> stretched = EngineHarness().Numbers(
         Over(Resampled(TableOf({old_rows, kHeads}, {values.begin(), values.end() - 3 * kHeads}),
                        absl::StrCat("source: [", from[0], ", ", from[1], "] target: [", to[0], ", ",
@@ -429,7 +430,7 @@ TEST(Resample, WindowUsesTableOfAnotherWindow) {
     const std::string doubles = Typed(DataType::kF64);
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, doubles)),
               EngineHarness().Numbers(WithOutput(want, doubles)));
-    // Indices are those of the window's own table, whatever the table.
+    // Indices refer to the window's own table, whatever table is given.
     EXPECT_EQ(IdentityOf(spec, kBuckets), IdentityOf(want, kBuckets));
     EXPECT_EQ(EngineHarness().Numbers(WithOutput(spec, kBuckets)),
               EngineHarness().Numbers(WithOutput(want, kBuckets)));

@@ -23,7 +23,7 @@ struct TwoPi : Number {
   }
 };
 
-// The relative error of `value`, as a power of two.
+// Returns the relative error of `value`, as a power of two.
 double ErrorExponent(DoubleDouble value, mpfr_ptr exact) {
   Number error;
   mpfr_sub_d(error, exact, value.hi, MPFR_RNDN);
@@ -115,7 +115,7 @@ TEST(SinCosOf, StaysWithinItsBoundAtFractionalPositions) {
   }
 }
 
-// Covers all signs and sizes, including cases in which the larger ones cancel.
+// Covers all signs and sizes, including cases in which the larger terms cancel.
 TEST(SinCosOf, StaysWithinItsBoundAtSums) {
   std::mt19937_64 random(6);
   TwoPi two_pi;
@@ -146,7 +146,7 @@ TEST(SinCosOf, StaysWithinItsBoundAtSums) {
           .exponent = -static_cast<int>(random() % 60)};
       add(weight, position);
       if (i % 4 == 0 && terms.size() + 1 < kMostAngleTerms) {
-        // All except 2^-40 of it, in the other direction.
+        // Subtracts all of it except 2^-40.
         add(weight * (0x1p-40 - 1), position);
         --n;
         if (n == 0) break;

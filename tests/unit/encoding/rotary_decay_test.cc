@@ -34,8 +34,7 @@ std::vector<double> Rows(const v1::Rotary& spec, DataType type, Range rows, int6
   return numbers;
 }
 
-// Sets ((2 pair / head_dim + gamma) / (1 + gamma))^((position - center) /
-// base).
+// Sets ((2 pair / head_dim + gamma) / (1 + gamma))^((position - center) / base).
 void SetScale(const v1::Rotary& spec, int64_t position, int64_t pair, mpfr_ptr value) {
   const v1::Decay& decay = spec.decay();
   Number other;
@@ -64,7 +63,7 @@ void ExpectRounded(const v1::Rotary& spec, Range rows, double scale = 1) {
       });
 }
 
-// torchscale's numbers at length 8.
+// torchscale's values at length 8.
 TEST(DecayRows, MatchPublishedValues) {
   const v1::Rotary spec = Decaying(64, "center: 4");
   const std::vector<double> scale = Rows(spec, DataType::kF64, {0, 8}, kScale);
@@ -82,7 +81,7 @@ TEST(DecayRows, DoNotChangeCosinesAndSines) {
   }
 }
 
-// It does not depend on an attention factor or on a pair that does not rotate.
+// The decay does not depend on an attention factor or on a pair that does not rotate.
 TEST(DecayRows, DependOnlyOnThePair) {
   v1::Rotary spec = Decaying(8, "");
   const std::vector<double> plain = Rows(spec, DataType::kF64, {-9, 9}, kScale);
@@ -97,7 +96,6 @@ TEST(DecayRows, DependOnlyOnThePair) {
   EXPECT_EQ(Rows(spec, DataType::kF64, {-9, 9}, kScale), plain);
 }
 
-// Pairs of the part that rotates.
 TEST(DecayRows, CountOnlyRotatedPairs) {
   v1::Rotary spec = Decaying(16, "");
   spec.set_partial_rotary_factor(0.5);

@@ -65,8 +65,8 @@ std::vector<double> DerivedOf(const v1::Rotary& spec, std::string_view name) {
 }
 
 // ---------------------------------------------------------------------------
-// Golden parameters: 60 digits by mpmath from transformers' formulas, agreeing
-// with the digits published for these models.
+// Golden parameters: computed to 60 digits with mpmath from transformers' formulas; they agree with
+// the digits published for these models.
 
 struct GoldenPair {
   int64_t pair;
@@ -104,7 +104,7 @@ v1::Rotary GptOss() {
       "original_max_position_embeddings: 4096 truncate: false}");
 }
 
-// Its correction range is a single point.
+// Returns a spec whose correction range is a single point.
 v1::Rotary SteepYarn() {
   return Rotary(
       "head_dim: 64 yarn {factor: 8 original_max_position_embeddings: 64 "
@@ -314,8 +314,7 @@ TEST(RotaryParameters, AllFrequenciesEqualThoseComputedOneByOne) {
 // ---------------------------------------------------------------------------
 // Correct rounding
 
-// Compares a golden pair's columns with scale x factor x sine and cosine at 600
-// bits.
+// Compares a golden pair's columns with scale x factor x sine and cosine at 600 bits.
 void ExpectRounded(const Golden& golden, double scale, const std::vector<int64_t>& positions) {
   Number frequency, factor, value;
   mpfr_set_str(factor, golden.attention_factor, 10, MPFR_RNDN);
@@ -394,7 +393,7 @@ TEST(RotaryRounding, ProportionalLeavesPairsUnrotated) {
 }
 
 // ---------------------------------------------------------------------------
-// Given frequencies and angles of frameworks
+// Given frequencies, and angles as frameworks compute them
 
 TEST(RotaryGiven, FrequenciesReplaceComputedOnes) {
   const v1::Rotary given = Rotary("head_dim: 8 inverse_frequencies: [1, 0.1, 0, 0.001]");
@@ -553,7 +552,7 @@ TEST(RotaryAxes, LaddersRestartPerAxis) {
 }
 
 TEST(RotaryAxes, SupportEveryKindOfLadder) {
-  // 3 (12 / 3)^(-k / 2), and the given ones.
+  // 3 (12 / 3)^(-k / 2), and the given frequencies.
   const std::vector<double> frequencies =
       DerivedOf(Rotary("head_dim: 14 pair_axis: [0, 1, 0, 2, 0, 2, 1] "
                        "axes {ladder {timescales {min: 3 max: 12}}} "
@@ -564,13 +563,13 @@ TEST(RotaryAxes, SupportEveryKindOfLadder) {
               testing::ElementsAre(3, 0.25, 1.5));
   EXPECT_EQ(frequencies[4], 0.75);
   EXPECT_EQ(frequencies[6], 0);
-  // The others keep their places in the progression over all pairs.
+  // The other frequencies keep their places in the progression over all pairs.
   const std::vector<double> common = DerivedOf(Rotary("head_dim: 14"), "inverse_frequencies");
   EXPECT_EQ(frequencies[3], common[3] / 4);
   EXPECT_EQ(frequencies[5], common[5] / 4);
 }
 
-// The numbers of a ladder at x, if they equal those of other requests.
+// Values at a transformed position x equal those at x without a transformation.
 TEST(RotaryAxes, TransformPositions) {
   const auto parts = [](const std::string& axis, DataType type) {
     return Parts(
@@ -609,7 +608,7 @@ TEST(RotaryAxes, MayHaveDifferentOffsets) {
   }
 }
 
-// The list has the rows of consecutive positions, regardless of the frequencies.
+// A list yields the same rows as consecutive positions, regardless of the frequencies.
 TEST(RotaryAtReals, MatchesIntegerPositions) {
   std::vector<double> list;
   for (int64_t p = -30; p < 100; ++p) list.push_back(static_cast<double>(p));
@@ -643,7 +642,7 @@ TEST(RotaryAtReals, UsesPositionOfEachAxis) {
       ->prepare_reals({DataType::kF64}, positions)
       ->Fill({{0, 2}, {0, 3}}, got.data(), 3 * 12 * sizeof(double));
   const Parts plain(Rotary("head_dim: 6 axes {" + frequencies + "}"), DataType::kF64);
-  // On the second axis these are twice x.
+  // The row numbers for the second axis are twice x.
   const Parts half(Rotary("head_dim: 6 axes {scale: 0.5" + frequencies + "}"), DataType::kF64);
   for (const int64_t lane : {kCos, kSin}) {
     for (int64_t row = 0; row < 3; ++row) {

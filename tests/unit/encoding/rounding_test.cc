@@ -25,7 +25,7 @@ std::vector<double> Doubles(int count) {
     const int exponent = static_cast<int>(random() % 500) - 300;
     uint64_t bits =
         std::bit_cast<uint64_t>(std::ldexp(1.0, exponent)) | (random() >> 12) | random() << 63;
-    // A tail of equal bits yields ties and their neighbours.
+    // A tail of equal bits yields ties and their neighbors.
     const int tail = static_cast<int>(random() % 53);
     bits = bits >> tail << tail;
     if (random() % 2 != 0) bits += uint64_t{1} << tail >> 1;
@@ -97,7 +97,7 @@ TEST(RoundProduct, DecidesTies) {
 
 TEST(RoundSum, UsesBitsBelowTheLastPlace) {
   std::byte out[8];
-  // 1 + 2^-9 + 2^-100 lies above the midpoint of two BF16, 1 + 2^-8 - 2^-100 ...
+  // 1 + 2^-9 + 2^-100 lies above the midpoint of two BF16 values, 1 + 2^-8 - 2^-100 ...
   RoundSum({1 + 0x1p-8, 0x1p-100}, DataType::kBF16, out);
   EXPECT_EQ(ElementAt(DataType::kBF16, out), 1 + 0x1p-7);
   RoundSum({1 + 0x1p-8, 0}, DataType::kBF16, out);
@@ -108,7 +108,7 @@ TEST(RoundSum, UsesBitsBelowTheLastPlace) {
   EXPECT_EQ(ElementAt(DataType::kBF16, out), 1 + 0x2p-7);
 }
 
-// Both ends of the interval round to every result of TryRound.
+// Both ends of the interval round to the result whenever TryRound returns one.
 TEST(TryRound, SucceedsOnlyIfBothEndsRoundEqually) {
   std::mt19937_64 random(2);
   Number end;

@@ -11,7 +11,7 @@ namespace {
 
 v1::Sandwich Spec(const std::string& fields) { return Completed(Parse<v1::Sandwich>(fields)); }
 
-// The sum over k of cos(distance base^(-2k/dim)).
+// Sets `sum` to the sum over k of cos(distance base^(-2k/dim)).
 void SetSum(const v1::Sandwich& spec, int64_t distance, mpfr_ptr sum) {
   Number term;
   Number exponent;

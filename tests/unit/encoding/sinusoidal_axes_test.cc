@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of axes, ladders and orders of columns.
+// Sinusoids with axes, ladders and column orders.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -37,7 +37,7 @@ void ExpectRounded(const std::string& text, Range rows, double scale = 1) {
       kOracleBits);
 }
 
-// The same at positions that are doubles.
+// Does the same at positions that are doubles.
 void ExpectRoundedAt(const std::string& text, const RealPositions& positions, double scale = 1) {
   SCOPED_TRACE(text);
   const Spec spec = Parse<Spec>(text);
@@ -96,7 +96,7 @@ TEST(SinusoidalAtReals, AddsOffsets) {
   }
 }
 
-// Integer positions have the same bits as consecutive positions.
+// Real positions that are integers yield the same bits as consecutive positions.
 TEST(SinusoidalAtReals, MatchesIntegerPositions) {
   for (const char* text : {"dim: 64", "dim: 9 axes {offset: 0.5 scale: 6.28 length: 37}",
                            "dim: 12 axes {ladder {timescales {min: 2 max: 50}}} axes {}"}) {

@@ -13,10 +13,10 @@
 
 namespace attnbias {
 
-// Orders of columns, with the frequencies that models use in them.
+// Column orders, with the frequencies that models use with them.
 enum class SinusoidLayout { kInterleaved, kSinesCosines, kTensor2Tensor };
 
-// A sinusoidal table of one axis.
+// A one-axis sinusoidal table.
 struct SinusoidTable {
   int64_t dim = 0;
   double base = 10000;
@@ -57,7 +57,7 @@ inline void SetStretched(const v1::Axis& axis, double position, mpfr_ptr x) {
 // of pi.
 inline constexpr int kOracleBits = 320;
 
-// The formula, given as a list of waves that the message describes.
+// The formula, as a list of the waves that the message describes.
 class SinusoidalOracle {
  public:
   explicit SinusoidalOracle(const v1::Sinusoidal& spec) : spec_(Completed(spec)) {
@@ -111,7 +111,7 @@ class SinusoidalOracle {
   mpfr_ptr Frequency(int64_t column) { return frequencies_[column]; }
 
  private:
-  // A column: the sine or cosine of a frequency of an axis.
+  // A column: the sine or cosine of one axis at one frequency.
   struct Wave {
     bool is_sine;
     int axis;
@@ -172,7 +172,7 @@ class SinusoidalOracle {
   std::vector<Wave> waves_;
   // One for each wave.
   std::deque<Number> frequencies_;
-  // Each has one element for each axis.
+  // Each has one element per axis.
   std::vector<int64_t> columns_;
   std::vector<int64_t> sines_;
 };

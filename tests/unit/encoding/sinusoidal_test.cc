@@ -229,13 +229,13 @@ TEST(SinusoidalRounding, IsCorrectAtKnownWorstCases) {
   const SinusoidTable spec = {.dim = 128};
   ExpectRounded(spec, {4524508, 4524509}, {10, 11});
   ExpectRounded(spec, {7086789, 7086790}, {32, 33});
-  // Inside blocks, which kernels compute, not anchors.
+  // Positions inside blocks, which kernels compute, rather than at anchors.
   ExpectRounded(spec, {4524508 - 45, 4524508 + 60}, {11});
   ExpectRounded(spec, {7086789 - 45, 7086789 + 60}, {33});
 }
 
-// Positions up to the largest whose angle is closest to a multiple of a quarter turn: denominators
-// of the convergents of frequency / (pi / 2).
+// Returns the positions, up to the largest, whose angles are closest to a multiple of a quarter
+// turn: denominators of the convergents of frequency / (pi / 2).
 std::vector<int64_t> NearestToQuarters(mpfr_ptr frequency) {
   Number rest;
   Number whole;
@@ -331,7 +331,7 @@ TEST(SinusoidReference, AgreesWithTheFormula) {
 }
 
 // ---------------------------------------------------------------------------
-// The same bits by every path
+// Every path yields the same bits
 
 TEST(SinusoidalBits, DoNotDependOnConcurrency) {
   const Table table({.dim = 48}, DataType::kF32);
@@ -345,8 +345,8 @@ TEST(SinusoidalBits, DoNotDependOnConcurrency) {
   for (const Bytes& result : results) EXPECT_EQ(result, expected);
 }
 
-// Tables large enough to bypass the caches, at aligned and odd addresses, and
-// longer than a chain of anchors.
+// Tables large enough to bypass the caches, at aligned and odd addresses, and longer than a chain
+// of anchors.
 TEST(SinusoidalBits, DoNotDependOnSizeOrAlignment) {
   for (const SinusoidTable& spec :
        {SinusoidTable{.dim = 64}, SinusoidTable{.dim = 64, .layout = kSinesCosines},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares T5's buckets with the algebraic rule in exact integers and with literal matrices of the
-// published implementation.
+// Compares T5's buckets with the algebraic rule in exact integers and with literal matrices from
+// the published implementation.
 #include <gmp.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ TEST(T5Buckets, RulesDifferWhereTorchDiffersFromAlgebra) {
   EXPECT_EQ(Bucket({24, 889, false, v1::BUCKET_RULE_FLOAT32_LOG}, -621), 23);
 }
 
-// True if distance n lies in bucket m + k or later, with integers only.
+// Returns true if distance n lies in bucket m + k or later, using integers only.
 bool Reaches(int64_t n, int64_t m, int64_t s, int64_t max_distance, int64_t k) {
   mpz_t left, right, factor;
   mpz_inits(left, right, factor, nullptr);
@@ -165,7 +165,7 @@ v1::T5 BiasSpec(bool bidirectional) {
   return spec;
 }
 
-// Returns one head's numbers.
+// Returns one head's values.
 std::vector<double> Diagonals(bool bidirectional, int64_t head, Range span,
                               const std::string& output = "") {
   const std::vector<double> all =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TUPE: published index and reset matrices, the relative term's borders through the engine, and
-// both terms compared with the documented products and a single rounding by MPFR.
+// both terms compared with the documented products, rounded once by MPFR.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -58,7 +58,7 @@ TEST(Tupe, IndexMatrixMatchesPublishedValues) {
                           32, 3, 2, 1, 0));
 }
 
-// Products of rows i and j equal to 6 i + j: the numbers 0 to 35 in a square.
+// The product of rows i and j is 6 i + j: the numbers 0 to 35 in a square.
 TEST(Tupe, AbsoluteResetMatchesPublishedValues) {
   std::vector<double> positions;
   for (int p = 0; p < 6; ++p) {
@@ -79,7 +79,7 @@ TEST(Tupe, AbsoluteResetMatchesPublishedValues) {
   EXPECT_THAT(EngineHarness().Numbers(Over(spec, 2, 3, 1)), ElementsAre(6, 7, 8, 12, 13, 14));
 }
 
-// The relative term alone, from its matrix of indices.
+// The relative term alone, from its index matrix.
 TEST(Tupe, RelativeBiasIsTableRowOfIndex) {
   for (const bool reset : {false, true}) {
     for (const int64_t offset : {-7, -2, 0, 3}) {

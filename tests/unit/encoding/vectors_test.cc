@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws of Toeplitz tensors whose numbers are vectors: those of engine_test.cc with an additional
+// Laws for Toeplitz tensors whose elements are vectors: those in engine_test.cc with an additional
 // last axis of columns, with and without a head axis.
 #include <algorithm>
 #include <random>
@@ -76,7 +76,7 @@ TEST(Vectors, DenseEqualsExpandedDiagonals) {
   }
 }
 
-// Reads start and end inside numbers, vectors and rows.
+// Reads start and end in the middle of numbers, vectors and rows.
 TEST(Vectors, DoNotDependOnReadRanges) {
   EngineHarness engine;
   // Room for the sinusoids' own data, but not for eight bands.

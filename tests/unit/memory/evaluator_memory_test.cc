@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the memory that encodings state for their evaluators with measurements. A separate
-// program, because it counts every allocation by operator new and MPFR.
+// Compares the memory that encodings declare for their evaluators with measurements. This is a
+// separate program because it counts every allocation by operator new and MPFR.
 #include <gmp.h>
 #include <malloc.h>
 
@@ -27,7 +27,7 @@ namespace {
 std::atomic<int64_t> used_bytes = 0;
 std::atomic<int64_t> peak_bytes = 0;
 
-// Returns the size of the block in malloc.
+// Returns the size that the block occupies in malloc's heap.
 int64_t SizeOfBlock(void* block) {
   return static_cast<int64_t>(malloc_usable_size(block) + sizeof(size_t));
 }
@@ -78,8 +78,8 @@ namespace {
 
 constexpr int64_t kSlack = int64_t{256} << 10;
 
-// Makes a table of equal numbers, since random ones would take longer than the code that
-// is measured.
+// Makes a table of equal numbers, since generating random ones would take longer than the code
+// being measured.
 v1::TableRef Small(const std::vector<int64_t>& shape) {
   int64_t size = 1;
   for (const int64_t length : shape) size *= length;
@@ -179,7 +179,7 @@ v1::TensorSpec Fire(int64_t hidden, int64_t heads) {
   return spec;
 }
 
-// Layers of an MLP, one for each number of outputs.
+// Returns an MLP with one layer for each number of outputs.
 v1::TensorSpec Mlp(std::initializer_list<int64_t> outputs,
                    const std::string& fields = "activation: ACTIVATION_SILU") {
   auto spec = Parse<v1::TensorSpec>("mlp_bias {" + fields + "}");
@@ -245,7 +245,7 @@ std::vector<v1::TensorSpec> Tupes() {
   return {buckets, TupeOf(kMaxNetworkNumbers / 32, 32), TupeOf(70, 1024), TupeOf(2, 2048)};
 }
 
-// Returns the peak memory of preparing an evaluator and of one Fill.
+// Returns the peak memory used to prepare an evaluator and run one Fill.
 int64_t PeakOf(const Encoding& encoding, DataType type) {
   constexpr int64_t kMostNumbers = int64_t{1} << 18;
   const Range domain = encoding.domain;
@@ -273,7 +273,7 @@ constexpr Extremes kGivenExtremes[] = {{"Sinusoids", Sinusoids}, {"Rotations", R
                                        {"Biases", Biases},       {"Networks", Networks},
                                        {"Tables", Tables},       {"Tupes", Tupes}};
 
-// Sets each number that depends on no other field to the maximum that its rule allows.
+// Sets each number that does not depend on another field to the maximum that its rule allows.
 void SetGreatest(google::protobuf::Message& encoding) {
   const auto& fields = *encoding.GetDescriptor();
   const auto& access = *encoding.GetReflection();
@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators, ::testing::ValuesIn
 INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
                          ::testing::Values(Extremes{"Others", Others}), kNameOf);
 
-// Covers the slowest ones; their memory shows that they end early.
+// Covers the slowest encodings; their memory shows that preparation ends early.
 TEST(EvaluatorMemory, CancelledPreparationStopsEarly) {
   Caller caller;
   caller.Cancel();

@@ -27,7 +27,7 @@ ServerConfig Parsed(std::vector<const char*> flags) {
   return std::get<ServerConfig>(result);
 }
 
-// The exit code and the output on standard error.
+// Returns the exit code and the output on standard error.
 std::pair<int, std::string> Refused(std::vector<const char*> flags) {
   testing::internal::CaptureStderr();
   auto result = Parse(std::move(flags));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Guarantees of the queue about time and memory. worker_pool_test.cc covers the rest.
+// Tests the queue's time and memory guarantees. worker_pool_test.cc covers the rest.
 #include "server/schedule/fair_queue.h"
 
 #include <chrono>

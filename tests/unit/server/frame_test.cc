@@ -11,7 +11,7 @@
 namespace attnbias::frame_test {
 namespace {
 
-// Separate bytes, split into `pieces`.
+// Returns a chunk with bytes of its own, split into `pieces` pieces.
 Chunk MakeChunk(int64_t size, int pieces, std::weak_ptr<const void>* owner) {
   auto bytes = std::make_shared<std::vector<std::byte>>(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -69,8 +69,8 @@ v1::TensorHeader SomeHeader() {
   return header;
 }
 
-// Returns a header and the checksum of its bytes in `message`, which equal those of
-// SerializeAsString, since the server writes them with the same code.
+// Checks that the message has the checksum of its header's bytes. SerializeAsString returns the
+// bytes that the server sent, since the server writes them with the same code.
 template <typename Message>
 void ExpectChecksum(const Message& message) {
   const std::string header = message.header().SerializeAsString();
@@ -124,8 +124,8 @@ TEST(Frame, EmptyChunkHasOnlyTheHeader) {
 
 class ChunkSizes : public testing::TestWithParam<int64_t> {};
 
-// On both sides of every length at which a varint grows by a byte, and of the size that gRPC
-// inlines into a slice.
+// Sizes on both sides of every length at which a varint grows by a byte, and of the size up to
+// which gRPC inlines bytes into a slice.
 INSTANTIATE_TEST_SUITE_P(Frame, ChunkSizes,
                          testing::Values(1, 23, 24, 127, 128, 16383, 16384, 2097151, 2097152));
 

@@ -102,7 +102,7 @@ TEST_F(HealthTest, WatchesStartAndEndWhileStateChanges) {
   }
   stop = true;
   changes.join();
-  // The last update of each watcher is the last change.
+  // The last update that each watcher receives is the last change.
   for (auto& [watch, status] : watches) {
     while (status != HealthCheckResponse::SERVING) status = watch->Next();
   }

@@ -17,7 +17,7 @@ namespace {
 
 const int64_t kMachine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
 
-// Hierarchies as files: the groups of the process, and their limits.
+// Control group hierarchies as files: the process's groups and their limits.
 struct Tree {
   std::string name;
   std::string own;

@@ -93,7 +93,7 @@ TEST(DecodedSize, StopsAtInvalidBytes) {
   // A length beyond the end, in a message and in an unknown field.
   EXPECT_LT(SizeOfBytes("\x0a\xff\xff\xff\x7f"), 4096);
   EXPECT_LT(SizeOfBytes("\x7a\xff\xff\xff\x7f"), 4096);
-  // Deeper than any message.
+  // Nested more deeply than any message.
   std::string deep;
   for (int i = 0; i < 5000 && deep.size() < 60000; ++i) {
     std::string length;

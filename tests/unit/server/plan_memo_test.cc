@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of the plan memo. tensor_service_test.cc tests its answers.
+// Tests the plan memo's limits. tensor_service_test.cc tests its answers.
 #include "server/service/plan_memo.h"
 
 #include "absl/strings/str_cat.h"

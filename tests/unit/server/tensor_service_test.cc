@@ -191,7 +191,7 @@ TEST_F(TensorServiceTest, CallIsOneTaskOrNoneIfCached) {
 constexpr int kLogitHeads = 2;
 constexpr int kLogitDim = 4;
 
-// A first request, for Shaw's logits of `rows` queries and `keys` keys.
+// Returns a first request, for Shaw's logits over `rows` queries and `keys` keys.
 v1::ComputeLogitsRequest ShawSpec(int rows, int keys) {
   v1::ComputeLogitsRequest request;
   v1::LogitsSpec& spec = *request.mutable_spec();

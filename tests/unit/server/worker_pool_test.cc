@@ -39,7 +39,7 @@ class OneThread : public ::testing::Test {
   void Add(const CallerPtr& caller, char name) {
     pool_.Schedule(caller, [this, name] { order_ += name; });
   }
-  // The order in which tasks ran.
+  // Returns the order in which tasks ran.
   std::string Order() {
     busy_.LetGo();
     pool_.Shutdown();

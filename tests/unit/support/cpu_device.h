@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Device without hardware: kernels run on the CPU, over every block and thread of their launch
-// and with every index checked, and a stream does its work only when waited for.
+// and with every index checked, and a stream does its work only when it is waited for.
 #pragma once
 
 #include <atomic>
@@ -113,7 +113,7 @@ class CpuStream final : public Stream {
 
 class CpuDevice final : public Device {
  public:
-  // `log` outlives this.
+  // `log` must outlive this.
   explicit CpuDevice(CpuDeviceLog* log) : log_(*log) {}
 
   std::string description() const override { return "a CPU in its place"; }

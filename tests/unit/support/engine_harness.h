@@ -55,7 +55,7 @@ class EngineHarness {
         [&](Engine::Done done) { engine_.Get(plan, std::make_shared<Caller>(), std::move(done)); });
   }
 
-  // A chunk's bytes, which match its checksum.
+  // Returns a chunk's bytes, and checks that they match its checksum.
   static std::string Bytes(const absl::StatusOr<Chunk>& chunk) {
     EXPECT_THAT(chunk, IsOk());
     std::string bytes;
@@ -71,7 +71,7 @@ class EngineHarness {
     return Bytes(Read(*Get(plan), 0, plan->total_bytes()));
   }
 
-  // Returns all parts, one after another.
+  // Returns the values of all parts, one part after another.
   std::vector<double> Numbers(v1::TensorSpec spec) {
     const PlanPtr plan = Plan(std::move(spec));
     const std::string bytes = Bytes(Read(*Get(plan), 0, plan->total_bytes()));
@@ -98,7 +98,7 @@ class EngineHarness {
     }
   }
 
-  // Number of bands so far.
+  // Number of bands computed so far.
   int computed() const { return observer_.computed; }
   const ByteBudget& budget() const { return engine_.budget(); }
 

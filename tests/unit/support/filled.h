@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An encoding's numbers, directly from its evaluator.
+// An encoding's values, directly from its evaluator.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ EncodingPtr MakeWith(const Encoding& encoding, const std::string& output = "") {
   return *made;
 }
 
-// Returns the error of a value that could not be created.
+// Returns the error from making an encoding.
 template <typename Encoding>
 absl::Status RefusalOf(const Encoding& encoding, const std::string& output = "") {
   v1::TensorSpec spec = WithOutput(encoding, output);
   return MakeEncoding(TestTables(), spec).status();
 }
 
-// Returns all lanes over `span`, which is split into pieces of at most `most`.
+// Returns all lanes over `span`, which is split into pieces of at most `most` coordinates.
 template <typename Encoding>
 FilledNumbers Filled(const Encoding& encoding, Range span, DataType type,
                      const std::string& output = "", int64_t query = 0, int64_t most = 1000,
@@ -62,7 +62,7 @@ FilledNumbers Filled(const Encoding& encoding, Range span, DataType type,
   return filled;
 }
 
-// Returns the numbers as bytes.
+// Returns an encoding's identity; equal identities mean equal values.
 template <typename Encoding>
 std::string IdentityOf(const Encoding& encoding, const std::string& output = "") {
   return MakeWith(encoding, output)->identity;

@@ -23,7 +23,7 @@ class ManualExecutor final : public Executor {
 
   // Runs the task that has waited longest; returns false if none is queued.
   bool RunOne() { return RunOneOf(tasks_); }
-  // The same for non-preemptible tasks.
+  // Does the same for non-preemptible tasks.
   bool RunOneBlocking() { return RunOneOf(blocking_); }
   void RunAll() {
     while (RunOne() || RunOneBlocking()) {

@@ -15,7 +15,7 @@
 
 namespace attnbias {
 
-// The length, the header and the data.
+// Returns a file's bytes: the header's length, the header and the data.
 inline std::string SafetensorsBytes(const std::string& header, std::string_view data) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) {
@@ -43,7 +43,7 @@ inline std::string SafetensorsBytes(const std::vector<F32Tensor>& tensors) {
   return SafetensorsBytes(header + "}", data);
 }
 
-// Returns a folder of the running test, initially empty.
+// Returns a folder for the running test, initially empty.
 inline std::filesystem::path FreshFolder() {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   std::string name = absl::StrCat(test->test_suite_name(), ".", test->name());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a service of the server in the test's process.
+// Runs one of the server's services in the test's process.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ class ServiceHarness : public testing::Test {
         server_state_{engine_, executor_, metrics_, watchdog_, *access_} {}
   ~ServiceHarness() override { Stop(); }
 
-  // Starts a server of `service`, and returns a channel to it.
+  // Starts a server for `service`, and returns a channel to it.
   std::shared_ptr<grpc::Channel> Serve(std::unique_ptr<grpc::Service> service) {
     service_ = std::move(service);
     grpc::ServerBuilder builder;

@@ -59,7 +59,7 @@ v1::TensorSpec WithOutput(const Encoding& encoding, const std::string& output) {
   return With(encoding, "output {" + output + "}");
 }
 
-// Texts of an Output.
+// Fields of an Output in text format.
 inline std::string Scaled(double scale) { return absl::StrFormat("scale: %.17g ", scale); }
 inline std::string Typed(DataType type) {
   return absl::StrCat("data_type: DATA_TYPE_", std::string(NameOf(type)), " ");
@@ -82,11 +82,11 @@ Message Completed(Message message) {
   return message;
 }
 
-// Returns the table of a reference that Ref returned.
+// Returns the table to which a reference from Ref refers.
 inline Table TableAt(const v1::TableRef& ref) { return *TestTables().Get(ref); }
 
-// Makes a table of F64, or of F32 with T = float. Values that the table's type cannot represent
-// become the nearest.
+// Makes a table of F64, or of F32 with T = float. Rounds values that the table's type cannot
+// represent.
 template <typename T = double>
 Table TableOf(const std::vector<int64_t>& shape, const std::vector<double>& values) {
   const std::vector<T> numbers(values.begin(), values.end());
@@ -166,7 +166,7 @@ inline v1::TensorSpec OverPositions(v1::TensorSpec spec, int64_t begin, int64_t 
   return spec;
 }
 
-// One list for each axis.
+// Adds one list for each axis.
 inline v1::TensorSpec AtPositions(v1::TensorSpec spec,
                                   const std::vector<std::vector<int64_t>>& lists) {
   for (const std::vector<int64_t>& list : lists) {

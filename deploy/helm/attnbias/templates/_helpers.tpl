@@ -4,7 +4,7 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Leaves room for -precompute and the like: names of Services have at most 63 characters. */}}
+{{/* Leaves room for -precompute and the like: Service names have at most 63 characters. */}}
 {{- define "attnbias.fullname" -}}
 {{- $name := .Release.Name -}}
 {{- if .Values.fullnameOverride -}}
@@ -67,7 +67,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.serviceAccount.name | default (ternary (include "attnbias.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
-{{/* The Secret with certificate and key; empty if the port is in plaintext. */}}
+{{/* The Secret with the certificate and key; empty if the port uses plaintext. */}}
 {{- define "attnbias.tlsSecret" -}}
 {{- if .Values.tls.certManager.issuer -}}
 {{- include "attnbias.fullname" . }}-tls
@@ -219,7 +219,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end -}}
 
-{{/* The list of each flag's values. Excludes extraFlags that refer to variables of the container, since
+{{/* Each flag's list of values. Excludes extraFlags that refer to the container's variables, since
 Kubernetes expands these only on the command line. */}}
 {{- define "attnbias.settings" -}}
 {{- $settings := dict
@@ -245,7 +245,7 @@ Kubernetes expands these only on the command line. */}}
 {{- merge $settings (dict "max-connection-age" (list "20s")) | toYaml -}}
 {{- end -}}
 
-{{/* The data of the ConfigMap. A literal string of TOML has no escapes. */}}
+{{/* The data of the ConfigMap. A TOML literal string has no escapes. */}}
 {{- define "attnbias.config" -}}
 attnbias.toml: |
   {{- range $name, $values := include "attnbias.settings" . | fromYaml }}
@@ -263,7 +263,7 @@ precompute.json: {{ toJson . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Alternating sources and destinations of rclone. */}}
+{{/* rclone's sources and destinations, alternating. */}}
 {{- define "attnbias.remotes" -}}
 {{- with .Values.tables.remote }}
 - {{ quote . }}
@@ -344,7 +344,7 @@ shutdown-delay: the value shutdownDelaySeconds
 drain-grace: the value drainGraceSeconds
 {{- end -}}
 
-{{/* Values of other charts, and their replacements. */}}
+{{/* Other charts' values, and their replacements. */}}
 {{- define "attnbias.valuesOfOtherCharts" -}}
 envFrom: extraEnv
 extraArgs: extraFlags

@@ -19,7 +19,7 @@ _OF_THE_CLIENT = ("export", "cache")
 
 
 def _made_for() -> str:
-    """Platform for which this package was installed, as named by its wheel."""
+    """Returns the platform for which this package was installed, as its wheel names it."""
     wheel = importlib.metadata.distribution("attnbias-server").read_text("WHEEL") or ""
     tags = [line.split("-")[-1] for line in wheel.splitlines() if line.startswith("Tag: ")]
     return ", ".join(tags)

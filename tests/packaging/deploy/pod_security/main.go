@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pod_security reads templates of pods, a JSON array, and writes for each the
-// reasons why Pod Security's profile "restricted" would reject the pod.
+// Command pod_security reads a JSON array of pod templates and writes, for each one, the reasons
+// why Pod Security's "restricted" profile would reject the pod.
 package main
 
 import (
