@@ -26,7 +26,7 @@ class Behind(Protocol):
 
 Front = Callable[[Behind], AbstractAsyncContextManager[str]]
 Place = tuple[str, int]
-"""An address and a port, 0 for a free one."""
+"""An address and a port (0 for a free one)."""
 HERE: Place = ("127.0.0.1", 0)
 
 
@@ -116,7 +116,7 @@ def addresses(*fronts: Front) -> Front:
 
 
 def localhost(on_ipv6: Any, on_ipv4: Any) -> Front:
-    """The name of this machine, with one front for each of its addresses, on the same port."""
+    """This machine's name, with one front for each of its addresses, all on the same port."""
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:

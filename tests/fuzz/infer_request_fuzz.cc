@@ -49,7 +49,7 @@ absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
   return Answer{std::move(request.spec), std::move(plan), std::move(outputs)};
 }
 
-// The same request to AttentionBiasService yields the same tensor.
+// Checks that the same request to AttentionBiasService yields the same tensor.
 void CheckSpec(const Answer& answer) {
   v1::TensorSpec read;
   if (!read.ParseFromString(answer.spec.SerializeAsString())) std::abort();
@@ -59,7 +59,7 @@ void CheckSpec(const Answer& answer) {
   }
 }
 
-// Each output is sent once, completely.
+// Checks that each output is sent once, completely.
 void CheckPieces(const Answer& answer) {
   Pieces pieces(answer.outputs);
   auto output = answer.outputs.begin();

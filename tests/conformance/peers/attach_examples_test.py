@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of attach run, each with its own server."""
+"""The attach examples run, each with its own server."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[3] / "examples/attach"
-# Lines that each prints about its models and the bytes fetched.
+# Lines that each example prints about its models and the bytes fetched.
 SAID = {
     "alibi.py": [
         "transformer.build_alibi_tensor: ALiBi(",
@@ -38,7 +38,7 @@ def test_every_example_has_expected_output() -> None:
 @pytest.mark.parametrize("name", SAID)
 def test_example_runs(name: str) -> None:
     path = EXAMPLES / name
-    assert "\n# %% " in path.read_text()  # the cells of a notebook
+    assert "\n# %% " in path.read_text()  # notebook cells
     command = [sys.executable, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
