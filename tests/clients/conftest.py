@@ -37,7 +37,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that authenticates callers and has a policy."""
+    """Yields a server that authenticates callers and has a policy."""
     folder = tmp_path_factory.mktemp("guard")
     tokens, policy = folder / "tokens", folder / "policy.json"
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("all", "little")}
@@ -50,7 +50,7 @@ def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder with authorities, and certificates signed by the first of them."""
+    """Returns a folder with authorities, and certificates signed by the first of them."""
     folder = tmp_path_factory.mktemp("certificates")
     signer, *_ = (Authority(folder, name) for name in AUTHORITIES)
     for name, alternatives in CERTIFICATES.items():

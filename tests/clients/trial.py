@@ -81,7 +81,7 @@ class Trial:
         return self.fails.status + (f" after {self._calls()}" if self._calls() else "")
 
     def _calls(self) -> str:
-        """Returns the number of calls in words, or nothing if it is 0, 1 or dependent on timing."""
+        """Returns the number of calls in words; empty if it is 0 or 1, or depends on timing."""
         if self.calls in (0, 1, None):
             return ""
         return f"{self.calls} calls" + (f", {self.gap} s apart" if self.gap else "")

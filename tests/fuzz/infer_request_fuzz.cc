@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ModelInferRequest from its bytes to its plan and the pieces of its answer,
-// as in the server.
+// A ModelInferRequest, from its bytes to its plan and the pieces of its answer, as in the server.
 #include <cstdint>
 #include <cstdlib>
 #include <utility>

@@ -62,7 +62,7 @@ class Service final : public v1::AttentionBiasService::Service {
 
   grpc::Status StreamTensor(grpc::ServerContext* context, const v1::StreamTensorRequest* request,
                             grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
-    // A client that gives up does not wait for this, so its next steps differ.
+    // A client that gives up does not wait for this call, so its next steps differ.
     const std::shared_ptr<Steps> steps = Now();
     const size_t size = steps->size;
     std::string_view& rest = steps->rest;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes requests/*.jsonl: random requests and the answers of a server.
+"""Writes requests/*.jsonl: random requests and a server's answers.
 
 ./dev golden [NAME...]
 
@@ -113,7 +113,7 @@ def real_list(draw: Random, count: int) -> Json:
 
 
 def zero_sums(draw: Random, encoding: str) -> Json:
-    """Returns tokens on small grids and a matrix of integers for which some angles are 0."""
+    """Returns tokens on small grids and an integer matrix for which some angles are 0."""
     axes, pairs, count = draw.randint(2, 4), draw.randint(1, 8), draw.randint(2, 12)
     stretch = draw.choice([{}, {"scale": -1.7, "length": 7.0}, {"offset": -1.0, "eps": 0.1}])
     fields = {

@@ -3,7 +3,7 @@
 
 Each line of requests/NAME.jsonl contains a request for the encoding or term of that name, in
 Protobuf's JSON: `tensor`, a TensorSpec, or `logits`, the ComputeLogitsRequests in one call. Numbers
-that would take up much space are written as recipes: strings from which `expanded` regenerates
+that would take up a lot of space are written as recipes: strings from which `expanded` regenerates
 them.
 
 The answer follows: `parts` (the name, form, type and shape of each) and the payload's `sha256`; for

@@ -77,7 +77,7 @@ def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) ->
 
 
 def compiled(model: Any, backend: str = "eager") -> Any:
-    """Compiles with graph breaks forbidden, so that attached code must cause none."""
+    """Compiles with graph breaks forbidden, so attached code must not cause any."""
     torch.compiler.reset()
     return torch.compile(model, backend=backend, fullgraph=True)
 

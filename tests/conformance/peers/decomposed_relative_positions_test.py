@@ -72,8 +72,8 @@ def bound(
     """Returns the maximum difference between two float32 sums.
 
     Each sum has DIM products and one addition. Ours also rounds the rows of a stretched table
-    twice. Theirs has three roundings of the position between two rows, which may be as large as the
-    number of rows, and three further roundings.
+    twice. Theirs rounds the position between two rows (which may be as large as the number of rows)
+    three times, and has three further roundings.
     """
     magnitude = by_sam(queries.abs(), [table.abs() for table in tables], of_queries, of_keys)
     sums = (2 * (DIM + 1) + 2 + 1) * UNIT * magnitude.astype("f8")

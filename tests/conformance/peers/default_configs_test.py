@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rope_parameters in transformers' configurations, against the model's own module: the
-default parameters, and those of every rope_type with distinct axes.
+default parameters, and those for every rope_type with distinct axes.
 
-Each is served from its own parameters, with the axes, columns and parameters that docs/encodings.md
-states, or it is in the page's table of other configurations, whose rows advice_test.py runs.
+Each is either served from its own parameters, with the axes, columns and parameters that
+docs/encodings.md states, or listed in the page's table of other configurations, whose rows
+advice_test.py runs.
 """
 
 import re

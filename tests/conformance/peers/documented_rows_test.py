@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/encodings.md and docs/encodings/: every row has a test that runs it."""
+"""The tables in docs/encodings.md and docs/encodings/: every row has a test that runs it."""
 
 import re
 from typing import Any

@@ -54,7 +54,7 @@ def test_padding_is_zero(client: attnbias.Client, dtype: str) -> None:
 
 @pytest.mark.parametrize("dim", [24, 64])
 def test_matches_x_transformers(client: attnbias.Client, dim: int) -> None:
-    """Scaled by dim^(-1/2) in float32."""
+    """The rows are scaled by dim^(-1/2) in float32."""
     torch.manual_seed(2)
     peer = AbsolutePositionalEmbedding(dim, 100)
     encoding = attnbias.LearnedAbsolute(table=peer.emb.weight)

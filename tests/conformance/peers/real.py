@@ -70,8 +70,7 @@ def sinusoid(
 
 
 def encoding_of(layout: str, dim: int, **fields: Any) -> attnbias.Sinusoidal:
-    """Returns the encoding for ``sinusoid``, or for ``timing_signal`` if layout is TENSOR2TENSOR.
-    """
+    """Returns the encoding for ``sinusoid``; for layout TENSOR2TENSOR, for ``timing_signal``."""
     if layout == "TENSOR2TENSOR":
         return attnbias.Tensor2Tensor(dim, **fields)
     ladder = attnbias.Ladder(**fields) if fields else None

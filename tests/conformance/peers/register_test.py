@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every model type of transformers is in the register, and is compared here or rejected with a
-reason.
+"""Every transformers model type is in the register, and is compared here or rejected with a reason.
 
 Rotary models are compared in from_config_test.py too, with all rope_types; models with a learned
 bias, and checkpoints' tables, are compared in checkpoint_test.py.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoidal tables against the peers' own, within the error of the peers' arithmetic."""
+"""Sinusoidal tables against the peers' own, to within the error of the peers' arithmetic."""
 
 from collections.abc import Callable
 

@@ -152,7 +152,7 @@ def test_transposed_table_matches(client: attnbias.Client) -> None:
 def test_matches_x_transformers(
     client: attnbias.Client, causal: bool, queries: int, keys: int, d_head: int
 ) -> None:
-    """It is aligned at the end, and scaled by sqrt(d_head), which torch rounds to float32 first."""
+    """The bias is aligned at the end; torch first rounds its scale, sqrt(d_head), to float32."""
     torch.manual_seed(1)
     peer = RelativePositionBias(scale=d_head**0.5, causal=causal, heads=8)
     with torch.no_grad():
