@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a video pipeline of diffusers whose rotary tables come from the server.
+"""Runs a diffusers video pipeline whose rotary tables come from the server.
 
-The table is fetched once, before the first step, as rows per axis instead of per token. diffusers
+The table is fetched once, before the first step, as rows per axis rather than per token. diffusers
 rounds Wan's tables once, from float64, as does the server, so the video is identical bit for bit.
 
     pip install './client/python[torch]' diffusers transformers
@@ -28,12 +28,12 @@ arguments = parser.parse_args()
 
 
 class ServedRotary(torch.nn.Module):
-    """Replaces WanRotaryPosEmbed, for videos of one size.
+    """Replaces WanRotaryPosEmbed for videos of a single size.
 
     Args:
         client: a client of the server.
         own: the module to replace.
-        grid: numbers of frames, rows and columns of tokens.
+        grid: the frames, rows and columns of the token grid.
     """
 
     def __init__(self, client: attnbias.Client, own: torch.nn.Module, grid: list[int]) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a Flax model whose causal attention has ALiBi from the server.
+"""Trains a Flax model whose causal attention uses an ALiBi bias from the server.
 
 The bias is a pytree: the compiled step receives its diagonals and expands them on the device. The
-model trains on short sequences and then reads longer ones, with a bias of their length.
+model trains on short sequences and then reads longer ones, with a bias of matching length.
 
     pip install ./client/python flax
     python examples/flax_attention.py --address localhost:50051
@@ -26,7 +26,7 @@ arguments = parser.parse_args()
 
 
 class Model(nnx.Module):
-    """An embedding, one layer of attention, and logits."""
+    """An embedding, one attention layer, and logits."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.embed = nnx.Embed(VOCABULARY, DIM, rngs=rngs)
@@ -39,7 +39,7 @@ class Model(nnx.Module):
 
 
 def loss_of(model: Model, tokens: jax.Array, bias: attnbias.Toeplitz) -> jax.Array:
-    """Returns the loss of predicting, at each token, the previous token."""
+    """Returns the loss for predicting the previous token at each token."""
     logits = model(tokens, bias)[:, 1:]
     return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, :-1]).mean()
 
@@ -61,7 +61,7 @@ with attnbias.Client(arguments.address) as client:
         for length in (LENGTH, LONGER)
     )
 
-slopes = 2.0 ** -np.arange(1, HEADS + 1)  # slopes of the paper, for 8 heads
+slopes = 2.0 ** -np.arange(1, HEADS + 1)  # the paper's slopes for 8 heads
 distances = np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))
 causal = np.where(distances < 0, -np.inf, -slopes[:, None, None] * distances)
 assert np.array_equal(jax.jit(lambda bias: bias.to_jax())(short), causal)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a Keras 3 model whose attention has T5's bias, on any backend of Keras.
+"""Trains a Keras 3 model whose attention has T5's bias, on any Keras backend.
 
 The server returns the bucket of each pair of positions; the learned table is a weight of the layer.
-After training, the server's bias with that table equals the layer's, bit for bit.
+After training, the server's bias for that table equals the layer's, bit for bit.
 
     pip install ./client/python keras jax  # or tensorflow
     KERAS_BACKEND=jax python examples/keras_attention.py --address localhost:50051
@@ -28,8 +28,8 @@ class T5Attention(layers.Layer):
     """Attention with a learned bias per bucket.
 
     Args:
-        buckets: for each query and key, a row of the table.
-        num_buckets: rows of the table.
+        buckets: the table row for each query and key.
+        num_buckets: the number of table rows.
     """
 
     def __init__(self, buckets: np.ndarray, num_buckets: int) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a T5 whose sequence is sharded over processes, each with its own rows of the bias.
+"""Trains a T5 whose sequence is sharded over processes, each with its own bias rows.
 
 Each rank holds some of the tokens (context parallelism): it computes their queries and gathers all
-keys and values. From the server, it fetches the buckets of its own rows; the learned table is
-trained like every weight. The losses and the trained table equal those of the unsharded model.
+keys and values. It fetches the buckets for its own rows from the server; the learned table is
+trained like any other weight. The losses and the trained table equal those of the unsharded model.
 
     pip install './client/python[transformers]'
     torchrun --standalone --nproc-per-node 2 examples/t5_sharded.py --address localhost:50051
@@ -35,7 +35,7 @@ mesh = init_device_mesh("cpu", (world_size,))
 
 
 def attend_to_all(module: Any, query: Any, key: Any, value: Any, *rest: Any, **options: Any) -> Any:
-    """Attends from this rank's queries to the keys of all ranks."""
+    """Attends from this rank's queries to all ranks' keys."""
     key, value = (
         DTensor.from_local(part, mesh, [Shard(2)]).full_tensor(grad_placements=[Partial()])
         for part in (key, value)

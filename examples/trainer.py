@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a T5 with the Trainer of transformers, with positions from the server.
+"""Trains a T5 with transformers' Trainer and positions from the server.
 
 The same model trains twice, first with its own positions. `attnbias.attach` then fetches T5's
 buckets once; the learned tables remain the model's parameters. The first losses are equal bit for
@@ -52,7 +52,7 @@ def examples() -> list[dict[str, torch.Tensor]]:
 
 
 def train(model: T5ForConditionalGeneration) -> list[float]:
-    """Returns the loss of each step."""
+    """Returns the loss at each step."""
     with tempfile.TemporaryDirectory() as folder:
         options = TrainingArguments(
             folder,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BLOOM, MPT and Falcon, whose ALiBi is one row of values, computed once."""
+"""BLOOM, MPT and Falcon, whose ALiBi bias is a single row of values, computed once."""
 
 # %% Models with random weights; or .from_pretrained(...)
 import torch

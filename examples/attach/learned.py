@@ -18,7 +18,7 @@ prompt = torch.randint(3, config.vocab_size, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False, "pad_token_id": 0}
 own = model.generate(prompt, **options)
 
-# %% With the table of a server that has the same checkpoint
+# %% With the table from a server that has the same checkpoint
 folder = tempfile.TemporaryDirectory()
 model.save_pretrained(folder.name)
 server = attnbias.LocalServer(f"--checkpoint=gpt2={folder.name}")  # or attnbias.Client("host")

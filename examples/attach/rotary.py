@@ -29,14 +29,14 @@ config = transformers.LlamaConfig(
 )
 model = transformers.LlamaForCausalLM(config).eval()
 
-# %% Output without a server, and the cosines of the last position
+# %% Output without a server, and the cosines at the last position
 prompt = torch.randint(config.vocab_size, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False}
 own_tokens = model.generate(prompt, **options)
 last, like = torch.tensor([[LENGTH - 1]]), torch.zeros(1)
 own_cos, _ = model.model.rotary_emb(like, last)
 
-# %% With the tables of a server
+# %% With a server's tables
 with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = attnbias.attach(model, client, max_length=LENGTH)
 
@@ -46,7 +46,7 @@ with attached:
     assert torch.equal(model.generate(prompt, **options), own_tokens)
 
 # %% Difference between the two
-exact = np.float32(np.cos(float(LENGTH - 1)))  # of the first pair, which rotates by 1 per position
+exact = np.float32(np.cos(float(LENGTH - 1)))  # the first pair, which rotates by 1 per position
 print(f"cosine of position {LENGTH - 1}: {cos[0, 0, 0]:.9f}, exactly {exact:.9f}")
 print(f"transformers' own are off by up to {(own_cos - cos).abs().max():.1e} there")
 assert cos[0, 0, 0] == exact

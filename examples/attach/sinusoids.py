@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, whose sinusoids end at a length in its configuration; a server provides longer ones."""
+"""Marian, whose sinusoids end at a configured length; a server provides longer ones."""
 
 # %% A model with random weights; or .from_pretrained(...)
 import torch
@@ -25,7 +25,7 @@ config = transformers.MarianConfig(
 )
 model = transformers.MarianMTModel(config).eval()
 
-# %% Output without a server, for at most as many tokens as its table has rows
+# %% Output without a server, for no more tokens than the table has rows
 tokens = torch.randint(3, config.vocab_size, (1, LENGTH))
 start = torch.zeros(1, 1, dtype=torch.int64)
 own = model(tokens[:, :TRAINED], decoder_input_ids=start).logits
@@ -34,7 +34,7 @@ try:
 except IndexError as error:
     print(f"{LENGTH} tokens, by itself: {error}")
 
-# %% With the sinusoids of a server
+# %% With a server's sinusoids
 with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = attnbias.attach(model, client, max_length=LENGTH)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin, whose layers gather the same bias from their tables for all images."""
+"""Swin, whose layers gather the same bias from their tables for every image."""
 
 # %% A model with random weights; or .from_pretrained(...)
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All cases: the request that every client makes, and the expected outcome."""
+"""All cases: each has the request that every client makes, and the expected outcome."""
 
 import math
 from dataclasses import replace
@@ -169,7 +169,7 @@ def detailed(raw: bytes) -> Trial:
 
 
 def status_with(detail: bytes) -> bytes:
-    """Returns the bytes of a status whose detail is an ErrorInfo of these bytes."""
+    """Returns the bytes of a status whose detail is an ErrorInfo with these bytes."""
     status = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="not now")
     status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=detail)
     return status.SerializeToString()
@@ -183,7 +183,7 @@ def late(fault: Fault) -> Trial:
 
 GARBAGE = b"\xff\xff"
 NESTED = b"\x7b" * 2000 + b"\x7c" * 2000
-"""Unknown groups, each nested in the previous one."""
+"""Unknown groups, each nested in the one before."""
 PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
 INTERRUPTED = {
@@ -226,7 +226,7 @@ INTERRUPTED = {
         status_with(b"\x0a\x02\xff\xfe")
     ),
     "`INVALID_ARGUMENT`, with 6 KiB of garbage as details": detailed(GARBAGE * (3 << 10)),
-    # Most clients do not read them completely.
+    # Most clients do not read all of it.
     "`RESOURCE_EXHAUSTED`, with 1 MiB of garbage as details": Trial(
         LARGE,
         then(refused("RESOURCE_EXHAUSTED", trailers=((DETAILS, GARBAGE * (1 << 19)),)), after=0),
@@ -288,7 +288,7 @@ CHUNKS = {
 
 
 def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
-    """A header that declares another F32 shape, by default with the matching size."""
+    """Declares another F32 shape in the header, by default with the matching size."""
 
     def change(owner: Any) -> None:
         owner.shape[:] = lengths
@@ -450,7 +450,7 @@ ONE_MESSAGE = {
     ),
     "the only message cut short": spoilt(replaced(0, lambda raw: raw[:-9]), NOT_PROTOBUF, SMALL),
 }
-# 24 MiB, and an offset beyond the window of 16 MiB.
+# 24 MiB, and an offset beyond the 16 MiB window.
 HUGE, PLACE = sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
     "the correct answer, 24 MiB": Trial(HUGE),
@@ -460,7 +460,7 @@ RANGES = {
         HUGE,
     ),
     "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=2),
-    # A reset may discard all bytes that its call was sent, so the resets must end at some point.
+    # A reset may discard everything its call has been sent, so the resets must stop at some point.
     "connection reset beyond 16 MiB": Trial(
         HUGE, for_calls(10, at(PLACE, lambda _: [CUT])), calls=None
     ),
@@ -482,7 +482,7 @@ RANGES = {
         at(PLACE, lambda _: []), f"stream: ended after {PLACE} bytes, want", HUGE
     ),
 }
-# The number of streams that have started when one of them fails depends on timing.
+# How many streams have started when one of them fails depends on timing.
 RANGES |= {
     f"{name}, `streams` 3": replace(trial, settings={"streams": 3}, calls=None)
     for name, trial in RANGES.items()

@@ -17,11 +17,11 @@ from tests.support.cases import Case
 from tests.support.contract import message
 
 ESCAPES = "\x1b]0;owned\x07\n\u202eline"
-"""Renames a terminal's window, begins a new line, and reverses the text's direction."""
+"""Renames a terminal's window, starts a new line, and reverses the text direction."""
 
 
 def claimed(name: str, form: str, *shape: int) -> dict[str, Any]:
-    """A part of a header, with a consistent size."""
+    """Returns a header part with a consistent size."""
     return {
         "name": name,
         "data_type": "DATA_TYPE_F32",
@@ -33,7 +33,7 @@ def claimed(name: str, form: str, *shape: int) -> dict[str, Any]:
 
 
 def claims(*parts: dict[str, Any]) -> Fault:
-    """A header with these parts, one after another."""
+    """Returns a fault whose header has these parts, one after another."""
 
     def change(owner: Any) -> None:
         owner.ClearField("parts")
@@ -46,7 +46,7 @@ def claims(*parts: dict[str, Any]) -> Fault:
 
 
 def contradicts(says: str, *parts: dict[str, Any]) -> Trial:
-    """An answer whose parts no real server sends."""
+    """Returns a trial whose answer has parts that no real server sends."""
     return spoilt(claims(*parts), "header" + says, SMALL)
 
 
@@ -87,7 +87,7 @@ def diagonals(*shape: int) -> dict[str, Any]:
 
 
 def columns(*axes: int) -> Trial:
-    """Returns a trial whose answer is correct, except for the axes of its columns."""
+    """Returns a trial whose answer is correct except for its column axes."""
     says = "header.column_axes: got other columns, want those of the parts"
 
     def change(owner: Any) -> None:
@@ -128,7 +128,7 @@ def first_part(fault: Callable[[Any], object]) -> Fault:
 
 
 def _refusal() -> Refusal:
-    """An error in which every string is hostile."""
+    """Returns an error in which every string is hostile."""
     status = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message=ESCAPES)
     for detail in (
         error_details_pb2.ErrorInfo(reason=ESCAPES, domain=ESCAPES),
@@ -174,7 +174,7 @@ TEXTS = {
 
 
 def pages(page: Callable[[int], tuple[list[str], str]], *first: Step) -> Fault:
-    """Answers to ListTables, indexed by call: names, and the token of the next page."""
+    """Answers ListTables: `page` maps each call to its names and the next page's token."""
 
     def fault(attempt: int, _messages: list[bytes]) -> list[Step]:
         names, token = page(attempt)

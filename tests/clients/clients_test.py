@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every client returns the same bytes, or the same error, for the same server behaviour."""
+"""Every client returns the same bytes, or the same error, for the same server behavior."""
 
 import functools
 import itertools
@@ -86,7 +86,7 @@ def test_error_request_id_matches_access_log(
     )
 
 
-# The integration tests cover Python's clients and the tool.
+# The integration tests cover the Python clients and the tool.
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("client", ["go", "c++"])
 def test_valid_answers_are_accepted(
@@ -103,7 +103,7 @@ def expect_failure(got: Outcome, want: Fails) -> None:
     assert got.get("status") == want.status, got
     assert re.search(want.says, got["message"]), got
     assert all(map(str.isprintable, [got["message"], *got.get("fields", [])])), got
-    if "reason" in got:  # the tool is for interactive use
+    if "reason" in got:  # not from the tool, which is for interactive use
         assert got["reason"].isprintable()
         assert got["request_id"].isprintable()
     if "reason" in got and want.reason is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real server, the event loop of the faulty ones, and the final table with the outcome of each
-case in each client.
+"""The real server, the event loop for the faulty ones, and the final table of outcomes by case and
+client.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that authenticates callers and has a policy."""
+    """Yields a server that authenticates callers and has a policy."""
     folder = tmp_path_factory.mktemp("guard")
     tokens, policy = folder / "tokens", folder / "policy.json"
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("all", "little")}
@@ -50,7 +50,7 @@ def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder with authorities, and certificates that the first of them signed."""
+    """Returns a folder with authorities, and certificates signed by the first of them."""
     folder = tmp_path_factory.mktemp("certificates")
     signer, *_ = (Authority(folder, name) for name in AUTHORITIES)
     for name, alternatives in CERTIFICATES.items():
@@ -62,7 +62,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def before(
     loop: Loop, open_server: Server, guarded_server: Server, certificates: pathlib.Path
 ) -> Callable[[Trial], Proxy]:
-    """Returns a function that puts a proxy between a client and the server of a trial."""
+    """Returns a function that puts a proxy between a client and the trial's server."""
 
     def make(trial: Trial) -> Proxy:
         server = guarded_server if trial.guarded else open_server

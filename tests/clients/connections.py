@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets that cannot be reached, at least not immediately.
 
-Each fails long before its timeout, which is too long for the suite to wait for.
+Each fails long before its timeout, for which the suite could not wait.
 """
 
 from tests.clients.faults import Away, in_turn, none, then
@@ -25,7 +25,7 @@ CERTIFICATES = {"here": "DNS:localhost,IP:127.0.0.1,IP:::1", "elsewhere": "DNS:e
 
 
 def unreached(front: Front, says: str, ca: str = "", *, on_localhost: bool = False) -> Trial:
-    """A client with a connect timeout of two seconds."""
+    """Returns a trial for a client with a two-second connect timeout."""
     settings = {"connect_timeout": 2, "timeout": 5 * PATIENCE}
     return Trial(
         SMALL,

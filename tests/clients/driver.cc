@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ client for the suite: gets the tensor that a JSON object names, or lists tables, and
+// The C++ client for the suite: gets the tensor that a JSON object describes, or lists tables, and
 // prints the outcome as one line of JSON.
 #include <google/protobuf/util/json_util.h>
 #include <openssl/sha.h>
@@ -60,7 +60,7 @@ json Failure(const absl::Status& status) {
           {"message", status.message()}};
 }
 
-// The list of tables.
+// Returns the list of tables.
 json Tables(const attnbias::Client& client) {
   const auto tables = client.ListTables();
   if (!tables.ok()) return Failure(tables.status());
@@ -69,7 +69,7 @@ json Tables(const attnbias::Client& client) {
   return {{"tables", names}};
 }
 
-// Gets the tensor of `spec` several times, and returns the last outcome.
+// Gets the tensor for `spec` several times, and returns the last outcome.
 json Get(const attnbias::Client& client, const v1::TensorSpec& spec, int times) {
   absl::StatusOr<attnbias::Tensor> tensor = absl::UnknownError("not asked for");
   for (int i = times; i > 0; --i) tensor = client.Get(spec);

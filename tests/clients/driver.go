@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command driver is Go's client for the suite: it gets the tensor that a JSON object names and
+// Command driver is the suite's Go client: it gets the tensor that a JSON object describes and
 // prints the outcome as one line of JSON.
 package main
 
@@ -129,7 +129,7 @@ func parts(tensor *attnbias.Tensor) map[string]any {
 	return map[string]any{"fingerprint": tensor.Fingerprint(), "parts": parts}
 }
 
-// nameOf returns the contract's name of a code: "DATA_LOSS", which Go calls DataLoss.
+// nameOf returns the contract's name for a code: "DATA_LOSS" for Go's DataLoss.
 func nameOf(code codes.Code) string {
 	var name strings.Builder
 	for i, letter := range code.String() {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's clients for the suite: for each line of JSON, gets the tensor that it names and prints
-the last outcome as a line of JSON. `driver.py sync|aio`
+"""The suite's Python clients: for each line of JSON, gets the tensor it describes and prints the
+last outcome as a line of JSON. `driver.py sync|aio`
 """
 
 import asyncio
@@ -27,7 +27,7 @@ def encoding_of(asked: dict[str, Any]) -> attnbias.Encoding[Any]:
 
 
 def in_classes(owner: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a message, with arrays for tables and objects for nested messages."""
+    """Returns a message's fields, with arrays for tables and objects for nested messages."""
     return {name: in_class(owner.fields_by_name.get(name), value) for name, value in fields.items()}
 
 
@@ -44,7 +44,7 @@ def in_class(field: Any, value: Any) -> Any:
 
 
 def options_of(asked: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples, which represent windows."""
+    """Returns the options with windows as tuples, which JSON lacks."""
     windows = ("positions", "queries", "keys", "heads")
     return {
         name: tuple(value) if name in windows and isinstance(value, list) else value

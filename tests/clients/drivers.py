@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clients under test: programs that get one tensor and report the outcome.
 
-Those for Python, Go and C++ accept and print the same JSON; the command-line tool is run with its
-own options, and its output is read back.
+The programs for Python, Go and C++ accept and print the same JSON; the command-line tool is run
+with its own options, and its output is read back.
 """
 
 import functools
@@ -24,15 +24,15 @@ from tests.support import ways
 HERE = pathlib.Path(__file__).parent
 
 Outcome = dict[str, Any]
-"""Fingerprint and parts; or status, message, reason, fields and request_id, as far as the client
-reports them.
+"""The fingerprint and parts, or whichever of status, message, reason, fields and request_id the
+client reports.
 """
 Driver = Callable[[Asked | None, dict[str, Any], pathlib.Path], Outcome]
-"""Gets a tensor, or lists tables if it is None, with settings such as target and timeout. May leave
-files in the folder.
+"""Gets a tensor (or lists tables if it is None) with settings such as the target and timeout. May
+leave files in the folder.
 """
 PRINTED: Outcome = {}
-"""Replaces the outcome of the tool's list of tables, which is text for people."""
+"""Stands in for the outcome when the tool lists tables, since it prints text for people."""
 
 
 def sketch(part: ways.Part) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _by_python(kind: str) -> Driver:
         print(request, file=program.stdin, flush=True)
         for line in program.stdout or ():
             expect_printable(line)
-            if line.startswith("{"):  # not a line of its log
+            if line.startswith("{"):  # not a log line
                 outcome: Outcome = json.loads(line)
                 return outcome
         raise AssertionError(f"driver.py ended with status {program.wait()}")
@@ -128,7 +128,7 @@ LACKS = {
     "c++": {"streams"},
     "tool": {"max_attempts", "max_tensor_bytes", "streams", "times"},
 }
-"""Settings that a client lacks. The client is not part of trials with such settings."""
+"""Settings that a client lacks. The client is left out of trials that use them."""
 DRIVERS: dict[str, Driver] = {
     "python": _by_python("sync"),
     "aio": _by_python("aio"),

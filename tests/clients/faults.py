@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that a server injects into answers with payloads.
+"""Faults that a server injects into answers that carry payloads.
 
-A fault receives the number of the call, counted from 0, and the messages that the real server would
-send: chunks from the requested offset, the first with the header. It yields the messages to send
-instead.
+A fault receives the call number, counted from 0, and the messages that the real server would send:
+chunks from the requested offset on, the first of which has the header. It yields the messages to
+send instead.
 """
 
 from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ def then(*steps: Step, after: int) -> Fault:
 
 
 def only(*order: int) -> Fault:
-    """Sends some of the messages, in another order."""
+    """Sends only the messages with these indices, in this order."""
     return lambda _, messages: [messages[index] for index in order]
 
 
@@ -106,7 +106,7 @@ def header(change: Change) -> Fault:
 
 
 def part(change: Change, *, total: bool = True) -> Fault:
-    """A header whose only part is replaced; by default the total is consistent."""
+    """Changes the header's only part; by default, the total stays consistent."""
 
     def changed(owner: Any) -> None:
         change(owner.parts[0])
@@ -132,7 +132,7 @@ def resumed(*each: Fault) -> Fault:
 
 
 def with_header(header_bytes: bytes) -> Fault:
-    """A first message whose bytes need not be a header."""
+    """Replaces the first message's header with bytes that need not be one."""
 
     def change(raw: bytes) -> bytes:
         fields = _parsed(raw)
@@ -145,7 +145,7 @@ def with_header(header_bytes: bytes) -> Fault:
 
 
 def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:
-    """Corrupts the chunk at an offset and later chunks of the same call. A call that begins there
+    """Corrupts the chunk at an offset and later chunks in the same call. A call that begins there
     is unaffected.
     """
 

@@ -26,7 +26,7 @@ class Behind(Protocol):
 
 Front = Callable[[Behind], AbstractAsyncContextManager[str]]
 Place = tuple[str, int]
-"""An address and a port, 0 for a free one."""
+"""An address and a port (0 for a free one)."""
 HERE: Place = ("127.0.0.1", 0)
 
 
@@ -50,19 +50,19 @@ def over_tls(certificate: str) -> Callable[..., AbstractAsyncContextManager[str]
 
 @asynccontextmanager
 async def nothing(_behind: Behind, place: Place = HERE) -> AsyncIterator[str]:
-    """A port that refuses connections."""
+    """Yields a port that refuses connections."""
     with _bound(place) as held:
         yield _address(held)
 
 
 @asynccontextmanager
 async def unknown_host(_behind: Behind) -> AsyncIterator[str]:
-    """A name without an address, reserved by RFC 6761."""
+    """Yields a name without an address, reserved by RFC 6761."""
     yield "nowhere.invalid:50051"
 
 
 def http(_behind: Behind) -> AbstractAsyncContextManager[str]:
-    """An HTTP/1.1 server."""
+    """Answers as an HTTP/1.1 server."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1 << 10)
@@ -104,7 +104,7 @@ def late(seconds: float) -> Front:
 
 
 def addresses(*fronts: Front) -> Front:
-    """A target with several addresses, each with its own front."""
+    """Returns a front for a target with several addresses, each with its own front."""
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:
@@ -116,7 +116,8 @@ def addresses(*fronts: Front) -> Front:
 
 
 def localhost(on_ipv6: Any, on_ipv4: Any) -> Front:
-    """The name of this machine, with one front for each of its addresses, on the same port."""
+    """Returns a front for `localhost`, with one front for each of its addresses on the same port.
+    """
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:
@@ -145,7 +146,7 @@ async def _listening(
 
 
 def _bound(place: Place) -> socket.socket:
-    """A socket that does not listen yet, so that connections to it are refused."""
+    """Returns a socket that does not listen yet, so that connections to it are refused."""
     bound = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(place)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that corrupts its answers: a proxy for a real server that forwards every call as bytes
-and injects one fault into the answers with payloads or tables.
+and injects one fault into answers that carry payloads or tables.
 
 A front between it and its clients forwards TCP, so that a fault can reset connections.
 """
@@ -24,17 +24,16 @@ from tests.clients.faults import Away, Cut, Fault, Pause, Refusal, Stall
 from tests.clients.fronts import Front, nothing, plain
 from tests.support.contract import SERVICE
 
-_RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER that makes close() reset the connection
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER value that makes close() reset the connection
 _PASSED_ON = ("authorization",)
 # On the wire, a unary call is a stream of one message.
 _TABLES = f"/{SERVICE}/ListTables"
-"""Faults make up this method's answers: only the server that issued a page token knows it."""
+"""Faults make up this method's answers, since only the server that issued a page token knows it."""
 _SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor"}
 
 
 class Loop:
-    """An event loop in a thread, since gRPC requires all its servers in one process to share a
-    loop."""
+    """An event loop in a thread, since gRPC requires all servers in a process to share one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -51,7 +50,7 @@ class Proxy(grpc.GenericRpcHandler):
         self, loop: Loop, server: str, fault: Fault, front: Front, certificates: pathlib.Path
     ) -> None:
         self.calls: list[float] = []
-        """Times at which calls for a payload or tables arrived."""
+        """The times at which calls for a payload or for tables arrived."""
         self.target = ""
         self.certificates = certificates
         self._loop = loop
@@ -139,7 +138,7 @@ class Proxy(grpc.GenericRpcHandler):
         self._connections = set()
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles one connection of a client."""
+        """Handles one client connection."""
         self._connections.add(writer)
         inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
         await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
@@ -166,7 +165,7 @@ async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
 
 
 def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
-    """Returns the details as a server sends them, in addition to code and message."""
+    """Returns the details as a server sends them, in addition to the code and message."""
     status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message)
     if refusal.reason:
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason=refusal.reason))

@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Fails:
-    """The expected failure of a client."""
+    """A client's expected failure."""
 
     status: str
     says: str = ""
@@ -68,7 +68,7 @@ class Trial:
     gap: float = 0
     """Minimum seconds between two calls."""
     front: Front = plain
-    """Server at the client's target."""
+    """What listens at the client's target."""
     on_localhost: bool = False
     """True if the target is localhost with two addresses, which some machines lack."""
 
@@ -81,7 +81,7 @@ class Trial:
         return self.fails.status + (f" after {self._calls()}" if self._calls() else "")
 
     def _calls(self) -> str:
-        """Returns the number of calls in words; empty if it is 0, 1 or depends on timing."""
+        """Returns the number of calls in words; empty if it is 0 or 1, or depends on timing."""
         if self.calls in (0, 1, None):
             return ""
         return f"{self.calls} calls" + (f", {self.gap} s apart" if self.gap else "")

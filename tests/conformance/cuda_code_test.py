@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that the CUDA compiler generated from the kernels, read back from the library."""
+"""The code that the CUDA compiler generated for the kernels, read back from the library."""
 
 import pathlib
 import re
@@ -34,7 +34,7 @@ def test_expansion_has_no_spills(architecture: str) -> None:
     expansions = {
         name: code for name, code in instructions(architecture).items() if "Expand" in name
     }
-    assert len(expansions) == 3  # elements of 2, 4 and 8 bytes
+    assert len(expansions) == 3  # for 2-, 4- and 8-byte elements
     for name, code in expansions.items():
         assert not [word for word in code if word.startswith(("STL", "LDL"))], name
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of examples/ run as their docstrings state, against one server."""
+"""The programs in examples/ run as their docstrings say, against one server."""
 
 import ast
 import os
@@ -15,7 +15,7 @@ from tests.support.server_process import running_server
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 DEFAULT_ADDRESS = "localhost:50051"
-# Output of each program.
+# Part of each program's output.
 PRINTED = {
     "diffusers_pipeline.py": "video of [1, 9, 3, 32, 48]; cosines of (18, 32) in ",
     "flax_attention.py": "of 128 tokens ",
@@ -41,7 +41,7 @@ def command_of(name: str) -> str:
 
 
 def printed_by(command: str, server: str, python: str) -> str:
-    """Runs a command in the root of the tree, with an interpreter's folder first on the PATH."""
+    """Runs a command at the root of the tree, with the interpreter's folder first in PATH."""
     environment = os.environ | {"PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         command.replace(DEFAULT_ADDRESS, server),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every link of a page points to an existing file and, after #, to an existing heading."""
+"""Every link on a page points to an existing file and, after #, to an existing heading."""
 
 import pathlib
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/tools/messages.txt lists the programs' messages; the step contract keeps it current."""
+"""tests/tools/messages.txt lists the programs' messages; the `contract` step keeps it current."""
 
 import re
 
@@ -9,7 +9,7 @@ import attnbias
 from tests.support.server import Server, run_server
 from tests.tools.messages import MESSAGES
 
-# One message from each kind of literal: joined parts, a choice, formats, f-strings, help.
+# One message for each kind of literal: joined parts, a choice, formats, f-strings, help.
 KNOWN = {
     "Server": "extent: got shape [{}] of {}, want at most {} bytes in total",
     "Command-line tool": "--head: got {}, want an integer in [0, {})",

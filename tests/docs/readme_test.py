@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of code in the READMEs and docs/ are run verbatim.
+"""The code blocks in the READMEs and docs/ are run verbatim.
 
-Every block marked sh or python is run; those of one page run in order, in one folder and against
+Every block marked sh or python is run; those on one page run in order, in one folder and against
 their own server. Python blocks share their variables; shell blocks stop at the first command that
 fails. The folder is a clone in which `./dev serve` has run. Shells are fresh: README.md uses only
-programs that it sets up itself; for the other pages, the project's programs and grpcurl are on the
+programs that it sets up itself; for the other pages, the project's programs and grpcurl are in
 PATH. A block marked text right after one of these is its expected output, in which `…` matches
 anything. A block right after a line
 
@@ -45,7 +45,7 @@ DEFAULT_ADDRESS = "localhost:50051"
 SECONDS = 120
 
 
-# Imports in blocks that not every machine provides.
+# Imports of packages that not every machine provides.
 HEAVY = re.compile(r"^\s*(?:import|from) (torch|transformers)\b", re.MULTILINE)
 
 
@@ -92,16 +92,17 @@ def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> s
     return run(["bash", "-euo", "pipefail", "-c", code], folder, environment)
 
 
-# Runs the blocks that it reads, each of which ends with a line END, and prints such a line after
-# each of their outputs.
+# Reads blocks from standard input, each followed by a line END, and runs each of them; prints END
+# after each block's output.
 END = "\0\n"
 RUN_BLOCKS = """
 import sys
+variables = {"__name__": "__main__"}
 block = ""
 for line in sys.stdin:
     block += line
     if line == "\\0\\n":
-        exec(block.removesuffix(line))
+        exec(block.removesuffix(line), variables)
         block = ""
         print(line, end="", flush=True)
 """

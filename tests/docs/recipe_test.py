@@ -10,11 +10,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 FOLDERS = ("client", "core", "docs", "proto", "server", "tests")
 KINDS = {".binpb", ".cc", ".go", ".h", ".inc", ".json", ".jsonl", ".md", ".proto", ".py"}
-# Created if the client is installed from its sources.
+# Created if the client is installed from source.
 GENERATED = "client/python/src/attnbias/v1/"
 # An encoding like any other, whose name is neither an English word nor an identifier.
 NAME = "sandwich"
-# Files that use it only as an example, for which others would do.
+# Files that use it only as an example, where any other would do.
 EXAMPLES = {
     "tests/docs/recipe_test.py",
     "tests/unit/cpp/tool_test.cc",
@@ -22,7 +22,7 @@ EXAMPLES = {
     "tests/unit/encoding/bits_test.cc",
     "tests/integration/lifecycle_test.py",
 }
-# Files of the recipe that this encoding does not need.
+# Files in the recipe that this encoding does not need.
 OTHERS = {
     "core/mount/checkpoint_rules.cc",
     "tests/support/cases.py",

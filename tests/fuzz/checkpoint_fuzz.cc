@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint's files: config.json, and the model or an index with one shard. They are
-// concatenated with a zero byte in between:
+// concatenated with zero bytes in between:
 //
 //   config.json 0 index 0 header of the model 0 data of the model
 //

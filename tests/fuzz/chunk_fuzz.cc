@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream message as the C++ client reads it: if the checksums match, it accepts what protobuf's
-// own parser accepts, with the same result.
+// A stream message as the C++ client reads it: if the checksums match, the client accepts what
+// protobuf's own parser accepts, with the same result.
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -23,7 +23,7 @@ constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
 
 uint32_t ChecksumOf(std::string_view data) { return Crc32c(data.data(), data.size()); }
 
-// Three slices, so that fields span slice boundaries.
+// Returns three slices, so that fields span slice boundaries.
 grpc::ByteBuffer Sliced(std::string_view bytes) {
   std::vector<grpc::Slice> slices;
   const size_t step = bytes.size() / 3 + 1;
@@ -34,8 +34,8 @@ grpc::ByteBuffer Sliced(std::string_view bytes) {
   return {slices.data(), slices.size()};
 }
 
-// True if the header's checksum does not match its bytes, or if the bytes differ from protobuf's
-// serialization and are therefore unknown here.
+// Returns whether the header's checksum does not match its bytes, or the bytes differ from
+// protobuf's serialization and are therefore unknown here.
 bool HasOtherHeader(const v1::StreamTensorResponse& message, std::string_view bytes) {
   if (!message.has_header()) return false;
   const std::string header = message.header().SerializeAsString();
@@ -69,7 +69,7 @@ void Compare(std::string_view bytes, Placement placement) {
             wanted.crc32c() != ChecksumOf(wanted.data()) || HasOtherHeader(wanted, bytes));
     return;
   }
-  // Overlong tags are read nevertheless.
+  // The client reads overlong tags nevertheless.
   if (!parses) return;
   Require(chunk->offset == wanted.offset());
   Require(wanted.data() == std::string_view(reinterpret_cast<const char*>(room.data()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the peak memory of a piece of work above the memory in use before.
+// Measures the peak memory that a piece of work uses on top of the memory in use before it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class HeapGrowth {
   HeapGrowth(const HeapGrowth&) = delete;
   HeapGrowth& operator=(const HeapGrowth&) = delete;
 
-  // Aborts, which the fuzzer reports, if at any time more than `fixed` bytes and `per_byte` for
+  // Aborts, which the fuzzer reports, if at any time more than `fixed` bytes plus `per_byte` for
   // each of `input_bytes` were in use.
   void ExpectAtMost(int64_t fixed, int64_t per_byte, int64_t input_bytes) const;
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ModelInferRequest from its bytes to its plan and the pieces of its answer,
-// as in the server.
+// A ModelInferRequest, from its bytes to its plan and the pieces of its answer, as in the server.
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
@@ -49,7 +48,7 @@ absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
   return Answer{std::move(request.spec), std::move(plan), std::move(outputs)};
 }
 
-// The same request to AttentionBiasService yields the same tensor.
+// Checks that the same request to AttentionBiasService yields the same tensor.
 void CheckSpec(const Answer& answer) {
   v1::TensorSpec read;
   if (!read.ParseFromString(answer.spec.SerializeAsString())) std::abort();
@@ -59,7 +58,7 @@ void CheckSpec(const Answer& answer) {
   }
 }
 
-// Each output is sent once, completely.
+// Checks that each output is sent once, completely.
 void CheckPieces(const Answer& answer) {
   Pieces pieces(answer.outputs);
   auto output = answer.outputs.begin();

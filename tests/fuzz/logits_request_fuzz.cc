@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first ComputeLogitsRequest of a call from its bytes to its plan.
+// A call's first ComputeLogitsRequest, from its bytes to its plan.
 #include <cstdint>
 #include <cstdlib>
 
@@ -37,7 +37,7 @@ absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
   return plan;
 }
 
-// Each visible key has exactly one of the vectors.
+// Checks that each visible key has exactly one of the vectors.
 void CheckRow(const LogitsPlan& plan, int64_t row) {
   for (const TermComponent& component : plan.term().components) {
     int64_t next = plan.VisibleKeys(row).begin;

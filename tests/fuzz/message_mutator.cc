@@ -16,7 +16,7 @@
 #include "google/protobuf/reflection.h"
 #include "proto/grpc_versions.h"
 
-// libFuzzer's own mutation of bytes.
+// libFuzzer's own byte mutation.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace attnbias {
@@ -26,7 +26,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Maximum growth of a string by one mutation.
+// The most bytes that one mutation adds to a string.
 constexpr size_t kMoreBytes = 64;
 
 class Mutator {
@@ -53,7 +53,7 @@ class Mutator {
  private:
   int Below(int end) { return std::uniform_int_distribution<>(0, end - 1)(random_); }
 
-  // Mostly one that is set, if any is.
+  // Returns a field, mostly one that is set if any is.
   const FieldDescriptor* Choose(const Message& message) {
     std::vector<const FieldDescriptor*> set;
     message.GetReflection()->ListFields(message, &set);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes a message field by field: randomly changed bytes hardly ever parse as a message.
+// Changes a message field by field, since randomly changed bytes hardly ever parse as a message.
 #pragma once
 
 #include <cstddef>

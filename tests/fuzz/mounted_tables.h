@@ -6,7 +6,7 @@
 
 namespace attnbias {
 
-// "bias" [32, 2] and "vectors" [9, 8], of F32. Created on first use.
+// Returns the F32 tables "bias" [32, 2] and "vectors" [9, 8], which are created on first use.
 const TableSet& MountedTables();
 
 }  // namespace attnbias

@@ -11,7 +11,7 @@
 namespace attnbias {
 namespace {
 
-// Plans without computing.
+// Returns an engine that plans without computing.
 const Engine& Planner() {
   static auto* const threads = new Threads(0);
   static auto* const observer = new CountingObserver();

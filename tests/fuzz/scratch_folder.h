@@ -12,7 +12,7 @@
 
 namespace attnbias {
 
-// A folder of this process that is removed on normal exit.
+// A folder for this process that is removed on normal exit.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -31,7 +31,7 @@ class ScratchFolder {
 
   std::string path() const { return path_; }
 
-  // The path of the file `name`, which now holds `bytes`.
+  // Writes `bytes` to the file `name` and returns its path.
   std::string Write(const std::string& name, std::string_view bytes) const {
     const std::filesystem::path path = path_ / name;
     std::ofstream file(path, std::ios::binary | std::ios::trunc);

@@ -29,7 +29,7 @@ SEEDS = range(3)
 MOST_BYTES = 16 << 10
 MASKS: list[Any] = [{}, {"mask": {"causal": True, "window_left": 3}, "form": "FORM_DENSE"}]
 
-# A configuration and its tensors, by fuzz target.
+# Each checkpoint is a configuration and the shapes of its tensors.
 T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 SWIN_MLP = "encoder.layers.0.blocks.0.attention.self.continuous_position_bias_mlp."
 CHECKPOINTS: list[tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = [
@@ -174,8 +174,9 @@ def stream_responses() -> Iterator[bytes]:
 
 
 def streams() -> Iterator[bytes]:
-    """See stream_fuzz.cc: 24 bytes sent whole, resumed, restarted as another tensor, and
-    damaged."""
+    """Yields inputs for stream_fuzz.cc: 24 bytes sent whole, resumed, restarted as another tensor,
+    and damaged.
+    """
     header, other, chunk, early, damaged, end = 0, 1, 2, 5, 6, 7
     ok, changed, later = 0, 1, 3
     yield bytes([6, header, 24, end, ok])

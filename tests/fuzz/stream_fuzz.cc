@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as the C++ client joins them. Regardless of their content and end, the client returns the
-// bytes that the fingerprint promises, or an error.
+// Streams as the C++ client joins them. Whatever they contain and however they end, the client
+// returns the bytes that the fingerprint promises, or an error.
 //
 // An input's first byte is the tensor's size. Each further pair of bytes is a step: kind and size.
 #include <grpcpp/grpcpp.h>
@@ -20,7 +20,7 @@
 namespace attnbias {
 namespace {
 
-// Two tensors of the same size, distinguished by the fingerprints of their headers.
+// Returns one of two payloads of the same size, distinguished by their headers' fingerprints.
 std::string PayloadOf(const std::string& fingerprint, size_t size) {
   return MakePayload(size, fingerprint == "a" ? 1 : 2);
 }
@@ -62,7 +62,7 @@ class Service final : public v1::AttentionBiasService::Service {
 
   grpc::Status StreamTensor(grpc::ServerContext* context, const v1::StreamTensorRequest* request,
                             grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
-    // A client that gives up does not wait for this, so its next steps differ.
+    // A client that gives up does not wait for this call, so its next steps differ.
     const std::shared_ptr<Steps> steps = Now();
     const size_t size = steps->size;
     std::string_view& rest = steps->rest;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A StreamTensorRequest from its bytes to its plan and header, as in the server. GetTensorRequest
-// and DescribeTensorRequest are its first field.
+// A StreamTensorRequest, from its bytes to its plan and header, as in the server. GetTensorRequest
+// and DescribeTensorRequest consist of its first field.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines of calls: which calls are logged, their phases, and their ids."""
+"""Log lines for calls: which calls are logged, their phases, and their ids."""
 
 import re
 import time
@@ -19,7 +19,7 @@ SANE = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 
 
 def calls(server: Server) -> list[dict[str, Any]]:
-    """Returns the log lines of a server's calls, after stopping it."""
+    """Returns the log lines for a server's calls, after stopping it."""
     assert server.stop() == 0
     return [line for line in server.json_log() if line["message"] == "call"]
 
@@ -77,7 +77,7 @@ def test_call_phases_sum_to_total_time(start_server: Any) -> None:
 def test_slow_reader_extends_write_phase(start_server: Any) -> None:
     server = start_server("--log-format=json")
     with server.connect() as stub:
-        # More than the maximum of gRPC's windows plus the kernel's buffers for a connection.
+        # More than gRPC's largest windows and the kernel's socket buffers can hold.
         stream = stub.stream(alibi(8, 2048, **DENSE))
         received = len(next(stream).data)
         time.sleep(3)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every encoding with random hyperparameters, extents and outputs, over every access path: Python,
-a unary call, a stream, the tool with files of both formats, and both calls of the Open Inference
+a unary call, a stream, the tool with files in both formats, and both calls of the Open Inference
 Protocol. All must return the same bits.
 
 Python's spec, the tool's arguments, the stub's message and that protocol's request are built from
@@ -122,7 +122,7 @@ def test_tool_shows_one_axis_of_a_grid(served: Served) -> None:
 
 
 def fields_reached(owner: Any) -> set[str]:
-    """Names of set fields, including nested messages, and of enum values."""
+    """Returns the names of set fields, including those in nested messages, and of enum values."""
     reached = set()
     for field, value in owner.ListFields():
         reached.add(field.full_name)

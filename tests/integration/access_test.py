@@ -42,7 +42,7 @@ DENSE_BYTES = 8 * 1024 * 1024 * 4
 
 
 class Files:
-    """Files of a server with TLS, tokens and a policy, and files of its clients."""
+    """Files for a server with TLS, tokens and a policy, and for its clients."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -83,7 +83,7 @@ class Files:
 
 
 def replace(path: pathlib.Path, text: str) -> None:
-    """Replaces a file atomically: the new one is renamed over the old one."""
+    """Replaces a file atomically by renaming the new one over the old one."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
 
@@ -437,7 +437,7 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         # 4 MiB: an eighth of the budget, larger than one of `small`'s tensors.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
-        # `small`'s tensors are computed in pieces and do not evict those of others.
+        # `small`'s tensors are computed in pieces and do not evict other callers'.
         for seed in range(40):
             request = sinusoid(512, 256)
             request.sinusoidal.ladder.base = 100 + seed
@@ -467,13 +467,13 @@ def test_bytes_per_second_limits_send_rate(start_server: Any, files: Files) -> N
         begin = time.monotonic()
         assert len(slow.payload(DENSE)) == DENSE_BYTES  # 32 MiB
         assert time.monotonic() - begin > 3
-        # A cancelled call does not wait in the queue.
+        # A canceled call does not wait in the queue.
         stream = slow.stream(DENSE)
         next(stream)
         stream.cancel()
         assert len(quick.payload(DENSE)) == DENSE_BYTES
         small = spec(alibi={"num_heads": 8}, pair={"query_length": 2**15, "key_length": 2**15})
-        # They arrive together, so all are admitted; later ones are not.
+        # The calls arrive together, so all are admitted; later ones are not.
         answers = [slow.get.future(message("GetTensorRequest")(spec=small)) for _ in range(16)]
         for answer in answers:
             answer.exception()

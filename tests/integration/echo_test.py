@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No answer of any method of any service repeats more than a small part of the request."""
+"""No answer from any method of any service repeats more than a small part of the request."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ from tests.support.server import Server
 
 HUGE = b"x" * (1 << 20)
 MOST_BYTES = 16 << 10
-"""Maximum that HUGE may add to an answer: an error contains a message of a kilobyte three times."""
+"""The most that HUGE may add to an answer: an error contains a one-kilobyte message three times."""
 SECONDS = 30
 
 HEALTH = "/grpc.health.v1.Health/"
@@ -39,7 +39,7 @@ def methods() -> dict[str, MethodDescriptor]:
 
 
 def text_fields(of: Descriptor, above: tuple[str, ...] = ()) -> Iterator[list[FieldDescriptor]]:
-    """Paths of the string fields; for recursive messages, only the outer ones."""
+    """Yields the paths of string fields; for recursive messages, only the outer ones."""
     for field in of.fields:
         if field.type == FieldDescriptor.TYPE_STRING:
             yield [field]
@@ -49,7 +49,7 @@ def text_fields(of: Descriptor, above: tuple[str, ...] = ()) -> Iterator[list[Fi
 
 
 def base(path: str) -> bytes:
-    """Returns a valid request of the method with one field added."""
+    """Returns a valid request for the method with one field added."""
     spec = alibi(2, 4)
     requests: dict[str, Callable[[], Any]] = {
         f"/{SERVICE}/{method}": lambda method=method: message(f"{method}Request")(spec=spec)
@@ -62,7 +62,7 @@ def base(path: str) -> bytes:
 
 
 def answer_bytes(channel: grpc.Channel, path: str, request: bytes, metadata: Any = ()) -> int:
-    """Returns the bytes of all messages, the status and both kinds of metadata."""
+    """Returns the size of all messages, the status and both kinds of metadata."""
     call = channel.stream_stream(path)(iter([request]), timeout=SECONDS, metadata=metadata)
     size = 0
     try:

@@ -61,7 +61,7 @@ def test_invalid_message_is_answered_and_counted(method: str) -> None:
 
 
 def test_reflection_threads_are_bounded(start_server: Callable[..., Server]) -> None:
-    """Each of its streams uses one thread while it is open."""
+    """Each reflection stream uses one thread while it is open."""
     server = start_server()
     before = threads(server)
     ended = threading.Event()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start, readiness, drain and exit of the process."""
+"""The process's start, readiness, drain and exit."""
 
 import json
 import pathlib
@@ -81,7 +81,9 @@ def test_stream_beyond_drain_grace_is_closed(start_server: Any) -> None:
 
 
 def slow(key_length: int) -> Any:
-    """Takes minutes on one core, either for the band or, without one, for the first chunk."""
+    """Returns a spec that takes minutes on one core, either for the band or, without one, for the
+    first chunk.
+    """
     pair = {"query_length": 1, "key_length": key_length, "alignment": "ALIGNMENT_START"}
     return spec(sandwich={"num_heads": 1, "dim": 65536}, pair=pair)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses on which the server listens: several, and socket files."""
+"""Addresses on which the server listens: several at once, and socket files."""
 
 import pathlib
 import socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loads of tests/load/attack, which rarely runs, are valid requests of the current contract."""
+"""The loads in tests/load/attack, which rarely runs, are valid under the current contract."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeLogits of the real binary: correct rows, and a clean end in every case."""
+"""ComputeLogits in the real binary: correct rows, and a clean end in every case."""
 
 import queue
 import random
@@ -34,7 +34,7 @@ SHAW = {"table": table_of(VECTORS), "left": 5, "right": 2}
 
 
 def spec_of(queries: int, keys: int, **fields: Any) -> Any:
-    """A request with the spec of Shaw's logits, modified by `fields`."""
+    """Returns a request with the spec for Shaw's logits, modified by `fields`."""
     given: dict[str, Any] = {
         "num_heads": HEADS,
         "head_dim": DIM,
@@ -67,8 +67,9 @@ def queries_of(count: int) -> Array:
 
 
 def gathered(queries: Array, keys: int) -> Array:
-    """Returns the definition, from the tensor [queries, keys, dim], which the server never
-    materializes."""
+    """Computes the definition from the tensor [queries, keys, dim], which the server never
+    materializes.
+    """
     count = queries.shape[1]
     i = np.arange(count)[:, None] + keys - count
     j = np.arange(keys)[None, :]
@@ -88,7 +89,7 @@ GRIDS = {
 
 
 def gathered_in_a_grid(queries: Array) -> Array:
-    """Returns the definition for GRIDS, with a vector for each pair."""
+    """Computes the definition for GRIDS, with a vector for each pair."""
     row, column = np.divmod(np.arange(6), 2)
     vectors = VECTORS.astype("f8")
     of_rows = vectors[:5][row[:, None] - row + 2]
@@ -372,7 +373,7 @@ def test_unread_answers_apply_backpressure(start_server: Any) -> None:
         queries = queries_of(5)
         for _ in range(20):
             answers(stub.logits([spec_of(5, 9), rows_of(0, queries)]), (HEADS, 5, 9))
-        assert sent < 2000  # requests of 64 KB each
+        assert sent < 2000  # 64 KB requests
         assert server.resident_bytes() - before < 64 << 20
         call.cancel()
 

@@ -20,7 +20,7 @@ PROCESSORS = {
 
 
 def effective(group: pathlib.Path) -> dict[str, str]:
-    """The server's configuration if it starts in that group."""
+    """Returns the server's configuration if it starts in that group."""
     server = os.environ["ATTNBIAS_SERVER_BINARY"]
     command = [*control_groups.inside(group), server, "--check-config"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Open Inference Protocol: its descriptions of models, its errors and their texts, and
-streams whose requests fail. access_paths_test checks its tensors.
+"""The Open Inference Protocol: its model descriptions, its errors and their texts, and streams
+whose requests fail. access_paths_test checks its tensors.
 """
 
 import hashlib

@@ -89,8 +89,9 @@ def test_unread_unary_answer_is_aborted(start_server: Any) -> None:
 def test_stalled_memory_owner_is_evicted_for_others(
     start_server: Any, client: str, method: str, tmp_path: pathlib.Path
 ) -> None:
-    """A client is identified by its address, with all its connections, or by its connection to a
-    Unix socket."""
+    """A client is identified by its address, across all its connections, or by its connection to a
+    Unix socket.
+    """
     many = client == "its connections"
     # If the connections counted as separate clients, each would hold less than the other client
     # requests, and would keep its memory until the timeout.

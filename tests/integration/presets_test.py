@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python and the tool make the same request from the same arguments of a preset."""
+"""Python and the tool make the same request from the same preset arguments."""
 
 import json
 from itertools import chain, combinations
@@ -18,7 +18,7 @@ LENGTHS: dict[str, dict[str, int]] = {
     "pair": {"query_length": 5, "key_length": 5},
     "grid": {},
 }
-# Fits the values that some_value returns: reaches of 6, or a window of 1 by 7.
+# Fits the values that some_value returns: reaches of 6, or a 1 by 7 window.
 TABLE = np.arange(52, dtype="f4").reshape(13, 4)
 CLASSES = {name.lower(): getattr(attnbias, name) for name in attnbias._spec.presets.__all__}
 
@@ -32,7 +32,7 @@ PRESETS = listed()
 
 
 def own_fields(name: str) -> list[dict[str, Any]]:
-    """Returns the fields, excluding those of layers."""
+    """Returns the fields, excluding those in layers."""
     return [field for field in PRESETS[name] if ".N." not in field["name"]]
 
 

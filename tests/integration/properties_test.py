@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of every encoding of a structure, with random hyperparameters and extents: the dense
-form equals the expanded compact form, a window is a slice of the whole, lists of positions match
-offsets, a mask hides only its own elements, and a narrower type is a single rounding of the same
-number.
+"""Properties that follow from an encoding's structure, for every encoding, with random
+hyperparameters and extents: the dense form equals the expanded compact form, a window is a slice of
+the whole, lists of positions match offsets, a mask hides only its own elements, and a narrower type
+is a single rounding of the same number.
 """
 
 from typing import Any
@@ -59,7 +59,7 @@ class Whole:
         return {k: ways.array_of(part) for k, part in ways.by_stream(self._stub, spec).items()}
 
     def dense(self, extent: Spec | None = None, **other: Any) -> Any:
-        """[heads, queries, keys, columns], with axes of length 1 for missing ones."""
+        """Returns [heads, queries, keys, columns], with axes of length 1 for missing ones."""
         (array,) = self.ask(extent, form="FORM_DENSE", **other).values()
         return self._with_all_axes(array, 2)
 
@@ -71,8 +71,9 @@ class Whole:
     def expanded(
         self, parts: dict[str, Any], lengths: tuple[int, int], first: tuple[int, int]
     ) -> Any:
-        """The dense tensor of the compact form, by the contract's definition; `first` are the
-        positions of the first query and key."""
+        """Returns the dense tensor for the compact form, by the contract's definition; `first`
+        holds the positions of the first query and key.
+        """
         queries, keys = lengths
         i, j = np.ogrid[:queries, :keys]
         if "dense" in parts:
@@ -109,7 +110,7 @@ class Whole:
 
 
 def same_bits(got: Any, want: Any) -> bool:
-    """-0 differs from 0."""
+    """Treats -0 and 0 as different."""
     kind = (got.dtype, got.shape)
     return kind == (want.dtype, want.shape) and got.tobytes() == want.tobytes()
 
@@ -131,12 +132,12 @@ def whole_of(stub: Stub, encoding: str, seed: int) -> Whole:
     return Whole(stub, case_of(encoding, seed), np.random.default_rng(seed))
 
 
-# Encodings that have only indices accept neither mask nor type.
+# Encodings that have only indices accept neither a mask nor a data type.
 INDICES = {name for name in ENCODINGS if not case_of(name, 0).has_bias}
 CASES_OF_PAIRS = [
     (name, seed) for name in ENCODINGS for seed in SEEDS if case_of(name, seed).extent == "pair"
 ]
-# Vectors accept no mask.
+# Vectors do not accept a mask.
 MASKABLE = [
     (name, seed)
     for name, seed in CASES_OF_PAIRS

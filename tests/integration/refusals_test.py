@@ -19,13 +19,13 @@ def of_rows(dim: int = 2, **table: Any) -> dict[str, Any]:
 
 
 def of_pairs(*, output: dict[str, Any] | None = None, **pair: Any) -> dict[str, Any]:
-    """ALiBi of 4 queries and keys, modified by `pair`."""
+    """Returns ALiBi for 4 queries and keys, modified by `pair`."""
     extent = {"query_length": 4, "key_length": 4} | pair
     return {"alibi": {"num_heads": 1}, "pair": extent} | ({"output": output} if output else {})
 
 
 def of_table(**inline: Any) -> dict[str, Any]:
-    """T5 with a table of zeros, modified by `inline`."""
+    """Returns T5 with an all-zero table, modified by `inline`."""
     table = {"data_type": "DATA_TYPE_F32", "shape": [32, 2], "data": bytes(256)} | inline
     return of_t5(num_heads=2, bidirectional=True, table={"inline_table": table})
 
@@ -177,7 +177,7 @@ def test_unknown_nested_field_is_named_with_version(stub: Stub) -> None:
 
 def test_tensor_too_large_for_unary_has_its_own_reason(stub: Stub) -> None:
     limit = stub.info(message("GetServerInfoRequest")()).limits.max_unary_bytes
-    rows = limit // 4096  # 1024 columns of F32
+    rows = limit // 4096  # 1024 F32 columns
     assert len(stub.tensor(sinusoid(rows, 1024)).data) == limit
     error = refused(lambda: stub.tensor(sinusoid(rows + 1, 1024)))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -185,7 +185,7 @@ def test_tensor_too_large_for_unary_has_its_own_reason(stub: Stub) -> None:
 
 
 def test_response_above_default_grpc_limit_is_rejected(shared_server: Server) -> None:
-    # The header repeats the list: 262144 numbers of six bytes.
+    # The header repeats the list: 262144 six-byte numbers.
     ids = {"position_ids": [{"positions": list(range(2**36, 2**36 + 2 * 262144, 2))}]}
     request = message("GetTensorRequest")(spec=spec(sinusoidal={"dim": 3}, table=ids))
     assert 262144 * 3 * 4 <= 4 * 2**20 - 64 * 2**10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares PNG files of `attnbias show` with the numbers that `attnbias get` fetches."""
+"""Compares PNG files from `attnbias show` with the numbers that `attnbias get` fetches."""
 
 import pathlib
 from typing import Any
@@ -44,7 +44,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
-    """Equal numbers have equal colours, and larger ones lighter colours; infinite ones are grey."""
+    """Equal numbers have equal colors, and larger ones lighter colors; infinite ones are gray."""
     pixels = (image.imread(path) * 255).round().astype(int)
     indices = []
     for length, count in zip(numbers.shape, pixels.shape, strict=False):
@@ -54,7 +54,7 @@ def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
     grey = (pixels == pixels[..., :1]).all(axis=-1)
     np.testing.assert_array_equal(grey, ~np.isfinite(wanted))
     order = np.argsort(wanted[~grey], kind="stable")
-    # There are 700 colours; a rounded one may be darker by less than one step.
+    # There are 700 colors; a rounded one may be darker by less than one step.
     lightness = (pixels[~grey] @ (0.2126, 0.7152, 0.0722))[order]
     assert (np.diff(lightness) > -1).all()
     assert len(np.unique(lightness)) > min(50, len(np.unique(wanted[~grey])) / 2)

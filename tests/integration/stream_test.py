@@ -73,7 +73,7 @@ def test_repeated_answer_is_identical(stub: Stub) -> None:
 
 def test_answer_contains_request_checksum(stub: Stub) -> None:
     same = alibi(2, 16), alibi(2, 16, form="FORM_TOEPLITZ")
-    for spec in (*same, *same):  # the second time from the memo of plans
+    for spec in (*same, *same):  # the second time from the plan memo
         request = message("DescribeTensorRequest")(spec=spec)
         replies = stub.describe(request), stub.tensor(spec), next(iter(stub.stream(spec)))
         want = crc32c.crc32c(request.SerializeToString())
@@ -186,7 +186,7 @@ def test_cancellation_at_random_points_leaks_nothing(start_server: Any) -> None:
     numbers = random.Random(3)
     with server.connect() as stub:
         for i in range(300):
-            # Each request has its own table, so that computations are cancelled as well.
+            # Each request has its own table, so that computations are canceled as well.
             call = stub.stream(
                 sinusoid(20000 + i, 64, data_type="DATA_TYPE_F64"), max_chunk_bytes=4096
             )

@@ -35,7 +35,7 @@ def write_checkpoint(folder: pathlib.Path, encoder: Any = ENCODER) -> None:
 
 
 def replace(path: pathlib.Path, tensors: dict[str, Any]) -> None:
-    """Replaces a file atomically: the new one is renamed over the old one."""
+    """Replaces a file atomically by renaming the new one over the old one."""
     save_file(tensors, path.with_suffix(".new"))
     path.with_suffix(".new").rename(path)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes requests/*.jsonl: random requests and the answers of a server.
+"""Writes requests/*.jsonl: random requests and a server's answers.
 
 ./dev golden [NAME...]
 
-Hyperparameters are those of tests/support/cases.py. Extents and outputs are drawn from the
-contract's descriptors; a combination that the server rejects is drawn again. Every field is then
-set to values at and beyond the contract's bounds. Rejected requests are stored as errors, the
-others with their answers.
+Hyperparameters come from tests/support/cases.py. Extents and outputs are drawn from the contract's
+descriptors; a combination that the server rejects is drawn again. Every field is then set to values
+at and beyond the contract's bounds. Rejected requests are stored with their errors, the others with
+their answers.
 """
 
 import json
@@ -33,7 +33,7 @@ Random = random.Random
 # Number of served requests per name, and of additional ones per field.
 SERVED, SERVED_FOR_FIELD = 48, 2
 # Each field is changed in at least BASES requests per name, and takes all its values in the first
-# TRIES of them. Of the fields of shared messages, only a SHARED fraction takes all values. A field
+# TRIES of them. Only a SHARED fraction of the fields in shared messages takes all values. A field
 # with at most FEW values has a request for each of them.
 BASES, TRIES, SHARED, FEW = 12, 6, 0.1, 8
 MOST_DRAWN = 10000
@@ -106,14 +106,14 @@ REAL = ("sinusoidal", "rotary")
 
 
 def real_list(draw: Random, count: int) -> Json:
-    """Returns doubles between a fraction of 1 and 2^40, few of them integers."""
+    """Returns doubles with magnitudes from below 1 to 2^40, few of them integers."""
     numbers = [draw.uniform(-1, 1) * 2.0 ** draw.randint(-9, 40) for _ in range(count)]
     numbers[0] = draw.choice([0.5, -0.0, 0.1, 2.0**-149, 999.75, float(draw.randint(-9, 9))])
     return {"doubles": numbers}
 
 
 def zero_sums(draw: Random, encoding: str) -> Json:
-    """Returns tokens on small grids and a matrix of integers for which some angles are 0."""
+    """Returns tokens on small grids and an integer matrix for which some angles are 0."""
     axes, pairs, count = draw.randint(2, 4), draw.randint(1, 8), draw.randint(2, 12)
     stretch = draw.choice([{}, {"scale": -1.7, "length": 7.0}, {"offset": -1.0, "eps": 0.1}])
     fields = {
@@ -126,7 +126,7 @@ def zero_sums(draw: Random, encoding: str) -> Json:
 
 
 def within(draw: Random, case: Case) -> tuple[int, int]:
-    """Returns the bounds of a request's positions: near 0, or around a power of two."""
+    """Returns bounds for a request's positions: close to 0, or up to a power of two away."""
     reach = 2 ** draw.randint(5, 40) if draw.random() < 0.5 else 100
     return max(case.first, -reach), min(case.last, reach)
 
@@ -193,7 +193,7 @@ EXTENTS = {"table": table_extent, "pair": pair_extent, "grid": grid_extent}
 
 
 def large(case: Case) -> Json:
-    """Returns a request of several chunks or tiles."""
+    """Returns a request that takes several chunks or tiles."""
     if case.extent == "grid":
         return {}
     last = min(case.last, max(case.first, 0) + 20000)
@@ -205,7 +205,7 @@ def large(case: Case) -> Json:
 
 
 def enum_value(draw: Random, owner: str, field: str) -> str:
-    """Returns a random value of the field other than the unspecified one."""
+    """Returns a random value for the field, other than the unspecified one."""
     values = message(owner).DESCRIPTOR.fields_by_name[field].enum_type.values
     return str(draw.choice(values[1:]).name)
 
@@ -241,7 +241,7 @@ def tensors(encoding: str, recipes: Recipes, digest: str, first: int = 0) -> Ite
         case = case_of(encoding, seed)
         spec = json_format.MessageToDict(case.spec(), preserving_proto_field_name=True)
         fields = spec[encoding]
-        if encoding == "t5" and draw.random() < 0.1:  # with the mounted table
+        if encoding == "t5" and draw.random() < 0.1:  # uses the mounted table
             source = {"name": stored.MOUNTED_NAME} if draw.random() < 0.5 else {"sha256": digest}
             fields |= {"num_buckets": 32, "num_heads": 4, "table": source}
         if case.heads > 1 and fields.keys() & {"table", "scalars"} and draw.random() < 0.3:
@@ -344,7 +344,7 @@ TERMS: dict[str, Callable[[Random, Json], Json]] = {
 }
 
 
-# Terms whose numbers are not integers, so each query picks a single one.
+# Terms whose values are not integers, so each query picks out a single one.
 PICKED = ("sinusoidal_distances", "decomposed_relative_positions")
 
 
@@ -406,7 +406,7 @@ def rows_of(draw: Random, spec: Json, recipes: Recipes, kind: str) -> Json:
 
 
 def changes(draw: Random, field: Any, value: Any) -> list[Any]:
-    """Returns other values of a field, as JSON; None means its absence."""
+    """Returns other values for a field, as JSON; None stands for its absence."""
     if field.message_type is not None and field.message_type.name == "TableRef":
         return table_changes(value)
     if field.is_repeated:
@@ -462,7 +462,7 @@ def table_changes(value: Json | None) -> list[Any]:
 
 
 def fields_of(owner: Any, value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    """Yields every field that a request of this owner can change, with its path."""
+    """Yields every field that a request for this owner can change, with its path."""
     for field in owner.fields:
         yield (*path, field.name), field
         inner = value.get(field.name)
@@ -493,7 +493,8 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 def due(field: Any, values: list[Any]) -> Iterator[tuple[tuple[str, Any], Any]]:
     """Yields values that must occur in some request, each with its key: a field's absence, each
-    value of a field with few values and, for a single field, each state of a table."""
+    value of a field with few values, and (for a single field) each state of a table.
+    """
     is_table = field.message_type is not None and field.message_type.name == "TableRef"
     for index, value in enumerate(values):
         if value is None:
@@ -545,7 +546,7 @@ class Maker:
                 return
 
     def _ask(self, content: Json, most: int = MAX_BYTES) -> Json | None:
-        """Returns the line; None if the answer is too large or the JSON is not a message."""
+        """Returns the line; None if the answer is too large or the JSON is not a valid message."""
         try:
             if "tensor" in content and self._bytes(stored.tensor_spec(content)) > most:
                 return None
@@ -590,8 +591,9 @@ class Maker:
     def _change(
         self, content: Json, path: tuple[Any, ...], field: Any, *, all_values: bool
     ) -> None:
-        """Stores a request for each required value that none has yet; with `all_values`, also a
-        served one and one per error code."""
+        """Stores a request for each required value that no request has yet; with `all_values`, also
+        one served request and one per error code.
+        """
         given = at(content, path)
         values = [value for value in changes(self._draw, field, given) if value != given]
         for key, value in due(field, values):
@@ -620,7 +622,7 @@ class Maker:
                     self._store_once((field.full_name, "border", key, "code" in found), found, path)
 
     def _store_once(self, key: tuple[Any, ...], line: Json, path: tuple[Any, ...]) -> None:
-        """Stores a line only once across all names."""
+        """Stores a line only once per key across all names."""
         if key not in self._done:
             self._done.add(key)
             self._store(line, path)

@@ -18,8 +18,9 @@ FLOATS = {"F64", "F32", "F16", "BF16"}
 
 @pytest.fixture(scope="module", params=["", "--cpu-isa=scalar"], ids=["best", "scalar"])
 def stub(request: pytest.FixtureRequest) -> Iterator[Stub]:
-    """Yields a stub of a server with the processor's best instruction set, and of one without
-    SIMD."""
+    """Yields a stub for a server that uses the processor's best instruction set, and for one
+    without SIMD.
+    """
     flags = [request.param] if request.param else []
     with stored.serving(*flags) as connected:
         yield connected
@@ -37,7 +38,7 @@ def test_answers_match_stored_ones(stub: Stub, name: str) -> None:
 
 
 class Use(NamedTuple):
-    """Number of served and of rejected requests for each item."""
+    """The numbers of served and rejected requests for each item."""
 
     served: Counter[Any]
     refused: Counter[Any]
@@ -68,7 +69,7 @@ def requests_of(line: Line) -> list[Any]:
 
 @cache
 def uses() -> dict[str, Use]:
-    """Returns counts of "set" and "unset" fields, of "values" of enum fields, and of "enums"."""
+    """Returns counts of "set" and "unset" fields, of enum fields' "values", and of "enums"."""
     found: dict[str, Use] = defaultdict(lambda: Use(Counter(), Counter()))
     for line in store():
         for request in requests_of(line):
@@ -83,7 +84,7 @@ def uses() -> dict[str, Use]:
 
 
 def reachable() -> list[Any]:
-    """Descriptors of all messages in a request."""
+    """Returns the descriptors of all messages that a request can contain."""
     found = {}
     left = [message(name).DESCRIPTOR for name in ("TensorSpec", "ComputeLogitsRequest")]
     while left:
@@ -183,5 +184,5 @@ def test_every_extent_field_is_used(name: str) -> None:
     wanted = {field.full_name for field in fields() if field.containing_type.full_name in extents}
     if "axes" not in stored.owner_of(name).fields_by_name:
         wanted -= {f"attnbias.v1.TableExtent.{field}" for field in ("grid", "grid_offset")}
-    # Only encodings with heads have a window of heads.
+    # Only encodings with heads have a head window.
     assert {field for field in wanted - found if not field.endswith(".heads")} == set()

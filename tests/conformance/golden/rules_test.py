@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes stored requests by the rules of the contract: values that a rule forbids are rejected
-with the field's name, and two requests with the same fingerprint have the same numbers.
+"""Changes stored requests according to the contract's rules: values that a rule forbids are
+rejected with the field's name, and two requests with the same fingerprint have the same numbers.
 """
 
 import math
@@ -17,7 +17,7 @@ from tests.conformance.golden import stored
 from tests.support.contract import message
 from tests.support.server import Stub
 
-# Number of stored requests in which a field is changed.
+# Number of stored requests in which each field is changed.
 BASES = 3
 
 
@@ -28,13 +28,13 @@ def stub() -> Iterator[Stub]:
 
 
 UNRULED = {"TableRef", "PositionList", "DoubleList", "Range"}
-"""Messages that are values of fields and have no rules of their own."""
+"""Messages that are field values and have no rules of their own."""
 
 
 def owners_in(
     owner: Any, path: str = "", *, is_of_buckets: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """The messages of a request that have rules, with their paths, each followed by ".".
+    """Yields a request's messages that have rules, with their paths, each followed by ".".
 
     A list of messages is represented by its first message. Messages that apply only to biases are
     left out if the values are BUCKETS.
@@ -57,7 +57,7 @@ def is_of_buckets(spec: Any) -> bool:
 
 
 def fields_of(owner: Any) -> list[Any]:
-    """The fields of a message, with their options."""
+    """Returns the fields of a message, with their options."""
     files = (encodings_pb2, logits_pb2, tensor_pb2)
     types = (file.DESCRIPTOR.message_types_by_name for file in files)
     return list(
@@ -71,7 +71,7 @@ def rule_of(field: Any) -> Any:
 
 @cache
 def served(name: str) -> list[Any]:
-    """The specs that are served."""
+    """Returns the specs that are served."""
     contents = [line.content for line in stored.lines(name) if not line.is_refused]
     return [
         stored.tensor_spec(content)
@@ -93,7 +93,8 @@ def fields_in(name: str) -> list[tuple[str, Any]]:
 
 
 def bases(name: str, path: str, fits: Any, *, bias: bool = False) -> list[tuple[Any, Any]]:
-    """Returns copies of some requests with a suitable message at a path, each with that message.
+    """Returns copies of some requests with a suitable message at a path, each paired with that
+    message.
 
     With `bias`, requests for buckets are left out.
     """
@@ -115,7 +116,7 @@ def is_set(owner: Any, field: Any) -> bool:
 
 
 def describe(stub: Stub, spec: Any) -> Any:
-    """Returns the header."""
+    """Returns the answer's header."""
     if spec.DESCRIPTOR.name == "LogitsSpec":
         request = message("ComputeLogitsRequest")(spec=spec)
         return next(iter(stub.logits([request], timeout=stored.TIMEOUT))).header
@@ -211,7 +212,7 @@ def test_missing_required_fields_are_rejected(stub: Stub, name: str) -> None:
         assert found, f"no request sets {field.full_name}"
         for spec, owner in found:
             owner.ClearField(field.name)
-            # A missing table also leaves fields without the value that it gives.
+            # Without a table, the fields whose values it gives are missing as well.
             given = [
                 each.name
                 for each in field.containing_type.fields
@@ -229,7 +230,7 @@ def set_to_something(owner: Any, field: Any) -> None:
         setattr(owner, field.name, field.enum_type.values[1].number)
     elif field.message_type is not None and field.message_type.name == "TableRef":
         table = getattr(owner, field.name).inline_table
-        table.data_type, table.data = 2, bytes(4)  # one number of F32
+        table.data_type, table.data = 2, bytes(4)  # one F32 number
         table.shape.extend([1, 1])
     elif field.message_type is not None:
         getattr(owner, field.name).SetInParent()
@@ -303,7 +304,7 @@ ENCODINGS = [
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_equal_fingerprints_have_equal_numbers(stub: Stub, name: str) -> None:
-    """Covers the stored requests, and some with a field changed."""
+    """Covers the stored requests, and some of them with a field changed."""
     by_fingerprint: dict[str, str] = {}
     requests = list(served(name)[:25])
     for path, field in fields_in(name):

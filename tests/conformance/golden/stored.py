@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stored requests and answers, and the function that sends them to a server.
 
-A line of requests/NAME.jsonl contains a request for the encoding or term of that name in protobuf's
-JSON: `tensor`, a TensorSpec, or `logits`, the ComputeLogitsRequests of one call. Numbers that would
-take much space are recipes, strings from which `expanded` regenerates the numbers.
+Each line of requests/NAME.jsonl contains a request for the encoding or term of that name, in
+Protobuf's JSON: `tensor`, a TensorSpec, or `logits`, the ComputeLogitsRequests in one call. Numbers
+that would take up a lot of space are written as recipes: strings from which `expanded` regenerates
+them.
 
-The answer follows: `parts` (name, form, type and shape of each) and `sha256` of the payload; for
-logits `answer` (type, heads and width) and `sha256` of all rows' data; for an error `changed`, the
-field whose change made a served request invalid, and `code`.
+The answer follows: `parts` (the name, form, type and shape of each) and the payload's `sha256`; for
+logits, `answer` (type, heads and width) and the `sha256` of all rows' data; for an error,
+`changed`, the field whose change made a served request invalid, and `code`.
 """
 
 import base64
@@ -33,7 +34,7 @@ from tests.support.ways import MAX_UNARY_BYTES
 Json = dict[str, Any]
 
 STORE = pathlib.Path(__file__).with_name("requests")
-# Names of requests for encodings that the contract no longer has, keyed by their replacements.
+# Requests for encodings that the contract no longer has, in files named after their replacements.
 TRANSLATED = STORE / "translated"
 TYPES: dict[str, Any] = {
     "F64": "<f8",
@@ -42,7 +43,7 @@ TYPES: dict[str, Any] = {
     "BF16": ml_dtypes.bfloat16,
     "I32": "<i4",
 }
-# Keys of a line that describe the answer.
+# Keys in a line that describe the answer.
 ANSWER = ("parts", "answer", "sha256", "code")
 TIMEOUT = 60
 # Name of the mounted table.
@@ -51,7 +52,7 @@ MOUNTED_NAME, MOUNTED = "golden", "uniform 0 F32 32x4"
 
 @contextlib.contextmanager
 def serving(*flags: str) -> Iterator[Stub]:
-    """Yields a stub of a server with everything that the stored requests need."""
+    """Yields a stub for a server with everything that the stored requests need."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "golden.safetensors")
         save_file({"table": numbers(MOUNTED)}, path)
@@ -75,7 +76,7 @@ class Line(NamedTuple):
 
 
 def names() -> list[str]:
-    """Encodings and terms of the contract, each of which has a file."""
+    """Returns the contract's encodings and terms, each of which has a file."""
     oneofs = (("TensorSpec", "encoding"), ("LogitsSpec", "term"))
     return [
         field.name
@@ -85,7 +86,7 @@ def names() -> list[str]:
 
 
 def owner_of(name: str) -> Any:
-    """Returns the descriptor of an encoding's or a term's message."""
+    """Returns the message descriptor for an encoding or term."""
     fields = (message(owner).DESCRIPTOR.fields_by_name for owner in ("TensorSpec", "LogitsSpec"))
     return next(of[name].message_type for of in fields if name in of)
 
@@ -105,10 +106,10 @@ def words(seed: str, count: int) -> Any:
 
 
 def numbers(recipe: str) -> Any:
-    """The array that "KIND SEED TYPE SHAPE" names: "uniform 7 BF16 32x4".
+    """Returns the array that "KIND SEED TYPE SHAPE" describes: "uniform 7 BF16 32x4".
 
-    "uniform" is in [-4, 4], "integers" in [-8, 8]. "units" has one power of two per row and zeros
-    elsewhere, so that sums of its products are exact in any order.
+    "uniform" values are in [-4, 4], "integers" in [-8, 8]. "units" has one power of two per row and
+    zeros elsewhere, so that sums of its products are exact in any order.
     """
     kind, seed, data_type, sides = recipe.split()
     shape = tuple(map(int, sides.split("x")))
@@ -127,7 +128,7 @@ def numbers(recipe: str) -> Any:
 
 
 def drawn_positions(recipe: str) -> list[int]:
-    """ "drawn SEED COUNT FIRST LAST" """
+    """Returns the positions that "drawn SEED COUNT FIRST LAST" describes."""
     seed, count, first, last = map(int, recipe.split()[1:])
     return [int(first + word % (last - first + 1)) for word in words(str(seed), count)]
 
@@ -157,7 +158,7 @@ def logits_requests(content: Json) -> list[Any]:
 
 
 def name_of(owner: Any, field: str) -> str:
-    """ "TOEPLITZ" for FORM_TOEPLITZ."""
+    """Returns the short name of an enum value: "TOEPLITZ" for FORM_TOEPLITZ."""
     values = owner.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
     prefix = values[0].name.removesuffix("UNSPECIFIED")
     return str(values[getattr(owner, field)].name.removeprefix(prefix))
@@ -168,8 +169,7 @@ def sha256(data: bytes) -> str:
 
 
 def payload(stub: Stub, spec: Any) -> tuple[Any, bytes]:
-    """Returns header and bytes from a stream and, if they fit, from a unary call; both must
-    agree."""
+    """Returns a stream's header and bytes; a unary call must agree if they fit in one."""
     replies = list(stub.stream(spec, timeout=TIMEOUT))
     header, data = replies[0].header, b"".join(reply.data for reply in replies)
     if len(data) <= MAX_UNARY_BYTES:

@@ -25,7 +25,7 @@ PROGRAMS = {
     "java": HERE / "java" / "src" / "main" / "java" / "Smoke.java",
 }
 PAGE = HERE.parents[2] / "docs" / "other-languages.md"
-# A payload larger than a connection buffers.
+# A payload larger than a connection can buffer.
 LONG = spec(
     alibi={"num_heads": 32},
     pair={"query_length": 4096, "key_length": 4096},
@@ -34,7 +34,7 @@ LONG = spec(
 
 
 def prepare(language: str) -> None:
-    """Generates the stubs for languages whose programs do not generate them."""
+    """Generates the stubs for languages whose programs do not do so themselves."""
     if language == "java":
         subprocess.run([*MAVEN, "compile"], check=True)
 
@@ -64,7 +64,7 @@ def test_program_generated_from_contract_works(language: str, tmp_path: pathlib.
         Server(*flags, f"--tokens={tokens}", f"--policy={policy}") as server,
         server.connect(credentials) as stub,
     ):
-        # As many calls as the caller may have, so that the program's first call is rejected.
+        # As many calls as the caller may have open, so that the program's first call is rejected.
         held = [stub.stream(LONG) for _ in range(2)]
         for stream in held:
             next(stream)

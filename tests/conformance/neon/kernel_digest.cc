@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs every kernel set of this binary that the CPU supports on the same inputs, and prints a
+// Runs every kernel set in this binary that the CPU supports, all on the same inputs, and prints a
 // digest of each output, one line per set: "name digest". Equal digests mean equal bits. Depends
 // only on the kernels, so that it can be cross-compiled.
 #include <array>
@@ -42,8 +42,8 @@ bool RunsHere(std::string_view name) {
   return name == "neon" || name == "scalar";
 }
 
-// Points of the unit circle computed from integers only, independent of any machine's sine. Low
-// parts are noise of realistic size.
+// Points on the unit circle, computed from integers alone so as not to depend on any machine's
+// sine. The low parts are noise of realistic magnitude.
 template <int64_t kCount>
 struct Angles {
   alignas(64) double sin_hi[kCount];
@@ -92,7 +92,7 @@ struct Inputs {
 };
 
 // Elements whose rounding a set cannot decide may differ between sets. The inputs have no such
-// elements, which the count verifies.
+// elements, as the count verifies.
 template <typename Element>
 void AddFill(const Inputs& inputs, FillSinusoid<Element> fill, Digest& digest) {
   for (const bool interleaved : {true, false}) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """KServe's own client, unmodified.
 
-It cannot share a process with Triton's: both define the protocol's messages.
+It cannot share a process with Triton's, since both define the protocol's messages.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows docs/encodings.md to the letter for each model, with sizes of published checkpoints, and
-compares the numbers with those of the module in the installed transformers.
+"""Follows docs/encodings.md to the letter for each model, with the sizes of published checkpoints,
+and compares the numbers with those of the installed transformers' module.
 
 Every row of the page's tables of exceptions has a case, and every case a row.
 """
@@ -113,7 +113,7 @@ def given(frequencies: list[float], **fields: Any) -> Words:
 
 
 def grid(height: int, width: int) -> tuple[Array, Array]:
-    """Returns rows and columns of patches, row by row."""
+    """Returns each patch's row and column, row by row."""
     rows, columns = np.divmod(np.arange(height * width), width)
     return rows, columns
 
@@ -183,7 +183,7 @@ def hunyuan(client: attnbias.Client) -> None:
 
 
 def columns_of_the_page() -> Callable[[Array, list[int]], Array]:
-    """Returns the function on the page for HunYuan-VL."""
+    """Returns the page's function for HunYuan-VL."""
     text = (DOCS / PAGE).read_text().split("#### Columns of HunYuan-VL\n")[1]
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert code is not None
@@ -340,7 +340,7 @@ def gemma_4_vision(client: attnbias.Client) -> None:
 
 @case("MLCDVisionConfig")
 def mlcd(client: attnbias.Client) -> None:
-    """Compares with the input of the model's encoder, for an image of 3 x 5 patches."""
+    """Compares with the input to the model's encoder, for an image of 3 x 5 patches."""
     config = hf.MLCDVisionConfig(
         hidden_size=96,
         num_attention_heads=2,
@@ -402,7 +402,7 @@ CENTRES: dict[str, tuple[Any, Any]] = {
 
 @case(*CENTRES)
 def centres_of_patches(client: attnbias.Client) -> None:
-    """An image that is not a square; angles are up to 2 pi."""
+    """Uses an image that is not square; angles go up to 2 pi."""
     for config_class, module_class in CENTRES.values():
         config = config_class(hidden_size=1024, num_attention_heads=16)
         module = module_class(config).eval()
@@ -430,7 +430,7 @@ def music_flamingo(client: attnbias.Client) -> None:
     config = hf.MusicFlamingoConfig(audio_token_id=5)
     module = MusicFlamingoRotaryEmbedding(config)
     windows, frames = 3, 750
-    # Times of one sample of three windows, computed as in the model.
+    # The times for one sample of three windows, computed as in the model.
     build = MusicFlamingoModel._build_audio_timestamps
     tokens = torch.full((1, windows * frames), 5)
     lengths = torch.full((windows,), frames)
@@ -483,7 +483,7 @@ def blt(client: attnbias.Client) -> None:
         check(client, rope, words, [ROWS], cos_and_sin(rope, module_of(rope), [ROWS]))
 
 
-# Checkpoint sizes of models whose default sizes are inconsistent: GLM-4.1V, GLM-4.5V, GLM-Image,
+# Checkpoint sizes for models whose default sizes are inconsistent: GLM-4.1V, GLM-4.5V, GLM-Image,
 # Qwen3-Omni, North-Micro-Vision.
 SIZES: dict[str, Words] = {
     "Glm4vTextConfig": {"partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]},
@@ -628,7 +628,7 @@ def light_glue(client: attnbias.Client) -> None:
         assert np.abs(ours - to_array(theirs.detach())).max() <= 2.0**-20 * largest
 
 
-# Modules that no default configuration makes.
+# Modules that no default configuration creates.
 MADE_HERE = [
     ClvpRotaryPositionalEmbedding,
     CohereCompassRotaryEmbedding,

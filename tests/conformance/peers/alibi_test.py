@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ALiBi against the real numbers, and against the peers with the peers' slopes and forms."""
+"""ALiBi against the exact values, and against its peers with their own slopes and forms."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ TORCH_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 def served_slopes(
     client: attnbias.Client, encodings: list[attnbias.ALiBi], dtype: str = "f32"
 ) -> list[np.ndarray]:
-    """Returns the negated bias of the key before the query."""
+    """Returns the negated bias for the key just before the query."""
     requests = [
         attnbias.Request(e, query_length=2, key_length=2, data_type=dtype) for e in encodings
     ]
@@ -219,7 +219,8 @@ def test_anchor_determines_distinct_bf16_values(
 
 def test_one_sided_heads_combine_two_answers(client: attnbias.Client) -> None:
     """With explicit slopes, half of the heads see only keys to the left, half only keys to the
-    right."""
+    right.
+    """
     length = 50
     encoding = attnbias.ALiBi(num_heads=4)
     left = client.get(encoding, query_length=length, key_length=length, causal=True, form="dense")

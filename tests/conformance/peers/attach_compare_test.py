@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """attach compares a model's numbers with the server's before it replaces them.
 
-Each model was changed after its creation: in its configuration, a buffer, a weight, an attribute or
-a method. transformers' own code then computes something other than its configuration describes.
+Each model is changed after its creation: its configuration, a buffer, a weight, an attribute or a
+method. transformers' own code then computes something other than what the configuration describes.
 """
 
 import copy
@@ -36,7 +36,7 @@ FAMILIES = {name: model.attach for name, model in MODELS.items() if model.attach
 
 
 def parts(model: Any, *names: str) -> list[Any]:
-    """Returns the modules of a model whose class name contains one of these names."""
+    """Returns a model's modules whose class name contains one of these names."""
     found = [
         module for module in model.modules() if any(name in type(module).__name__ for name in names)
     ]
@@ -99,7 +99,7 @@ def replaced(name: str, *kinds: str) -> Change:
 
 
 def one_number(name: str, *kinds: str) -> Change:
-    """Changes one number of a buffer or weight."""
+    """Changes one element of a buffer or weight."""
 
     def change(model: Any, _: pytest.MonkeyPatch) -> None:
         for module in parts(model, *kinds):
@@ -247,7 +247,7 @@ def test_every_rotary_model_is_compared(server: str) -> None:
         for model_type in rotary_types:
             try:
                 model = of_defaults(model_type)
-            # Raised for parts of models, and for defaults with which transformers itself fails.
+            # Raised for parts of models, and for defaults that transformers itself fails on.
             except (AttributeError, ImportError, TypeError, ValueError):
                 continue
             if not any("RotaryEmbedding" in type(module).__name__ for module in model.modules()):
@@ -337,7 +337,7 @@ def test_length_dependent_tables_are_compared(
 
 
 def test_grown_dynamic_frequencies_are_kept(client: attnbias.Client) -> None:
-    """Frequencies stay those of the longest previous sequence, whether attached or not."""
+    """The frequencies remain those for the longest sequence so far, whether attached or not."""
     model = attach_rotary_test.llama("dynamic")
     tokens = attach_rotary_test.tokens
     model(tokens(1, LENGTH))
@@ -453,7 +453,7 @@ def sharded() -> Iterator[Callable[[Any], None]]:
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
 
     def shard(model: Any) -> None:
-        for module in reversed([*model.modules()]):  # inner ones first
+        for module in reversed([*model.modules()]):  # innermost first
             if isinstance(module, nn.ModuleList):
                 for layer in module:
                     fully_shard(layer, mesh=mesh)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of attach run, each with its own server."""
+"""The attach examples run, each with its own server."""
 
 import runpy
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[3] / "examples/attach"
-# Lines that each prints about its models and the bytes fetched.
+# Lines that each example prints about its models and the bytes fetched.
 SAID = {
     "alibi.py": [
         "transformer.build_alibi_tensor: ALiBi(",
@@ -37,7 +37,7 @@ def test_every_example_has_expected_output() -> None:
 @pytest.mark.parametrize("name", SAID)
 def test_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = EXAMPLES / name
-    assert "\n# %% " in path.read_text()  # the cells of a notebook
+    assert "\n# %% " in path.read_text()  # notebook cells
     runpy.run_path(str(path), run_name="__main__")
     printed = capsys.readouterr().out
     for said in SAID[name]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention's masks and biases that no attached model in attach_test.py covers.
+"""FlexAttention masks and biases that no attached model in attach_test.py covers.
 
 torch.compile runs its graphs eagerly here; attach_test.py and
 client/python/tests/test_flex_attention.py cover compiled code.
@@ -43,7 +43,7 @@ def programs_of_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Queries and keys of each FlexAttention call."""
+    """The numbers of queries and keys in each FlexAttention call."""
     called: list[tuple[int, int]] = []
     own = flex._compiled
 

@@ -63,7 +63,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "deit": ("DeiTForImageClassification", SIGHT),
     "dinov2": ("Dinov2ForImageClassification", SIGHT),
 }
-# Paths of the tables, and the row of position 0.
+# The tables' paths, and the row for position 0.
 TABLES = {
     "bert": (["bert.embeddings.position_embeddings"], 0),
     "roberta": (["roberta.embeddings.position_embeddings"], PAD + 1),
@@ -111,7 +111,7 @@ def new_model(name: str, attention: str = "eager") -> Any:
 
 
 def weights(model: Any, name: str) -> dict[str, Tensor]:
-    """The tables of positions, ``[rows, columns]``."""
+    """Returns the position tables, ``[rows, columns]``."""
     parameter = "position_embeddings" if name in OF_PATCHES else "weight"
     found = {
         f"{path}.{parameter}": getattr(model.get_submodule(path), parameter)
@@ -122,7 +122,7 @@ def weights(model: Any, name: str) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yields a server that has the tables of all models, including one of another type."""
+    """Yields a server that has all models' tables, including one of another type."""
     folder = tmp_path_factory.mktemp("tables")
     for name in KINDS:
         tables = {path: table.data for path, table in weights(new_model(name), name).items()}
@@ -139,7 +139,7 @@ def client_of_tables(mounted: str) -> Iterator[attnbias.Client]:
         yield connected
 
 
-SIDES = (None, "left", "right")  # with padding
+SIDES = (None, "left", "right")  # where padding is
 
 
 def inputs(name: str, side: str | None = None) -> dict[str, Tensor]:
@@ -246,7 +246,7 @@ def test_report_has_table_digests(client_of_tables: attnbias.Client, name: str) 
 
 @pytest.mark.parametrize("name", [name for name in SAME if name not in SEEING])
 def test_encoding_matches_rows_read_by_model(client_of_tables: attnbias.Client, name: str) -> None:
-    """Position p of the encoding is the row of the p-th token after the first."""
+    """Position p of the encoding is the row for the p-th token after the first."""
     model = new_model(name)
     path = TABLES[name][0][0]
     read: list[Tensor] = []

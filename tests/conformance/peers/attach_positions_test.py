@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""position_ids of attached models: the same rule for eager and compiled code.
+"""position_ids in attached models: eager and compiled code follow the same rule.
 
 A row serves both p and -p, with the values that transformers computes. A position without a row is
 rejected in all modes; in compiled code torch's own indexing rejects it.
@@ -67,7 +67,7 @@ def module_of(model: Any) -> Any:
 
 
 def rows(module: Any, mode: str | None) -> Callable[[Any], list[Tensor]]:
-    """Returns functions from positions to a module's rows, in one of the modes."""
+    """Returns a function from positions to a module's rows, in one of the modes."""
     options = {"layer_type": "full_attention"} if hasattr(module, "layer_types") else {}
 
     def forward(position_ids: Tensor) -> list[Tensor]:

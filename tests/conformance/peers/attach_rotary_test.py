@@ -118,7 +118,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 DEEPSEEK_YARN = ROPE_TYPES["yarn"] | {"mscale": 0.7, "mscale_all_dim": 0.8}
 
-# Applies from transformers 5.24 on; in earlier versions each layer has its own.
+# True from transformers 5.24 on; in earlier versions each layer has its own table.
 GPTJ_HAS_ONE_TABLE = hasattr(modeling_gptj, "GPTJRotaryEmbedding")
 
 
@@ -262,7 +262,7 @@ def test_multimodal_gemma_3_outputs_match(client: attnbias.Client) -> None:
 
 
 def test_multimodal_qwen2_vl_outputs_match(client: attnbias.Client) -> None:
-    """Positions of an image differ between the axes, and its patches have two separate axes."""
+    """An image's positions differ between the axes, and its patches have two axes of their own."""
     model = new_model("qwen2_vl")
     own = copy.deepcopy(model)
     ids = tokens(1, 40)
@@ -427,8 +427,9 @@ def test_custom_attention_implementation_is_kept(client: attnbias.Client) -> Non
 def test_outputs_match_with_transformers_own_flex_attention(
     client: attnbias.Client, model_type: str
 ) -> None:
-    """Covers groups of heads, padding and a sliding window; on a CPU FlexAttention is wrong for few
-    tokens."""
+    """Covers head groups, padding and a sliding window; on a CPU FlexAttention is wrong for few
+    tokens.
+    """
     fields = {"sliding_window": 12} if model_type == "mistral" else {}
     model = new_model(model_type, **fields)
     own = copy.deepcopy(model)
@@ -452,7 +453,7 @@ def test_unsupported_attention_is_rejected(client: attnbias.Client) -> None:
 
 
 def test_attention_missing_in_model_is_rejected(client: attnbias.Client) -> None:
-    """transformers' SDPA ignores the sinks of GPT-OSS: its outputs would differ."""
+    """transformers' SDPA ignores GPT-OSS's sinks, so the outputs would differ."""
     with pytest.raises(ValueError, match=r"^attention: got 'sdpa', want \"eager\" for GptOss"):
         attnbias.attach(new_model("gpt_oss"), client, max_length=4, attention="sdpa")
 

@@ -32,7 +32,7 @@ TEXT = SIZES | {"max_position_embeddings": LENGTH}
 SPEECH = SIZES | {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": LENGTH}
 SPEECH_2 = SIZES | {"input_feat_per_channel": 8, "conv_channels": 16, "pad_token_id": 1}
 SPEECH_2 |= {"max_source_positions": 2 * LENGTH, "max_target_positions": LENGTH}
-DENSE = {"encoder_sparse_step": 0, "decoder_sparse_step": 0}  # its router modifies itself
+DENSE = {"encoder_sparse_step": 0, "decoder_sparse_step": 0}  # NLLB-MoE's router modifies itself
 XGLM = {"num_layers": 2, "attention_heads": 4, "ffn_dim": 64, "pad_token_id": 1}
 FSMT = {"src_vocab_size": 61, "tgt_vocab_size": 61, "pad_token_id": 1}
 TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -117,7 +117,7 @@ def test_attention_implementation_is_used(
 
 @pytest.mark.parametrize("model_type", [name for name in TYPES if name not in SDPA])
 def test_attention_missing_in_model_is_rejected(client: attnbias.Client, model_type: str) -> None:
-    """Its own code would misread SDPA's mask, and return other outputs."""
+    """The model's own code would misread SDPA's mask and return other outputs."""
     model = new_model(model_type)
     with pytest.raises(ValueError, match=r"^attention: got 'sdpa', want \"eager\" for "):
         attnbias.attach(model, client, max_length=LENGTH, attention="sdpa")
@@ -181,12 +181,12 @@ def test_max_length_replaces_model_length(client: attnbias.Client, model_type: s
 
 
 def positions_of(model: Any) -> Any:
-    """Returns the module of the encoder or the decoder."""
+    """Returns the position module of the encoder or the decoder."""
     return next(module for path, module in model.named_modules() if path.endswith("positions"))
 
 
 def asked_for(model_type: str, count: int) -> Any:
-    """Returns the input for which the module returns the rows of the first positions."""
+    """Returns the input for which the module returns the rows for the first positions."""
     if model_type in ("marian", "pegasus"):
         return (1, count)
     if model_type in ("whisper", "xglm"):
@@ -216,7 +216,7 @@ def test_numbers_are_correctly_rounded(client: attnbias.Client, model_type: str)
 def test_padding_is_zero_and_longer_positions_match(
     client: attnbias.Client, model_type: str
 ) -> None:
-    """Padding is zero; positions beyond the model's own are those of a longer table."""
+    """Padding rows are zero; rows beyond the model's own equal those of a longer table."""
     model = new_model(model_type)
     positions, padding = positions_of(model), model.config.pad_token_id
     longer = copy.deepcopy(positions)

@@ -26,8 +26,7 @@ NETWORK = "continuous_position_bias_mlp"
 
 
 def new_model(**fields: Any) -> Any:
-    """Draws large weights for its networks, since with the initial ones all biases are close to
-    8."""
+    """Returns a model with large network weights: the initial ones make all biases close to 8."""
     torch.manual_seed(0)
     config = transformers.Swinv2Config(**FIELDS, **fields)
     model = transformers.Swinv2Model(config).eval()
@@ -68,7 +67,7 @@ def test_outputs_are_unchanged(client: attnbias.Client, pretrained: list[int]) -
 def test_biases_are_more_accurate_than_the_module(
     client: attnbias.Client, dtype: torch.dtype, most_error: float
 ) -> None:
-    """The attached biases are closer to the network in float64 than the module's own."""
+    """The attached biases are closer than the module's own to those of the network in float64."""
     model = new_model().to(dtype)
     theirs = outputs_of_networks(model)
     with attnbias.attach(model, client, max_length=64):

@@ -120,7 +120,7 @@ def tokens(length: int) -> Tensor:
 
 
 def masks(length: int) -> list[Tensor | None]:
-    """Returns no mask, and padding of the first sequence on either side."""
+    """Returns no mask, and masks that pad the first sequence on either side."""
     left, right = torch.ones(2, 2, length, dtype=torch.int64)
     left[0, :50] = 0
     right[0, -50:] = 0
@@ -128,7 +128,7 @@ def masks(length: int) -> list[Tensor | None]:
 
 
 def output(model: Any, length: int = LENGTH, mask: Tensor | None = None, **options: Any) -> Tensor:
-    """Returns the output of the tokens that the mask keeps."""
+    """Returns the output for the tokens that the mask keeps."""
     if model.config.is_encoder_decoder:
         options["decoder_input_ids"] = tokens(DECODER_LENGTH)
     answer = model(input_ids=tokens(length), attention_mask=mask, **options)
@@ -266,7 +266,7 @@ def test_mpt_beyond_its_length_matches_longer_model(client: attnbias.Client) -> 
 
 
 def test_falcon_beyond_exact_bf16_positions_is_unchanged(client: attnbias.Client) -> None:
-    """Covers lengths at which it rounds positions to bfloat16."""
+    """Covers lengths at which Falcon rounds positions to bfloat16."""
     model = make("falcon")
     with torch.no_grad():
         before = output(model, 700)
@@ -302,7 +302,7 @@ def test_failed_attach_leaves_model_unchanged(
 
 @pytest.mark.parametrize(("name", "attention"), [case for case in CASES if case[1] != "flex"])
 def test_gradients_are_unchanged(client: attnbias.Client, name: str, attention: Any) -> None:
-    """Compares gradients of all weights; a learned bias uses their updates immediately."""
+    """Compares the gradients of all weights; a learned bias uses updated weights immediately."""
     model = make(name, attention)
 
     def gradients() -> dict[str, Tensor]:
@@ -401,7 +401,7 @@ def test_report_lists_replacements(client: attnbias.Client) -> None:
     )
 
 
-INDICES = 8 * 100**2  # bytes of int64, at 100 tokens
+INDICES = 8 * 100**2  # int64 bytes for 100 tokens
 BIAS = 4 * HEADS * 100**2
 LONG_T5_GLOBAL = "encoder.block.0.layer.0.TransientGlobalSelfAttention"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vision models with a bias, attached and unattached: the same bits."""
+"""Vision models with a bias compute the same bits, attached and unattached."""
 
 import copy
 from typing import Any
@@ -71,7 +71,7 @@ def output(model: Any, size: int = 32, **options: Any) -> Tensor:
 
 
 def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts calls of transformers' own forward."""
+    """Counts calls to transformers' own forward."""
     calls: list[int] = []
     kind = type(biases(model)[0])
     own = kind.forward
@@ -96,7 +96,7 @@ def test_outputs_are_unchanged(
     want = output(own)
     by_sdpa.clear()
     with attnbias.attach(model, client, max_length=64, attention=attention):
-        assert len(calls) == 2 * len(biases(model))  # original, and comparison
+        assert len(calls) == 2 * len(biases(model))  # by the original, and by the comparison
         calls.clear()
         assert [*model.state_dict()] == keys
         assert torch.equal(output(model), want)
@@ -136,7 +136,7 @@ def test_other_image_size_uses_the_module(client: attnbias.Client, name: str) ->
 def test_bias_of_oblong_beit_is_resampled_once(
     client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its values are rounded once, and therefore differ from torch's in the last bits."""
+    """The server's values are rounded once, and therefore differ from torch's in the last bits."""
     torch.manual_seed(0)
     sizes = BEIT | {"image_size": [32, 72], "use_relative_position_bias": True}
     model = transformers.BeitModel(transformers.BeitConfig(**sizes)).eval().requires_grad_(False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers for the tests of attached models."""
+"""Helpers for tests of attached models."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +27,7 @@ ENCODER_DECODER = {
 
 
 def chosen(values: Iterable[Any], *always: Any) -> list[Any]:
-    """Returns all values of a parameter; only the step `exhaustive` runs those not in `always`."""
+    """Returns all values of a parameter; only the `exhaustive` step runs those not in `always`."""
     return [v if v in always else pytest.param(v, marks=pytest.mark.exhaustive) for v in values]
 
 
@@ -57,12 +57,12 @@ def state(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def assert_close(ours: Tensor, theirs: Tensor) -> None:
-    """Compares within 1e-5 of the largest magnitude."""
+    """Compares to within 1e-5 of the largest magnitude."""
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
 
 
 def gradients_of(model: Any, output: Tensor) -> dict[str, Tensor]:
-    """Returns the gradients of all parameters for the mean square of an output."""
+    """Returns the gradients of an output's mean square with respect to all parameters."""
     model.zero_grad()
     output.square().mean().backward()
     return {path: p.grad.clone() for path, p in model.named_parameters() if p.grad is not None}
@@ -77,7 +77,7 @@ def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) ->
 
 
 def compiled(model: Any, backend: str = "eager") -> Any:
-    """Compiles with graph breaks forbidden, so that attached code must cause none."""
+    """Compiles with graph breaks forbidden, so attached code must not cause any."""
     torch.compiler.reset()
     return torch.compile(model, backend=backend, fullgraph=True)
 

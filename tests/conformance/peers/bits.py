@@ -12,7 +12,7 @@ Array = npt.NDArray[Any]
 
 
 def bits(array: Array) -> Array:
-    """Returns the array's bytes as unsigned integers of the element's width."""
+    """Returns the array's elements as unsigned integers of the same width."""
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
@@ -29,7 +29,7 @@ def assert_same_bits(got: Array, want: Array) -> None:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """Returns a tensor as an array of the same bits; bf16 is supported."""
+    """Returns a tensor as an array with the same bits; bf16 is supported."""
     tensor = tensor.detach().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)

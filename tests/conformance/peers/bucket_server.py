@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's buckets for many configurations: several calls in flight on a plain stub."""
+"""The server's buckets for many configurations, with several calls in flight on a plain stub."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +46,8 @@ class BucketServer:
         exact_rule: Rule,
         torch_rule: Rule,
     ) -> list[list[int]]:
-        """[*configuration, distance, FLOAT32_LOG's bucket, EXACT's bucket] where these differ.
+        """Returns [*configuration, distance, FLOAT32_LOG's bucket, EXACT's] where the buckets
+        differ.
 
         Compares the buckets of both rules, whose specs `specs_of` returns, with their oracles.
         torch's own logarithm is not correctly rounded, which changes the buckets of a few
@@ -73,7 +74,7 @@ class BucketServer:
     def _sweep(
         self, asked: Iterable[tuple[Configuration, Iterable[TensorSpec]]]
     ) -> Iterator[tuple[Configuration, list[Buckets]]]:
-        """Yields each configuration with the buckets of its specs."""
+        """Yields each configuration with the buckets for its specs."""
         in_flight: deque[tuple[Configuration, list[Any]]] = deque()
         for configuration, specs in asked:
             requests = (service_pb2.GetTensorRequest(spec=spec) for spec in specs)
@@ -85,7 +86,7 @@ class BucketServer:
 
 
 def bucket_spec(encoding: attnbias.Encoding, distance: int, keys: int) -> TensorSpec:
-    """Returns the spec of the buckets between the query at `distance` and keys from 0 on."""
+    """Returns the spec for the buckets between the query at `distance` and keys from 0 on."""
     spec = encoding.to_spec()
     spec.pair.query_length = 1
     spec.pair.query_offset = distance

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints as transformers saves them: the server's tensors equal the model's results.
 
-The names of tensors and the meaning of configurations must agree between transformers and
+Tensor names and the meaning of configurations must agree between transformers and
 core/mount/checkpoint_rules.cc; these tests fail if they diverge. Models are tiny and their position
 tensors random. If modules compute positions, their outputs are captured while the model runs.
 """
@@ -92,7 +92,7 @@ class Answer(NamedTuple):
 
 Answers = dict[str, Answer]
 
-# Parts of the names of tensors that hold positions.
+# Substrings of the names of tensors that hold positions.
 PLACES = ("position", "relative", "wpe", "rel_embeddings")
 
 
@@ -106,7 +106,7 @@ def make_model(config: Any) -> Any:
 
 
 def caught(model: Any, modules: dict[str, Any], *inputs: Any, **named: Any) -> dict[str, Array]:
-    """Returns the outputs of these modules while the model runs, without the batch's axis."""
+    """Returns the outputs of these modules while the model runs, without the batch axis."""
     outputs = {}
 
     def catch(place: str) -> Callable[[Any, Any, Any], None]:
@@ -175,7 +175,7 @@ def positions(module: str) -> Callable[[Any], Answers]:
 
 
 def roberta(model: Any) -> Answers:
-    """The row for padding precedes that of the first position."""
+    """The padding row precedes the first position's row."""
     tokens = torch.tensor([[5, 6, 7, 1, 1]])
     got = caught(model, {"positions": model.embeddings.position_embeddings}, tokens)
     return {"positions": Answer(got["positions"], {"position_ids": [0, 1, 2, -1, -1]})}
@@ -189,7 +189,7 @@ def mpnet(model: Any) -> Answers:
 
 
 def opt(model: Any) -> Answers:
-    """Masked tokens also use the row before that of the first position."""
+    """Masked tokens also use the row before the first position's."""
     mask = torch.tensor([[0, 0, 1, 1, 1]])
     module = model.decoder.embed_positions
     got = caught(model, {"positions": module}, TOKENS, attention_mask=mask)
@@ -243,7 +243,7 @@ def beit(model: Any) -> Answers:
 
 
 def detr(model: Any) -> Answers:
-    """A feature map of 5 by 7: the first half holds columns, the second rows."""
+    """Uses a 5 by 7 feature map; the first half of the channels holds columns, the second rows."""
     shape = torch.Size([1, 8, 5, 7])
     learned = model.position_embedding(shape=shape, device="cpu", dtype=torch.float32)[0]
     columns, rows = learned.chunk(2)
@@ -346,7 +346,7 @@ def test_specs_match_model(
 
 
 def test_beit_for_oblong_image_is_resampled(tmp_path: Path) -> None:
-    """The sides of the grid are swapped for its bias, and its positions come from a square."""
+    """The grid's sides are swapped for the bias, and the positions come from a square grid."""
     config = hf.BeitConfig(
         **PATCHED | {"image_size": [16, 36]},
         use_relative_position_bias=True,
@@ -379,8 +379,9 @@ def test_beit_for_oblong_image_is_resampled(tmp_path: Path) -> None:
 
 
 def shapes_of(config: Any) -> dict[str, list[int]]:
-    """Returns shapes of the tensors that hold positions, by the names under which they are
-    saved."""
+    """Returns the shapes of the tensors that hold positions, keyed by the names under which they
+    are saved.
+    """
     is_siglip = config.model_type == "siglip_text_model"  # which AutoModel does not know
     with torch.device("meta"):
         model = hf.SiglipTextModel(config) if is_siglip else hf.AutoModel.from_config(config)
@@ -392,7 +393,7 @@ def shapes_of(config: Any) -> dict[str, list[int]]:
 
 
 def others(value: Any) -> list[Any]:
-    """Integers other than `value`, or other than each of its elements if it is a list."""
+    """Returns integers other than `value`, or, if it is a list, lists of other integers."""
     if isinstance(value, bool) or not isinstance(value, (int, list, tuple)):
         return []
     if isinstance(value, int):
@@ -412,7 +413,7 @@ def check_config(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("config", [config for config, _ in CASES], ids=lambda c: c.model_type)
 def test_config_contradicting_tensor_shapes_is_rejected(tmp_path: Path, config: Any) -> None:
-    """Applies to any field that changes the shape of transformers' tensors."""
+    """Covers every field that changes the shapes of transformers' tensors."""
     saved = config.to_dict()
     shapes = shapes_of(config)
     telling = set()
@@ -504,7 +505,7 @@ def test_unsupported_models_have_no_spec(tmp_path: Path) -> None:
 
 
 def test_swin_stage_smaller_than_window_keeps_full_table(tmp_path: Path) -> None:
-    """Table and spec are nevertheless those of a whole window."""
+    """The table and spec are nevertheless those for a whole window."""
     model = make_model(hf.SwinConfig(**WINDOWED, window_size=6))
     with pytest.raises(RuntimeError, match="must match"):
         model(image(model))

@@ -18,7 +18,7 @@ CommandLine = Callable[..., None]
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[attnbias.Client]:
-    """Yields a client of a server that has the checkpoint in `folder` mounted as "m"."""
+    """Yields a client for a server that has the checkpoint in `folder` mounted as "m"."""
     with running_server(f"--checkpoint=m={folder}") as target, EveryWay(target) as client:
         yield client
 

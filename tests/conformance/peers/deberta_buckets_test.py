@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeBERTa's buckets against transformers' own, and against integers, over small configurations.
+"""DeBERTa's buckets against transformers' own, and against integer arithmetic, over small
+configurations.
 
 As for T5, if torch's logarithm is not correctly rounded, FLOAT32_LOG is compared with transformers
 using a correctly rounded one.
@@ -49,7 +50,7 @@ def torch_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets
 
 
 def exact_buckets(configuration: tuple[int, int], distances: Buckets) -> Buckets:
-    """Computes with float64 far from a border between buckets, and with integers near one."""
+    """Computes in float64 far from any border between buckets, and in integers near one."""
     middle, farthest = configuration[0] // 2, configuration[1] - 1
     ratio = np.log(np.maximum(distances, middle) / middle) / np.log(farthest / middle)
     steps = ratio * (middle - 1)
@@ -95,6 +96,6 @@ def test_committed_differences_match_docs() -> None:
 
 
 def committed_differences() -> list[list[int]]:
-    """[bucket_size, max_position, distance, FLOAT32_LOG's bucket, EXACT's bucket]."""
+    """Returns [bucket_size, max_position, distance, FLOAT32_LOG's bucket, EXACT's bucket]."""
     entries: list[list[int]] = json.loads(DIFFERENCES.read_text())
     return entries

@@ -69,11 +69,11 @@ def ours(
 def bound(
     queries: torch.Tensor, tables: list[torch.Tensor], of_queries: Grid, of_keys: Grid
 ) -> Array:
-    """Maximum difference of two float32 sums.
+    """Returns the maximum difference between two float32 sums.
 
     Each sum has DIM products and one addition. Ours also rounds the rows of a stretched table
-    twice. Theirs has three roundings of the position between two rows, which may be as large as the
-    number of rows, and three further roundings.
+    twice. Theirs rounds the position between two rows (which may be as large as the number of rows)
+    three times, and has three further roundings.
     """
     magnitude = by_sam(queries.abs(), [table.abs() for table in tables], of_queries, of_keys)
     sums = (2 * (DIM + 1) + 2 + 1) * UNIT * magnitude.astype("f8")
@@ -97,8 +97,8 @@ def assert_same(
 @pytest.mark.parametrize(
     ("rows", "of_queries", "of_keys"),
     [
-        ((27, 27), (14, 14), (14, 14)),  # a window of SAM
-        ((127, 127), (16, 64), (16, 64)),  # the tables of its global blocks, another image
+        ((27, 27), (14, 14), (14, 14)),  # a SAM window
+        ((127, 127), (16, 64), (16, 64)),  # the tables of its global blocks, for another image
         ((27, 27), (9, 21), (9, 21)),
         ((1, 2), (5, 3), (5, 3)),
         ((31, 31), (16, 16), (8, 4)),  # MViTv2's pooled keys
@@ -123,7 +123,7 @@ def test_every_pair_of_sides_matches_sam(client: attnbias.Client, queries: int) 
 
 
 def test_attention_with_served_bias_matches(client: attnbias.Client) -> None:
-    """The module attends with the softmax over query-key products plus the served bias."""
+    """The module's attention is a softmax over query-key products plus the served bias."""
     side = 6
     attention = sam(side)
     states = torch.randn(1, side, side, HEADS * DIM)

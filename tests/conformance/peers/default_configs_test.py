@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rope_parameters of transformers' configurations, against the model's own module: the
-default parameters, and those of every rope_type with distinct axes.
+"""Every rope_parameters in transformers' configurations, against the model's own module: the
+default parameters, and those for every rope_type with distinct axes.
 
-Each is served from its own parameters, with the axes, columns and parameters that docs/encodings.md
-states, or it is in the page's table of other configurations, whose rows advice_test.py runs.
+Each is either served from its own parameters, with the axes, columns and parameters that
+docs/encodings.md states, or listed in the page's table of other configurations, whose rows
+advice_test.py runs.
 """
 
 import re
@@ -36,7 +37,7 @@ BROKEN = set(configs_in(paragraph_of(PAGE, "The default sizes of")))
 
 
 def fields_of(cell: str) -> Words:
-    """Returns the fields that a cell of the table of axes states."""
+    """Returns the fields that a cell in the axes table states."""
     fields: Words = dict(re.findall(r"`(layout)` ([A-Z]+)", cell))
     if "`mrope_interleaved`" in cell:
         fields["mrope_interleaved"] = True
@@ -67,7 +68,7 @@ def config_name(rope: Rope) -> str:
 
 
 def advised(rope: Rope, pairs: int) -> tuple[Words, int]:
-    """Returns the fields to request, by the page's tables, and the number of axes."""
+    """Returns the fields to request according to the page's tables, and the number of axes."""
     words = words_of(rope)
     arranged = dict(ARRANGED.get(config_name(rope), {}))
     section = arranged.pop("mrope_section", None)
@@ -118,7 +119,7 @@ def test_every_default_is_served_or_documented(client: attnbias.Client) -> None:
     ropes, without_default = default_ropes()
     assert len(ropes) >= 250
     problems = {rope.name: problem_with(client, rope) for rope in ropes}
-    # The page describes the types of the register, and therefore of the oldest supported version.
+    # The page describes the types in the register, and thus in the oldest supported version.
     newer = {
         hf.CONFIG_MAPPING[name].__name__
         for name in set(hf.CONFIG_MAPPING) - MODELS.keys() - UNSERVED.keys()
@@ -130,7 +131,7 @@ def test_every_default_is_served_or_documented(client: attnbias.Client) -> None:
 
 
 def extended(rope: Rope) -> Iterator[Words]:
-    """Yields the fields of every rope_type, and partial_rotary_factor."""
+    """Yields the fields for every rope_type, and for partial_rotary_factor."""
     if is_axial(rope.words):
         yield {"rope_type": "axial", "rope_theta": 77.0}
         return
@@ -174,7 +175,7 @@ def extended(rope: Rope) -> Iterator[Words]:
 
 
 def with_sections(rope: Rope) -> Rope:
-    """With its own sections if there are three axes."""
+    """Returns the rope with its own sections if there are three axes."""
     if ARRANGED.get(config_name(rope), {}).get("mrope_section", "").count(",") < 2:
         return rope
     pairs = len(inv_freq_of(rope, module_of(rope)))

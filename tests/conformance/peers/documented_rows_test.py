@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/encodings.md and docs/encodings/: every row has a test that runs it."""
+"""The tables in docs/encodings.md and docs/encodings/: every row has a test that runs it."""
 
 import re
 from typing import Any
@@ -176,7 +176,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     },
     "The class token": {None: [golden_test.test_tupe_class_token_matches_known_values]},
 }
-# Tests of bit identity, or else of correct rounding, keyed by the first cell of a row.
+# Tests for bit identity, or else for correct rounding, keyed by the first cell of a row.
 BITS: dict[str, list[Any]] = {
     "T5 and models with its bias": [
         t5_bias_test.test_bias_matches_in_every_form,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client that fetches every answer, or error, in the other ways too; all must be identical.
+"""A client that also fetches every answer or error in the other ways; all must be identical.
 
 A comparison with a peer therefore covers a unary call, a stream and the command-line tool.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of every encoding at any index, computed by mpmath from the contract's definition.
+"""Every encoding's value at any index, computed by mpmath from the contract's definition.
 
-A formula is a function of an index: head, query, key and column for pairs; head, and row and column
-of key minus query, for windows of an image; part, positions and column for tables. Nothing here
+A formula is a function of an index: head, query, key and column for pairs; head, and the row and
+column of key minus query, for image windows; part, positions and column for tables. Nothing here
 depends on how the service computes.
 """
 
@@ -259,7 +259,7 @@ def mlp_bias(e: Any, _: bool) -> Formula:
 
 
 def deberta_bucket(distance: int, size: int, most: int, rule: str) -> int:
-    """Returns the log bucket of a non-negative distance."""
+    """Returns the log bucket for a non-negative distance."""
     if rule == "FLOAT32_LOG":
         with mock.patch.object(torch, "log", rounded_log):
             return int(make_log_bucket_position(torch.tensor([distance]), size, most)[0])
@@ -373,7 +373,7 @@ def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mp
 
 
 def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, Sequence[int]], Any]:
-    """Returns the number of a head at a displacement from query to key."""
+    """Returns a head's value at a displacement from query to key."""
     if name == "mlp_bias":
         outputs = mlp_outputs(e)
         return lambda h, to_key: outputs(tuple(-d for d in to_key))[h]
@@ -409,7 +409,7 @@ def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
 
 
 def waves_of(e: Any, dims: list[int]) -> list[tuple[int, int, Any]]:
-    """Returns axis, frequency and function of each column that is not zero."""
+    """Returns the axis, frequency and function of each nonzero column."""
     parts = [
         (
             [(axis, k, mpmath.sin) for k in range((dim + 1) // 2)],
@@ -430,7 +430,7 @@ def waves_of(e: Any, dims: list[int]) -> list[tuple[int, int, Any]]:
 
 
 def ladder(message: Any, k: int, dims: list[int]) -> mpf:
-    """Frequency k of the progression that these axes share."""
+    """Returns frequency k of the progression that these axes share."""
     kind = message.WhichOneof("kind")
     if kind == "frequencies":
         return mpf(message.frequencies.values[k])
@@ -442,7 +442,7 @@ def ladder(message: Any, k: int, dims: list[int]) -> mpf:
 
 
 def sum_of_axes(e: Any) -> Callable[[Sequence[float], int], Fraction]:
-    """Returns the exact angle of a pair, for a frequency matrix."""
+    """Returns the function for a pair's exact angle, given a frequency matrix."""
     matrix = table(e.frequency_matrix)
 
     def x(axis: int, position: float) -> Fraction:
@@ -521,7 +521,7 @@ def learned_absolute(e: Any) -> Any:
 
 
 def rope_frequencies(e: Any) -> tuple[list[mpf], mpf]:
-    """Returns the angle of a position for each pair, and the attention factor."""
+    """Returns the angle per position for each pair, and the attention factor."""
     theta, head = mpf(default(e, "rope_theta", 1e4)), e.head_dim
     dim = int(head * Fraction(default(e, "partial_rotary_factor", 1.0))) // 2 * 2
     if e.inverse_frequencies:

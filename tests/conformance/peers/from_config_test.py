@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnbias.from_config against transformers: the defaults of its classes and the results of its
-modules.
+"""attnbias.from_config against transformers: its classes' defaults and its modules' results.
 
-Models whose checkpoints servers mount are in checkpoint_test.py.
+Models whose checkpoints a server can mount are in checkpoint_test.py.
 """
 
 import copy
@@ -33,7 +32,7 @@ from attnbias._models.rotary_places import with_length
 
 Words = dict[str, Any]
 
-# Heads of 128 columns, as the parameters in ROPES assume.
+# Heads have 128 columns, as the parameters in ROPES assume.
 SIZES = {
     "hidden_size": 256,
     "num_attention_heads": 2,
@@ -104,7 +103,7 @@ def sizes_of(model_type: str) -> Words:
 
 
 def old_words(model_type: str, rope: Words) -> Words:
-    """Returns the fields of configurations before transformers 5."""
+    """Returns the fields that configurations had before transformers 5."""
     model, rope = MODELS[model_type], dict(rope)
     words: Words = {}
     for word in ("rope_theta", "partial_rotary_factor"):
@@ -131,7 +130,7 @@ def assert_rotary(
 @pytest.mark.parametrize("name", ROPES)
 @pytest.mark.parametrize("model_type", ROTARY)
 def test_rotary_matches_module(plain: attnbias.Client, model_type: str, name: str) -> None:
-    """Fields and transformers' own object, old and new, all yield the same encoding."""
+    """The fields and transformers' own object, old and new, all yield the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
     if model_type in LENGTHS and rope["rope_type"] not in ("default", "longrope"):
         pytest.skip("transformers refuses it")
@@ -251,7 +250,7 @@ def powers_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("powers_rounded_once")
 @pytest.mark.parametrize("num_heads", [1, 2, 7, 8, 12, 16, 25, 71, 112, 127])
 def test_alibi_matches_model(client: attnbias.Client, num_heads: int) -> None:
-    length = 257  # as long as bf16 represents every position
+    length = 257  # the longest for which bf16 represents every position
 
     def row(config: Any, dtype: str = "f32") -> Array:
         encoding = attnbias.from_config(config)["decoder"]
@@ -314,7 +313,7 @@ def test_sinusoids_match_model(client: attnbias.Client, model_type: str) -> None
 def test_learned_sequence_positions_match_model(
     client: attnbias.Client, model_type: str, sides: list[str]
 ) -> None:
-    """Covers those that no server mounts; each module is called as its model calls it."""
+    """Covers models that no server mounts; each module is called as its model calls it."""
     lengths = {"max_target_positions": LENGTH} if model_type == "whisper" else ALL_POSITIONS
     config = make_config(model_type, **SEQUENCES, **lengths)
     torch.manual_seed(7)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worked examples from the literature that combine requests; tests/unit has those for one
-encoding."""
+"""Worked examples from the literature that combine requests; tests/unit has those for a single
+encoding.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from tests.support.server_process import running_server
 
 
 def by_skewing(queries: Array, relative: Array) -> Array:
-    """Music Transformer's method for square Shaw logits: a product with the rows of distances -(L -
-    1) to L - 1, whose rows are then shifted by padding and folding."""
+    """Computes square Shaw logits by Music Transformer's method: multiplies by the rows for
+    distances -(L - 1) to L - 1, then shifts the product's rows by padding and folding.
+    """
     length = len(queries)
     products = np.pad(queries @ relative.T, ((0, 0), (0, 1)))
     folded = np.pad(products.ravel(), (0, length - 1)).reshape(length + 1, 2 * length - 1)

@@ -84,7 +84,7 @@ def beit_module(num_heads: int, window: tuple[int, int]) -> BeitRelativePosition
 
 
 def beit_bias(module: BeitRelativePositionBias, window: tuple[int, int]) -> Array:
-    """Returns the rows of the module's own index.
+    """Returns the table rows that the module's own index selects.
 
     Its forward would resize the table to the size it already has. For a non-square window this
     transposes the table, since it is first reshaped to [width, height].

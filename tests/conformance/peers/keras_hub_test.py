@@ -64,8 +64,9 @@ def test_position_embedding_matches(client: attnbias.Client) -> None:
 
 
 def rotary_tables(layer: Any, positions: Array, dim: int) -> tuple[Array, Array]:
-    """The layer's cosines and sines, obtained by applying it to a first half of ones and a second
-    half of zeros."""
+    """Returns the layer's cosines and sines, obtained by applying it to a first half of ones and a
+    second half of zeros.
+    """
     halves = np.zeros((1, len(positions), dim), np.float32)
     halves[..., : dim // 2] = 1
     turned = array_of(layer(halves, positions=positions)[0])
@@ -78,7 +79,7 @@ YARN: Fields = {
     "scaling_factor": 4.0,
     "original_max_position_embeddings": 2048,
 }
-# The layer's parameters and the equivalent ones of ours; heads have 128 columns.
+# The layer's parameters and our equivalents; heads have 128 columns.
 ROTARIES: dict[str, tuple[Fields, Fields]] = {
     "default": ({}, {}),
     "another base": ({"max_wavelength": 500000}, {"rope_theta": 500000}),
@@ -136,7 +137,7 @@ def test_rotary_frequencies_match(client: attnbias.Client, name: str) -> None:
 
 
 def test_keras_dynamic_rotary_is_linear(client: attnbias.Client) -> None:
-    """It divides every frequency by factor^(dim/(dim - 2)), regardless of the length."""
+    """The layer divides every frequency by factor^(dim/(dim - 2)), whatever the length."""
     layer = keras_hub.layers.RotaryEmbedding(rope_type="dynamic", scaling_factor=2.0)
     theirs = array_of(layer._get_inverse_freq(128)).astype(np.float64)
     linear = attnbias.Rotary(head_dim=128, linear=attnbias.Linear(2 ** (128 / 126)))
@@ -152,7 +153,7 @@ def test_keras_dynamic_rotary_is_linear(client: attnbias.Client) -> None:
 
 
 def test_alibi_matches(client: attnbias.Client) -> None:
-    """Its slopes are correctly rounded; its products are float32's."""
+    """The layer's slopes are correctly rounded; its products are computed in float32."""
     for num_heads in (*range(1, 33), 71, 112, 128):
         layer = keras_hub.layers.AlibiBias()
         for length in (2, 17, 500):
@@ -191,7 +192,7 @@ def test_t5_matches(client: attnbias.Client, num_heads: int, is_decoder: bool) -
 def test_deberta_bucket_may_differ_by_one(
     client: attnbias.Client, bucket_size: int, max_position: int
 ) -> None:
-    """It rounds the quotient in a different order: the last bucket is sometimes one too large."""
+    """The layer rounds the quotient in a different order: its last bucket may be one too large."""
     layer = DisentangledSelfAttention(2, 8, max_position, bucket_size)
     distances = np.arange(1 - max_position, max_position, dtype=np.int32)
     want = array_of(layer._make_log_bucket_position(ops.convert_to_tensor(distances)))
@@ -211,7 +212,7 @@ def test_deberta_bucket_may_differ_by_one(
 def test_xlnet_matches(
     client: attnbias.Client, queries: int, keys: int, clamp_len: int | None
 ) -> None:
-    """Its positions start at `keys`, which the relative shift drops."""
+    """The layer's positions start at `keys`, which the relative shift drops."""
     layer = ContentAndQueryEmbedding(8, 16, 0)
     rows = layer.relative_positional_encoding(queries, keys, 1, clamp_len or -1)
     want = array_of(rows)[1:, 0]
@@ -232,7 +233,7 @@ def test_swin_matches_in_square_windows(client: attnbias.Client, side: int, num_
 
 
 def test_keras_swin_index_is_wrong_for_oblong_windows(client: attnbias.Client) -> None:
-    """It swaps the sides of a window: indices are below 0 and wrap around."""
+    """The layer swaps a window's sides, so indices fall below 0 and wrap around."""
     index = array_of(WindowAttention(8, 1, window_size=(2, 3)).relative_position_index)
     ours = client.get(attnbias.Swin((2, 3)), values="buckets").dense()
     assert index.min() == -4

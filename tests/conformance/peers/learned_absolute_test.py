@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned positions against the modules that models use, and resampled by torch."""
+"""Learned positions against the modules that models use, and against torch's resampling."""
 
 import math
 from itertools import product
@@ -54,7 +54,7 @@ def test_padding_is_zero(client: attnbias.Client, dtype: str) -> None:
 
 @pytest.mark.parametrize("dim", [24, 64])
 def test_matches_x_transformers(client: attnbias.Client, dim: int) -> None:
-    """Scaled by dim^(-1/2) in float32."""
+    """The rows are scaled by dim^(-1/2) in float32."""
     torch.manual_seed(2)
     peer = AbsolutePositionalEmbedding(dim, 100)
     encoding = attnbias.LearnedAbsolute(table=peer.emb.weight)
@@ -140,7 +140,7 @@ def test_resampled_grid_matches_torch(
 def test_scale_factors_match_torch(
     client: attnbias.Client, source: Any, target: Any, how: Filter, dtype: str
 ) -> None:
-    """Uses the offset of DINOv2. torch copies an axis that does not change, unless cubic."""
+    """Uses DINOv2's offset. torch copies an axis that does not change, unless cubic."""
     torch.manual_seed(source[0])
     factors = [(m + 0.1) / n for n, m in zip(source, target, strict=True)]
     copies = how.antialias or not how.cubic
@@ -236,7 +236,7 @@ def test_matches_siglip2_resized_positions(client: attnbias.Client) -> None:
 def test_matches_interpolation_of_packed_images(
     client: attnbias.Client, how: Filter, merge: int
 ) -> None:
-    """Qwen3-VL and similar models, in which the tokens of a block of patches are adjacent."""
+    """Covers Qwen3-VL and similar models, in which the tokens of a patch block are adjacent."""
     torch.manual_seed(5)
     table = torch.randn(12 * 12, 6)
     for sides in ([8, 20], [14, 6], [12, 12]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned scalars and vectors of relative positions: a gather that torch can do itself."""
+"""Learned scalars and vectors for relative positions: a gather that torch can do itself."""
 
 from typing import Any
 

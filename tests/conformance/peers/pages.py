@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the pages of docs/, row by row."""
+"""The tables on the pages in docs/, row by row."""
 
 import re
 from collections.abc import Iterator
@@ -52,10 +52,10 @@ def paragraph_of(page: str, beginning: str) -> str:
 
 
 def names_in(text: str) -> list[str]:
-    """Returns names of classes and functions between backticks."""
+    """Returns the names of classes and functions in backticks."""
     return re.findall(r"`(\w+)`", text)
 
 
 def configs_in(text: str) -> list[str]:
-    """Returns names of configurations between backticks."""
+    """Returns the names of configurations in backticks."""
     return re.findall(r"`(\w+Config)`", text)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Biases from small networks: x-transformers' own layers, and FIRE as written in its paper.
 
-Both are compared with the peer's network in float64, within 2^-25 of its float32 error: float64 is
-2^29 times as fine, and the remaining error comes from the order of sums. The served f32 is that
+Both are compared with the peer's network in float64, to within 2^-25 of its float32 error: float64
+is 2^29 times as fine, and the remaining error comes from the order of sums. The served f32 is that
 result, rounded once.
 """
 

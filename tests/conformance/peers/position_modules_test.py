@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every module and function of transformers that computes or learns one vector per position of a
-sequence.
+"""Every module and function in transformers that computes or learns one vector per sequence
+position.
 
-Each is served or listed in the table of docs/encodings.md, every row of which is run.
+Each is served, or listed in the table in docs/encodings.md, every row of which is run.
 sinusoidal_axes_test.py covers images, relative_sinusoid_test.py distances, and
 default_configs_test.py and advice_test.py rotary positions.
 """
@@ -84,7 +84,7 @@ def make(kind: Any) -> Any:
 
 
 def rows_of(module: Any) -> Array:
-    """Returns the rows of positions 0, 1, 2 … from its table, or by calling it."""
+    """Returns a module's rows for positions 0, 1, 2 …, from its table or by calling it."""
     if hasattr(module, "create_weight"):
         return to_array(module.create_weight())
     if isinstance(module, torch.nn.Embedding):  # filled by the model that it is part of
@@ -111,7 +111,7 @@ def test_sinusoidal_matches_modules(client: attnbias.Client, name: str) -> None:
     _, ask = ADVICE.get(MODULES[name].__name__, ("", ""))
     columns = "COSINES_SINES" if "COSINES_SINES" in ask else "SINES_COSINES"
     want = rows_of(make(MODULES[name]))
-    # fairseq's have zeros for padding.
+    # fairseq's modules have zeros for padding.
     positions = [p for p in range(LENGTH) if want[p].any()]
     assert len(positions) >= LENGTH - 1
 
@@ -165,7 +165,7 @@ def code_of(family: str, name: str) -> Any:
 def check(
     client: attnbias.Client, layout: str, want: Array, positions: list[float], **fields: Any
 ) -> None:
-    """Compares with the rows of these positions."""
+    """Compares with the rows for these positions."""
     scale, columns = fields.pop("scale", 1.0), fields.pop("columns", None)
     encoding = encoding_of(layout, want.shape[1], **fields)
     encoding = replace(encoding, columns=columns or encoding.columns)
@@ -294,7 +294,7 @@ def bros(client: attnbias.Client) -> None:
 
 
 def check_boxes(client: attnbias.Client, coordinates: list[torch.Tensor], want: Array) -> None:
-    """Compares with rows of boxes, whose coordinates are between 0 and 1."""
+    """Compares with the rows for boxes, whose coordinates are between 0 and 1."""
     axis = attnbias.Axis(scale=2 * np.pi, ladder=attnbias.Ladder())
     encoding = attnbias.Sinusoidal(want.shape[-1], axes=[axis] * len(coordinates))
     got = client.get(encoding, position_ids=[to_array(each) for each in coordinates])
@@ -503,7 +503,7 @@ ELSEWHERE = re.compile(
     r"|XLNetModel)$"  # relative_sinusoid_test.py
     r"|^sinusoids$"  # sinusoidal_peers_test.py
 )
-# Base classes that fill a module's table at initialisation, as the module itself does.
+# Base classes that fill a module's table at initialization, as the module itself does.
 COPIES = re.compile(r"PreTrainedModel$")
 # Audio waves, activations, and a duration.
 NO_POSITIONS = re.compile(r"Snake|ISTFTHead$|sinc_filter|^GradiumPhononTTSModel$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle: real numbers by mpmath, and their one rounding to an element type.
+"""The oracle: real numbers computed by mpmath, and their single rounding to an element type.
 
 Nothing here except ``encoding_of`` depends on the service. 200 bits are far more than any rounding
 in these tests needs: no value comes closer than 2^-120 to a border between two elements unless it
@@ -58,7 +58,7 @@ def sinusoid(
     layout: str = "INTERLEAVED",
     base: float = 10000,
 ) -> mpmath.mpf:
-    """The paper's two orders of columns: pair i rotates by base^(-2i/dim) radians per position."""
+    """Follows the paper, in either column order: pair i rotates by base^(-2i/dim) per position."""
     if layout == "INTERLEAVED":
         pair, is_cosine = divmod(column, 2)
     else:
@@ -70,7 +70,7 @@ def sinusoid(
 
 
 def encoding_of(layout: str, dim: int, **fields: Any) -> attnbias.Sinusoidal:
-    """Returns the encoding of ``sinusoid``, or of ``timing_signal`` for layout TENSOR2TENSOR."""
+    """Returns the encoding for ``sinusoid``; for layout TENSOR2TENSOR, for ``timing_signal``."""
     if layout == "TENSOR2TENSOR":
         return attnbias.Tensor2Tensor(dim, **fields)
     ladder = attnbias.Ladder(**fields) if fields else None
@@ -100,8 +100,9 @@ def timing_signal(
 
 
 def alibi_slopes(num_heads: int, bias_max: float = 8) -> list[mpmath.mpf]:
-    """Returns the slopes of Press et al. 2022, and those of their code if the number is not a power
-    of two."""
+    """Returns the slopes of Press et al. 2022, or those in their code if the number of heads is not
+    a power of two.
+    """
     below = 1 << (num_heads.bit_length() - 1)
     with mpmath.workprec(PRECISION):
         largest = mpmath.mpf(bias_max)

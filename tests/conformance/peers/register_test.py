@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every model type of transformers is in the register, and is compared here or rejected with a
-reason.
+"""Every transformers model type is in the register, and is compared here or rejected with a reason.
 
-Rotary models are compared in from_config_test.py too, with all rope_types; models whose bias is
-learned, and the tables of checkpoints, in checkpoint_test.py.
+Rotary models are compared in from_config_test.py too, with all rope_types; models with a learned
+bias, and checkpoints' tables, are compared in checkpoint_test.py.
 """
 
 import json
@@ -67,7 +66,7 @@ BY_ITSELF = {"codegen", "roformer", "granitemoehybrid"}
 
 def test_every_model_type_is_known() -> None:
     types = set(hf.CONFIG_MAPPING)
-    if hf.__version__.startswith("5.23."):  # the version of the register; later ones have more
+    if hf.__version__.startswith("5.23."):  # the register's version; later ones have more
         assert types - MODELS.keys() - UNSERVED.keys() == set()
         assert (MODELS.keys() | UNSERVED.keys()) - types == set(REMOTE)
     assert MODELS.keys() & UNSERVED.keys() == set()
@@ -93,7 +92,7 @@ WIDTHS = ("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff")
 
 
 def small_config(model_type: str) -> Any:
-    """Returns the default of the class with one layer; sizes that affect positions are kept."""
+    """Returns the class's default with one layer; sizes that affect positions are kept."""
     config = make_config(model_type)
     sizes = dict.fromkeys(LAYERS, 1) | dict.fromkeys(WIDTHS, 16) | {"vocab_size": 200}
     for name, size in sizes.items():
@@ -112,7 +111,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def looked_up(model: Any) -> dict[str, list[int]]:
-    """Returns the rows of its position tables that a model reads for five tokens or an image."""
+    """Returns the rows that a model reads from its position tables for five tokens or an image."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     rows: dict[str, list[int]] = {}
     embedding = torch.nn.functional.embedding
@@ -251,7 +250,7 @@ def rotary_model(model_type: str) -> Holder:
 
 
 def rows_by(module: Any, x: torch.Tensor) -> list[torch.Tensor]:
-    """Returns a module's rows of positions, including those that differ between its axes."""
+    """Returns a module's rows for positions, including ones that differ between its axes."""
     ids = torch.tensor([[0, 1, 5, 63], [40, 8, 9, 17]])
     asked = [ids.t()] if module.rope_type == "axial" else [ids, -ids]
     if hasattr(module, "mrope_section"):
@@ -310,7 +309,7 @@ def test_attach_unwraps_peft_model(client: attnbias.Client) -> None:
         vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
     )
     model = hf.LlamaModel(config)
-    # Covers only attach's own check, since peft itself is not among the packages of these tests.
+    # Covers only attach's own check, since peft itself is not among these tests' packages.
     wrapped: Any = SimpleNamespace(peft_config={}, get_base_model=lambda: model)
     with attnbias.attach(wrapped, client, max_length=8) as attached:
         assert [each.path for each in attached.report()] == ["rotary_emb.forward"]
@@ -418,7 +417,7 @@ def test_client_and_server_accept_the_same_configs(tmp_path: Path, name: str) ->
     except ValueError as error:
         is_read = "want a number that" in str(error)
     stderr = check_config(tmp_path).stderr
-    # There are no weights, so a valid file is reported for their absence.
+    # There are no weights, so a valid file is reported as lacking them.
     assert ("got no weights" in stderr) == is_read, stderr
     try:
         json.loads(FILES[name])

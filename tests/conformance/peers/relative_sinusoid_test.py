@@ -37,7 +37,7 @@ LENGTHS = [(1, 1), (3, 5), (64, 64), (17, 400), (400, 400)]
 
 
 def distances(queries: int, keys: int) -> Array:
-    """i - j, with the last query aligned to the last key."""
+    """Returns i - j, with the last query aligned to the last key."""
     return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
 
 
@@ -165,7 +165,7 @@ def test_matches_conformer(client: attnbias.Client, length: int) -> None:
 
 
 def transformer_xl_scores(query: Array, encodings: Array) -> Array:
-    """(q R)^T by the paper's shift: pad a column, fold, drop the first row, fold back."""
+    """Returns (q R)^T by the paper's shift: pad a column, fold, drop the first row, fold back."""
     scores = query @ encodings.T
     queries, keys = scores.shape
     padded = np.concatenate([np.zeros((queries, 1)), scores], axis=1)

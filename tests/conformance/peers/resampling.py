@@ -20,7 +20,7 @@ class Filter(NamedTuple):
     cubic_a: float | None = None
 
     def weight(self, distance: Fraction) -> Fraction:
-        """Keys' cubic convolution, or a triangle."""
+        """Returns the weight by Keys' cubic convolution, or by a triangle."""
         s = abs(distance)
         if not self.cubic:
             return max(1 - s, Fraction(0))
@@ -31,7 +31,7 @@ class Filter(NamedTuple):
         return a * s**3 - 5 * a * s**2 + 8 * a * s - 4 * a if s < 2 else Fraction(0)
 
     def step(self, n: int, m: int, given: float | None = None) -> Fraction:
-        """Returns rows of n per row of m."""
+        """Returns the number of rows of n per row of m."""
         if given is not None:
             return Fraction(given)
         if self.align_corners:
@@ -40,7 +40,7 @@ class Filter(NamedTuple):
 
     @cache  # noqa: B019
     def weights(self, n: int, m: int, row: int, given: float | None = None) -> dict[int, Fraction]:
-        """Returns the rows of n on which row `row` of m depends."""
+        """Returns the weights of the rows of n on which row `row` of m depends."""
         step = self.step(n, m, given)
         corners = self.align_corners and not self.antialias
         x = step * row if corners else (row + Fraction(1, 2)) * step - Fraction(1, 2)
@@ -68,7 +68,7 @@ class Grid(NamedTuple):
     step: Sequence[float | None]
 
     def value(self, rows: Array, how: Filter, row: int, column: int) -> Fraction:
-        """Returns a number of the table whose rows are resampled."""
+        """Returns an element of the table after resampling its rows."""
         sums = {0: Fraction(1)}
         places = np.unravel_index(row, self.target)
         for n, m, at, given in zip(self.source, self.target, places, self.step, strict=True):
@@ -83,7 +83,7 @@ class Grid(NamedTuple):
 
 
 def filter_of(resample: Any) -> Filter:
-    """Returns the filter of the contract's message."""
+    """Returns the filter for the contract's message."""
     return Filter(
         resample.filter == resample.DESCRIPTOR.fields_by_name["filter"].enum_type.values[2].number,
         resample.align_corners,
@@ -93,13 +93,14 @@ def filter_of(resample: Any) -> Filter:
 
 
 def grid_of(resample: Any, target: Sequence[int], rows: int) -> Grid:
-    """Returns the grid of a message; an unset source means all rows."""
+    """Returns the grid for a message; an unset source means all rows."""
     steps = list(resample.step) or [None] * len(target)
     return Grid(list(resample.source) or [rows], target, steps)
 
 
 def loss_of(table: Array, grid: Grid, how: Filter) -> float:
-    """Error of torch's numbers in units in the last place of 1, plus one rounding of ours.
+    """Returns the error of torch's numbers, in units in the last place of 1, plus one rounding of
+    ours.
 
     Along an axis of n rows torch's sample position has three roundings, so its error is at most 3 n
     units. A filter's slope is at most 1, or 1.5 if it is cubic. The error of a weight is then 3 n

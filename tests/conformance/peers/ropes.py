@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary modules of transformers, each made from a configuration, and their rope parameters as
-fields."""
+"""transformers' rotary modules, each made from a configuration, and their rope parameters as
+fields.
+"""
 
 import copy
 import importlib
@@ -34,7 +35,7 @@ AXES = [
 ]
 
 
-# Modules for configurations that several modules of their file accept.
+# Modules for configurations that several modules in their file accept.
 MODULES = dict.fromkeys(
     ("Qwen3OmniMoeTalkerCodePredictorConfig", "Qwen3OmniMoeCode2WavConfig"),
     "Qwen3OmniMoeRotaryEmbedding",
@@ -77,8 +78,9 @@ def with_ropes(config: Any) -> Iterator[Any]:
 
 
 def default_ropes() -> tuple[list[Rope], set[str]]:
-    """Returns all of them, without duplicates within a class, and the types that have no
-    default."""
+    """Returns all default ropes, without duplicates within a class, and the types that have no
+    default.
+    """
     ropes: dict[str, Rope] = {}
     without = set()
     for model_type in sorted(hf.CONFIG_MAPPING):
@@ -152,7 +154,7 @@ def inv_freq_of(rope: Rope, module: Any) -> Array:
 
 
 def cos_and_sin(rope: Rope, module: Any, axes: list[list[int]]) -> Rows:
-    """[positions, columns], without additional axes of a module's result."""
+    """Returns [positions, columns], without the additional axes of a module's result."""
     positions = torch.tensor(axes)
     if is_axial(rope.words):
         positions = positions.T  # [positions, axes]
@@ -171,7 +173,7 @@ def is_axial(words: Words) -> bool:
 
 
 def words_of(rope: Rope) -> Words:
-    """Returns the rope parameters of the configuration."""
+    """Returns the configuration's rope parameters."""
     words = {"head_dim": head_dim_of(rope.config, rope.layer), **rope.words}
     words.pop("type", None)
     return words
@@ -183,7 +185,7 @@ def relative_bound(rope: Rope) -> float:
 
 
 def assert_rows(client: attnbias.Client, encoding: Any, rope: Rope, axes: list[list[int]]) -> None:
-    """Compares an encoding's rows with those of the module.
+    """Compares an encoding's rows with the module's.
 
     The bound is that of float32: an angle's error is its frequency's error times the position.
     """
@@ -205,13 +207,13 @@ def assert_gives(
     arranged: Callable[[Array], Array] = lambda columns: columns,
     angles: Array | None = None,
 ) -> None:
-    """Compares within float32's error: an angle's error is its frequency's error times the
+    """Compares to within float32's error: an angle's error is its frequency's error times the
     position.
 
     Args:
-        bound: relative error bound of the frequencies.
-        arranged: function applied to the columns of the answer.
-        angles: the largest angle of each row, if a frequency may exceed 1.
+        bound: relative error bound for the frequencies.
+        arranged: function applied to the answer's columns.
+        angles: the largest angle in each row, if a frequency may exceed 1.
     """
     ids: Any = axes if len(axes) > 1 else axes[0]
     kind = attnbias.Rotary if "axes" in words else attnbias.Mrope

@@ -105,13 +105,13 @@ def test_every_rope_type_is_compared() -> None:
 
 
 def encoding_of(rope: Parameters, **fields: Any) -> attnbias.Rotary:
-    """Returns the encoding of a config's own fields."""
+    """Returns the encoding for a config's own fields."""
     parameters = {"head_dim": 128, **rope, "rope_type": rope["rope_type"].upper(), **fields}
     return attnbias.Mrope(**parameters)
 
 
 def given(module: torch.nn.Module, **fields: Any) -> attnbias.Rotary:
-    """Returns the encoding of a module's own frequencies, with angles computed as in torch."""
+    """Returns the encoding for a module's own frequencies, with angles computed as in torch."""
     frequencies = module.inv_freq.tolist()
     parameters = {"head_dim": 2 * len(frequencies), **fields}
     return attnbias.Mrope(inverse_frequencies=frequencies, angle="FLOAT32", **parameters)
@@ -144,7 +144,7 @@ def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
 # [YaRN's factor, and the numbers of cosines and of sines that differ by more than 1 ulp].
 DIFFERENCES = Path(__file__).with_name("rotary_factor_differences.json")
 SECTION = [16, 24, 24]
-# Modules that are not shared: config, module, and fields for heads of 128 columns.
+# Modules that are not shared: config, module, and fields for 128-column heads.
 MODELS: dict[str, tuple[Any, Any, Parameters, Parameters]] = {
     "Llama": (LlamaConfig, LlamaRotaryEmbedding, {}, {}),
     "Mistral": (MistralConfig, MistralRotaryEmbedding, {}, {}),
@@ -214,8 +214,9 @@ def test_unrounded_attention_factor_exceeds_1_ulp(client: attnbias.Client) -> No
 @in_every_model
 @pytest.mark.parametrize("name", ROPES)
 def test_parameters_match_transformers(client: attnbias.Client, name: str, model: str) -> None:
-    """Compares within the error of transformers' float32 powers, quotients and blends: the
-    exponent's rounding is multiplied by ln(theta), that of a blend by up to 16."""
+    """Compares to within the error of transformers' float32 powers, quotients and blends: the
+    exponent's rounding is multiplied by ln(theta), a blend's by up to 16.
+    """
     rope = ROPES[name]
     module = module_in(model, rope)
     lengths: Parameters = {}
@@ -233,8 +234,9 @@ def test_parameters_match_transformers(client: attnbias.Client, name: str, model
 
 @pytest.mark.parametrize("theta", [1e4, 5e5, 1e6])
 def test_float32_error_matches_docs(client: attnbias.Client, theta: float) -> None:
-    """The figures in docs/encodings/rotary.md: errors of its frequencies and, at distant positions,
-    of its cosines."""
+    """Checks the figures in docs/encodings/rotary.md: the errors in frequencies and, at distant
+    positions, in cosines.
+    """
     module = module_of({"rope_type": "default", "rope_theta": theta})
     with mpmath.workprec(PRECISION):
         exact = [mpmath.power(theta, -mpmath.mpf(m) / 64) for m in range(64)]
@@ -300,7 +302,7 @@ def test_matches_deepseek_v3(client: attnbias.Client) -> None:
 
 
 def test_matches_gpt_j(client: attnbias.Client) -> None:
-    """The table is compact; its attention repeats each column in pairs."""
+    """GPT-J's table is compact; its attention repeats each column in pairs."""
     table = to_array(create_sinusoidal_positions(2048, 64))
     sin, cos = table[:, :32], table[:, 32:]
     frequencies = 1.0 / (10000 ** (torch.arange(0, 64, 2, dtype=torch.int64) / 64))
@@ -349,7 +351,7 @@ def test_axial_sections_match_formula(client: attnbias.Client) -> None:
     angles = np.concatenate([angles, angles], axis=1)
     encoding = attnbias.Mrope(80, rope_type="axial")
     got = client.get(encoding, position_ids=[rows, columns])
-    # Double precision, and the single rounding to float32.
+    # The error of double precision, plus the single rounding to float32.
     assert np.max(np.abs(got.cos - np.cos(angles))) <= 2.0**-25 + 1e-13
     assert np.max(np.abs(got.sin - np.sin(angles))) <= 2.0**-25 + 1e-13
 
@@ -414,7 +416,7 @@ def test_tables_are_correctly_rounded(client: attnbias.Client, name: str) -> Non
 def test_matches_x_transformers(
     client: attnbias.Client, parameters: Parameters, fields: Parameters
 ) -> None:
-    """It leaves the cosine of the angles to its attention."""
+    """x-transformers leaves the cosine of the angles to its attention."""
     length, dim = 700, 64
     angles = to_array(RotaryEmbedding(dim, **parameters).forward_from_seq_len(length)[0][0])
     encoding = attnbias.Rotary(head_dim=dim, layout="INTERLEAVED", **fields)

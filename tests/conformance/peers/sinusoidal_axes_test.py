@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoids of several axes against the modules of vision models and the formulas."""
+"""Sinusoids over several axes against vision models' modules and the formulas."""
 
 import math
 import re
@@ -27,7 +27,7 @@ import attnbias
 
 HEIGHT, WIDTH = 25, 38
 
-# Models of transformers whose positions are fractions of the image, each with its differences from
+# transformers' models whose positions are fractions of the image, each with its differences from
 # DETR.
 FRACTIONS: dict[str, dict[str, float]] = {
     "detr": {},
@@ -83,11 +83,11 @@ def position_modules(model_type: str) -> list[Any]:
 
 
 def computed(module: Any, dtype: torch.dtype, mask: torch.Tensor) -> Array:
-    """[pixels, columns], where the mask is set."""
+    """Returns [pixels, columns], where the mask is set."""
     shape = (1, 3, *mask.shape[1:])
     try:
         positions = module(shape, torch.device("cpu"), dtype, mask)
-    except TypeError:  # an older one, which is float32
+    except TypeError:  # an older module, which computes in float32
         positions = module(torch.empty(shape), mask)
     return to_array(positions[0].permute(1, 2, 0)[mask[0]])
 
@@ -98,8 +98,9 @@ def grid(height: int, width: int, first: int) -> list[list[int]]:
 
 
 def assert_near(got: Array, want: Array, largest_angle: float, base: float) -> None:
-    """Compares within a few ulps of the angle; the exponent's rounding is multiplied by
-    ln(base)."""
+    """Compares to within a few ulps of the angle; the exponent's rounding is multiplied by
+    ln(base).
+    """
     loss = np.finfo(want.dtype).eps * (math.log(base) + 8)
     assert got.shape == want.shape
     assert np.max(np.abs(got - want)) <= loss * (largest_angle + 1)
@@ -147,7 +148,7 @@ def test_matches_vit_mae(client: attnbias.Client) -> None:
 
 
 def test_matches_aimv2(client: attnbias.Client) -> None:
-    """Compares the positions that the model adds to patches of zeros; columns come before rows."""
+    """Compares the positions that the model adds to all-zero patches; columns come before rows."""
     config = hf.Aimv2VisionConfig(hidden_size=64, patch_size=2, is_native=True)
     embeddings = Aimv2VisionEmbeddings(config)
     torch.nn.init.zeros_(embeddings.patch_embed.bias)
@@ -167,7 +168,7 @@ def test_matches_granite_docling(client: attnbias.Client) -> None:
 
 
 def test_every_image_position_module_is_compared() -> None:
-    """Finds classes of sinusoids by name, and modules that build a table of two axes."""
+    """Finds classes of sinusoids by name, and modules that build a two-axis table."""
     compared = {
         type(module).__name__
         for model_type in [*FRACTIONS, *COUNTS]
@@ -211,7 +212,7 @@ AXES: dict[str, dict[str, Any]] = {
 def test_tables_are_correctly_rounded(
     client: attnbias.Client, axes: str, columns: Any, odd: Any
 ) -> None:
-    """Covers every order of columns, and across_axes where it applies."""
+    """Covers every column order, and across_axes where it applies."""
     random = np.random.default_rng(3)
     ids = [random.integers(-1000, 100000, 20).tolist() for _ in AXES[axes]["axes"]]
     dim = sum(AXES[axes].get("axis_dims", [16] * len(ids)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoidal tables against the peers' own, within the error of the peers' arithmetic."""
+"""Sinusoidal tables against the peers' own, to within the error of the peers' arithmetic."""
 
 from collections.abc import Callable
 
@@ -45,8 +45,9 @@ def test_matches_float64_peers(
     length: int,
     dim: int,
 ) -> None:
-    """Equal bit for bit, unless float64's error in the angle affects the rounding; the peer is then
-    wrong."""
+    """The tables are equal bit for bit, except where float64's error in the angle affects the
+    rounding; the peer is wrong there.
+    """
     want = to_array(peer(length, dim))
     got = client.get(encoding_of(layout, dim), positions=length)
     assert got.shape == want.shape

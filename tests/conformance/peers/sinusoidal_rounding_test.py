@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoidal tables element by element against the real numbers of mpmath."""
+"""Sinusoidal tables element by element against mpmath's real numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -86,8 +86,9 @@ def test_other_dims_and_bases_are_correctly_rounded(
 
 
 def test_half_precision_is_not_rounded_twice(client: attnbias.Client) -> None:
-    """In a table of 131072 x 512, the real value decides each element whose float32 is halfway
-    between two narrower ones; bf16 rounded from float32 is wrong in 515 of them."""
+    """In a 131072 x 512 table, the real value decides each element whose float32 is halfway between
+    two narrower ones; bf16 rounded from float32 is wrong in 515 of them.
+    """
     encoding = attnbias.Sinusoidal(dim=512)
     single = client.get(encoding, positions=131072)
     for dtype, dropped_bits in [("bf16", 16), ("f16", 13)]:
@@ -104,7 +105,7 @@ def test_half_precision_is_not_rounded_twice(client: attnbias.Client) -> None:
 
 
 def near_crossings(pair: int, dim: int) -> Iterator[int]:
-    """Positions up to 2^40 whose angle is nearest to a multiple of a quarter turn.
+    """Yields the positions up to 2^40 whose angles are nearest to multiples of a quarter turn.
 
     They are the denominators of the continued fraction of quarter turns per position, at which a
     sine or cosine comes closest to zero.

@@ -42,7 +42,7 @@ from tests.support.ways import Part, array_of
 
 SAMPLES = 8
 REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
-# Axes of a part other than heads and columns.
+# The number of a part's axes other than heads and columns.
 AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2}
 
 
@@ -185,7 +185,7 @@ def offset_of(extent: Any) -> int:
 
 
 def fill_of(owner: Any, data_type: str) -> float:
-    """Returns the value of the elements that a mask or a direction hides."""
+    """Returns the value for elements that a mask or a direction hides."""
     if owner.fill_lowest:
         return float(ml_dtypes.finfo(NUMPY_TYPES[data_type]).min)
     value = default(owner, "fill_value", -math.inf)
@@ -221,7 +221,7 @@ def is_right(got: float, want: Any, scale: mpf, data_type: str) -> bool:
 
 
 def errors_of(spec: Any, header: Any, data: bytes, seed: int) -> list[str]:
-    """Samples of an answer that differ from the formula's numbers."""
+    """Returns the samples of an answer that differ from the formula's numbers."""
     wrong = []
     answer = Answer(spec, header)
     for part in header.parts:
@@ -261,7 +261,7 @@ def test_stored_tensors_match_formula(stub: Stub, name: str) -> None:
 @pytest.mark.parametrize("block", range(8))
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_random_tensors_match_formula(stub: Stub, name: str, block: int) -> None:
-    """Together with the other blocks, 10 000 random requests."""
+    """Covers, together with the other blocks, 10,000 random requests."""
     digest = stub.tables(message("ListTablesRequest")()).tables[0].sha256
     drawn = tensors(name, Recipes(), digest, first=MOST_DRAWN * (1 + block))
     wrong, served = [], 0
@@ -284,7 +284,7 @@ def test_random_tensors_match_formula(stub: Stub, name: str, block: int) -> None
 
 
 class Logits:
-    """A call with its rows, and the number of each element.
+    """A call with its rows, and the formula's number for each element.
 
     The requests are chosen so that every product and sum before `scale` is exact, except the single
     sum of decomposed relative positions.
@@ -304,7 +304,7 @@ class Logits:
         return self.spec.num_heads, self.spec.head_dim
 
     def rows(self, request: Any) -> Any:
-        """The queries or weights of a request, in float64."""
+        """Returns a request's queries or weights, in float64."""
         heads, width = self.heads_and_width()
         if self.term == "shaw_values":
             width = self.spec.key_length
@@ -320,7 +320,7 @@ class Logits:
         return seen[enum(self.spec, "direction", "")]
 
     def element(self, row: Any, h: int, query: int, column: int) -> mpf | None:
-        """Returns the element of a query counted from 0; None for a key that is not seen."""
+        """Returns the element for a query, counted from 0; None for a key that is not seen."""
         i = query + self.offset
         if self.term == "shaw_values":
             seen = [j for j in range(self.spec.key_length) if self.is_seen(i, j)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every request of docs/survey.md against the code of diffusers, timm and torchvision.
+"""Every request in docs/survey.md against the code of diffusers, timm and torchvision.
 
 A case runs a peer twice: unmodified, and with float64 instead of float32, so that only the formula
 is compared.
@@ -83,8 +83,9 @@ Run = Callable[..., Peer]
 
 
 def case(*functions: Any, sizes: list[Any], rounded_once: bool = False) -> Callable[[Run], Run]:
-    """Makes a case of each function and size; a function is a pair of its name on the page and
-    itself."""
+    """Makes a case for each function and size. A function whose name on the page differs is given
+    as a pair of that name and itself.
+    """
 
     def add(run: Run) -> Run:
         for function in functions:
@@ -103,7 +104,7 @@ def sized(lengths: list[int]) -> Names:
 
 
 def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
-    """Sines and cosines at positions up to `reach`, for frequencies up to 1.
+    """Returns a peer of sines and cosines at positions up to `reach`, for frequencies up to 1.
 
     An angle takes at most 8 operations of half an epsilon each. An exponent's rounding grows with x
     = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. If frequencies rise with the
@@ -113,7 +114,8 @@ def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
 
 
 def latents(lengths: list[int]) -> torch.Tensor:
-    """[batch, channels, (frames,) rows, columns] in patches of 2 by 2; only the shape matters."""
+    """Returns [batch, channels, (frames,) rows, columns] in 2 x 2 patches; only the shape matters.
+    """
     return torch.empty(1, 1, *lengths[:-2], 2 * lengths[-2], 2 * lengths[-1])
 
 
@@ -396,7 +398,7 @@ def of_cosmos(module: Any, size: int, lengths: list[int], rope_scale: Any, fps: 
     return sines(rope(latents(lengths), fps), max(lengths), **names, **sized(lengths))
 
 
-# A latent represents 8 frames, except the first, which represents one, and 32 by 32 pixels.
+# A latent represents 32 by 32 pixels in 8 frames, except the first, which represents one frame.
 @case(dits.transformer_ltx.LTXVideoRotaryPosEmbed, sizes=[(64, [3, 2, 4]), (2048, [2, 12, 16])])
 @case(
     dits.transformer_ltx2.LTX2AudioVideoRotaryPosEmbed,
@@ -579,7 +581,7 @@ EMBEDDED = {
 }
 
 
-# The option flip_sin_to_cos.
+# Keyed by the option flip_sin_to_cos.
 ORDERS = {False: "SINES_COSINES", True: "COSINES_SINES"}
 
 
@@ -610,7 +612,7 @@ def of_timesteps(function: Any, timesteps: Array, dim: int, flip: bool, shift: i
     return sines(table, float(timesteps.max()), max_period=10000, **names)
 
 
-# The same as times up to 1.
+# The same values, as times up to 1.
 TIMES = (FRACTIONS / 1000).astype(np.float32).astype(np.float64)
 
 
@@ -1030,7 +1032,7 @@ def computed(hidden: Any, output: Any, bias: Any, lengths: list[int], sides: Any
     block = np.ascontiguousarray((moves + 16).transpose(2, 0, 1)[:, ::-1, ::-1])
     loss = ROUNDINGS / 2 * attnbias.BlockToeplitz(block).dense()
     result = bias()[0]
-    prefix = result.shape[-1] - loss.shape[-1]  # the numbers are zero
+    prefix = result.shape[-1] - loss.shape[-1]  # its values are zero
     loss = np.pad(loss, ((0, 0), (prefix, 0), (prefix, 0)))
     names = {"layers": layers_of(hidden, output), "pretrained_window_size": sides}
     return Peer(result, names | sized(lengths), loss)
@@ -1063,7 +1065,7 @@ def of_rel_pos_mlp(
     sizes=[(4, [2, 3]), (4, [8, 12]), (16, [8, 8])],
 )
 def of_rel_pos_mlp_without_sigmoid(module: Any, num_heads: int, lengths: list[int]) -> Peer:
-    """Sums of n terms have an error of n half epsilons of the sum of their magnitudes.
+    """A sum of n terms has an error of n half epsilons times the sum of their magnitudes.
 
     A coordinate adds a few more.
     """
@@ -1095,7 +1097,7 @@ def of_shifted_windows_v2(module: Any, num_heads: int, lengths: list[int]) -> Pe
     return computed(hidden, output, attention.get_relative_position_bias, lengths, lengths)
 
 
-# A row of five cells is a request.
+# A row with five cells is a request.
 ROWS = {
     name: row
     for row in rows_of(PAGE)
@@ -1106,7 +1108,7 @@ ROWS = {
 
 @contextlib.contextmanager
 def floats_of(dtype: torch.dtype) -> Iterator[None]:
-    """Makes float32 mean `dtype`, including in defaults of parameters."""
+    """Makes float32 mean `dtype`, including in parameter defaults."""
     before = torch.get_default_dtype()
     with pytest.MonkeyPatch.context() as patch:
         if dtype == torch.float64:
@@ -1149,7 +1151,7 @@ def grid_of(positions: Any) -> dict[str, list[int]]:
 def assert_same_over_grid(
     client: attnbias.Client, asked: attnbias.Encoding, extent: dict[str, Any], got: Any
 ) -> None:
-    """Compares tables of listed positions with those of the grid."""
+    """Compares the tables for listed positions with those for the grid."""
     by_axis = client.get(asked, **extent)
     dense = client.get(asked, form="dense", **extent)
     tables = [each if isinstance(each, tuple) else (each,) for each in (got, by_axis, dense)]
@@ -1160,7 +1162,7 @@ def assert_same_over_grid(
 
 
 def answer_of(client: attnbias.Client, row: Row, names: Names, data_type: str) -> list[Array]:
-    """The result that a row of the page promises."""
+    """Returns the result that a row on the page promises."""
     _, _, encoding, positions, result = row.cells
     asked = eval(code_of(encoding), FUNCTIONS | names)
     extent: Names = {}

@@ -8,7 +8,7 @@ from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 import attnbias
 
-# Terms of a hidden unit, terms of an output, and roundings of the coordinates and the sigmoid.
+# Terms in a hidden unit, terms in an output, and roundings of the coordinates and the sigmoid.
 ROUNDINGS = 3 + 513 + 64
 
 
@@ -22,7 +22,7 @@ def coordinates(module: Swinv2SelfAttention, sides: tuple[int, int]) -> Array:
 
 
 def in_float64(module: Swinv2SelfAttention, sides: tuple[int, int]) -> tuple[Array, Array]:
-    """Returns the bias of every displacement, and its change per relative rounding of a term.
+    """Returns the bias for every displacement, and its change per relative rounding of a term.
 
     The error of a dot product of n terms is less than n + 1 units of the sum of its terms'
     magnitudes; a sigmoid's slope is at most 1/4.
@@ -38,7 +38,7 @@ def in_float64(module: Swinv2SelfAttention, sides: tuple[int, int]) -> tuple[Arr
 
 
 def in_transformers(module: Swinv2SelfAttention) -> Array:
-    """[heads, tokens, tokens], as in its forward."""
+    """Returns [heads, tokens, tokens], as in the module's forward."""
     tokens = module.window_size[0] * module.window_size[1]
     with torch.no_grad():
         rows = module.continuous_position_bias_mlp(module.relative_coords_table)

@@ -115,7 +115,7 @@ def test_cached_decode_rows_match(client: attnbias.Client, is_decoder: bool) -> 
 
 
 def test_cached_generation_matches_attention_layer(client: attnbias.Client) -> None:
-    """Compares with the numbers that the attention layer adds, token by token, from one tensor."""
+    """Compares a single tensor with the numbers that the attention layer adds, token by token."""
     attention = t5_attention(4, is_decoder=True)
     whole = client.get(encoding_of(attention), query_length=150, key_length=150)
     cache = DynamicCache()
@@ -152,7 +152,7 @@ def test_transposed_table_matches(client: attnbias.Client) -> None:
 def test_matches_x_transformers(
     client: attnbias.Client, causal: bool, queries: int, keys: int, d_head: int
 ) -> None:
-    """Aligned at the end, and scaled by sqrt(d_head), which torch rounds to float32 first."""
+    """The bias is aligned at the end; torch first rounds its scale, sqrt(d_head), to float32."""
     torch.manual_seed(1)
     peer = RelativePositionBias(scale=d_head**0.5, causal=causal, heads=8)
     with torch.no_grad():

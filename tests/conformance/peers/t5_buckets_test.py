@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5's buckets against transformers' own, and against integers, over every small configuration.
+"""T5's buckets against transformers' own, and against integer arithmetic, over every small
+configuration.
 
-FLOAT32_LOG uses the correctly rounded float32 logarithm. torch uses that of the vector library with
-which it was built, and that of its PyPI wheels for x86-64 rounds some arguments the wrong way. If
-unmodified transformers disagrees, it must therefore agree with a correctly rounded torch.log.
+FLOAT32_LOG uses the correctly rounded float32 logarithm. torch uses the one in the vector library
+with which it was built, and the one in its PyPI wheels for x86-64 rounds some arguments the wrong
+way. If unmodified transformers disagrees, it must therefore agree with a correctly rounded
+torch.log.
 """
 
 import json
@@ -166,6 +168,6 @@ def test_indices_stay_within_table(client: attnbias.Client, bidirectional: bool)
 
 
 def committed_differences() -> list[list[int]]:
-    """[num_buckets, max_distance, distance, FLOAT32_LOG's bucket, EXACT's bucket]."""
+    """Returns [num_buckets, max_distance, distance, FLOAT32_LOG's bucket, EXACT's bucket]."""
     entries: list[list[int]] = json.loads(DIFFERENCES.read_text())
     return entries

@@ -116,7 +116,7 @@ def test_matches_longt5_global(client: attnbias.Client, length: int, block: int)
     blocks = length // block
     with torch.no_grad():
         ones = torch.ones(1, length)
-        # The mask of blocks hides none here, since x - 1e10 would lose the bias.
+        # The block mask hides nothing here, since x - 1e10 would lose the bias.
         seen = torch.ones(1, blocks)
         want = to_array(attention.compute_side_bias(ones, seen)[0])
     encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)
@@ -157,7 +157,7 @@ def test_matches_wavlm(client: attnbias.Client) -> None:
 def by_positions(
     client: attnbias.Client, linear: torch.nn.Linear, ids: list[int], **buckets: int
 ) -> Array:
-    """Returns the bias of pairs of positions; a Linear's weight is [heads, buckets]."""
+    """Returns the bias for pairs of positions; a Linear's weight is [heads, buckets]."""
     encoding = attnbias.T5(
         num_heads=linear.out_features,
         bidirectional=True,
@@ -179,7 +179,7 @@ def by_positions(
 def test_matches_layoutlm(
     client: attnbias.Client, config_class: Any, encoder_class: Any, method: str
 ) -> None:
-    """Covers the sequence, and left and lower edges of boxes up to 1000."""
+    """Covers the sequence, and the left and lower edges of boxes up to 1000."""
     config = config_class(
         hidden_size=24, num_attention_heads=6, num_hidden_layers=1, intermediate_size=8
     )
@@ -236,7 +236,7 @@ def test_matches_pp_doclayout_v2(client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("axis", ["sequence", "horizontal", "vertical"])
 def test_matches_udop(client: attnbias.Client, axis: str) -> None:
-    """Centres are between 0 and 1, in float32; the difference times 100 is truncated."""
+    """Centers are between 0 and 1, in float32; the difference times 100 is truncated."""
     classes: dict[str, Any] = {
         "sequence": RelativePositionBias1D,
         "horizontal": RelativePositionBiasHorizontal,

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two implementations of T5's bucket rule, independent of our code: transformers', and one over
+"""Two implementations of T5's bucket rule, independent of our code: transformers', and one in
 integers.
 
-A causal configuration is (num_buckets, max_distance). A bidirectional one uses
-the rule of half its buckets for either direction, so a sweep of the causal rule
-decides both.
+A causal configuration is (num_buckets, max_distance). A bidirectional one uses the rule for half
+its buckets in either direction, so a sweep over the causal rule decides both.
 """
 
 import math
@@ -47,7 +46,7 @@ def rounded_log(x: torch.Tensor) -> torch.Tensor:
 def exact_buckets(
     relative: Positions, *, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Buckets:
-    """Follows the algebraic rule with integers of any size only."""
+    """Follows the algebraic rule with arbitrary-precision integers only."""
     if bidirectional:
         num_buckets //= 2
         right = np.where(relative > 0, num_buckets, 0)
@@ -60,7 +59,7 @@ def exact_buckets(
 
 
 def exact_starts(num_buckets: int, max_distance: int) -> list[int]:
-    """Returns the smallest distance of each bucket.
+    """Returns the smallest distance in each bucket.
 
     With e = num_buckets // 2 exact buckets and s others, distance n belongs to bucket e + k or a
     later one if ln(n / e) / ln(max_distance / e) * s >= k, which is n^s >= max_distance^k e^(s -

@@ -54,7 +54,7 @@ def bert(kind: str) -> dict[str, torch.Tensor]:
 
 
 def saved_bert(folder: Path) -> dict[str, torch.Tensor]:
-    """The vectors that its last layer looks up."""
+    """Returns the vectors that the saved model's last layer looks up."""
     config = BertConfig(
         vocab_size=8,
         hidden_size=HEADS * HEAD_DIM,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformer-XL and BERT's relative keys against transformers 4.45, the last to have them.
+"""Transformer-XL and BERT's relative keys against transformers 4.45, the last version to have them.
 
 It runs in a separate process, since one process cannot import two versions.
 """
@@ -71,7 +71,7 @@ def test_bert_relative_key_logits_match(client: attnbias.Client, oracle: Oracle,
     vectors = client.get(encoding, query_length=tokens, key_length=tokens).dense()
     distance = np.arange(tokens)[:, None] - np.arange(tokens)
     assert_same_bits(vectors, table[distance + reach])
-    # With them, the model's attention matches within float32's precision.
+    # With them, the model's attention matches to within float32's precision.
     scores = np.einsum("hid,hjd->hij", query, key) + np.einsum("hid,ijd->hij", query, vectors)
     if kind == "relative_key_query":
         scores += np.einsum("hjd,ijd->hij", key, vectors)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def bounds_of(package: str) -> tuple[Version, Version]:
-    """The smallest version that the extra accepts, and the smallest version above its range."""
+    """Returns the smallest version that the extra accepts, and the smallest above its range."""
     project = tomllib.loads((ROOT / "client/python/pyproject.toml").read_text())["project"]
     extra = map(Requirement, project["optional-dependencies"]["transformers"])
     (wanted,) = (requirement for requirement in extra if requirement.name == package)

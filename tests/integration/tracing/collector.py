@@ -22,7 +22,7 @@ EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 class Collector:
     """Runs until the `with` block ends, and writes the spans that it receives to a file.
 
-    With an authority, which signed `pair`, the collector requires client certificates.
+    Given an authority (the one that signed `pair`), the collector requires client certificates.
     """
 
     def __init__(

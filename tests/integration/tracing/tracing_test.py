@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of calls that reach a collector, and calls while no collector accepts spans."""
+"""Call spans that reach a collector, and calls while no collector accepts spans."""
 
 import pathlib
 import re
@@ -44,7 +44,7 @@ def request_of(heads: int) -> Any:
 
 
 def calls_of(server: Server) -> list[dict[str, Any]]:
-    """Returns the log lines of calls."""
+    """Returns the log lines for calls."""
     return [line for line in server.json_log() if line["message"] == "call"]
 
 
@@ -73,7 +73,7 @@ def test_span_attributes_match_access_log(start_server: Any, collector: Collecto
         line = lines.pop(found["attnbias.request_id"])
         assert span["name"] == found["rpc.method"]
         assert span["name"].rpartition("/")[2] == line["method"]
-        assert span["kind"] == 2  # span kind of a server
+        assert span["kind"] == 2  # a server span
         assert traceparent_of(span) == line["trace"]
         assert "parentSpanId" not in span or not span["parentSpanId"]
         assert found["rpc.system.name"] == "grpc"
@@ -181,7 +181,7 @@ def test_sampler_decides_which_calls_have_spans(
     setting: str,
     numbers: tuple[int, int, int],
 ) -> None:
-    """Calls without a parent, with a sampled parent, and with an unsampled parent."""
+    """Covers calls without a parent, with a sampled parent, and with an unsampled parent."""
     sampler, _, argument = setting.partition(":")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", argument)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses the service as a JavaScript program that knows only the contract: checks the answers to each
-// kind of call, and exits with 1 if one is wrong.
+// Uses the service as a JavaScript program that knows only the contract would: checks the answers
+// to each kind of call, and exits with 1 if one is wrong.
 // Usage: node smoke.js HOST:PORT CA_FILE TOKEN_FILE
 'use strict';
 
@@ -29,7 +29,8 @@ const definitions = protoLoader.loadSync(
 );
 const { attnbias, grpc: { health } } = grpc.loadPackageDefinition(definitions);
 
-// Makes gRPC retry by itself, after the delay in the server's status or, without one, the policy's.
+// Makes gRPC retry by itself, after the delay in the server's status or, if it has none, the
+// policy's.
 const serviceConfig = {
   methodConfig: [{
     name: [{ service: 'attnbias.v1.AttentionBiasService' }],
@@ -96,7 +97,7 @@ async function checkAlibi(service) {
   }
 }
 
-// T5's bucket of a relative position, with 32 buckets in both directions up to distance 128.
+// Returns T5's bucket for a relative position: 32 buckets, both directions, distances to 128.
 function bucket(relative) {
   const distance = Math.abs(relative);
   // 8 + floor(8 log(distance / 8) / log(16)), in integers.
@@ -120,7 +121,7 @@ async function read(stream) {
       received += message.data.copy(payload, message.offset);
     }
   } finally {
-    stream.cancel(); // no effect after the end
+    stream.cancel(); // has no effect after the end
   }
   assert.equal(received, header.total_bytes);
   return { header, payload };
@@ -154,7 +155,7 @@ async function checkT5(service) {
   }
 }
 
-// Returns the details of a status by the names of their messages.
+// Returns a status's details, keyed by message name.
 function details(error) {
   const [bytes] = error.metadata.get('grpc-status-details-bin');
   if (!bytes) return {};

@@ -41,11 +41,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 
 /**
- * Uses the service as a Java program that knows only the contract: checks the answers to each kind
- * of call, and throws if one is wrong. Arguments: HOST:PORT CA_FILE TOKEN_FILE.
+ * Uses the service as a Java program that knows only the contract would: checks the answers to each
+ * kind of call, and throws if one is wrong. Arguments: HOST:PORT CA_FILE TOKEN_FILE.
  */
 public final class Smoke {
-  // Makes gRPC retry by itself, after the delay in the server's status or, without one, the
+  // Makes gRPC retry by itself, after the delay in the server's status or, if it has none, the
   // policy's.
   private static final Map<String, ?> SERVICE_CONFIG =
       Map.of("methodConfig", List.of(Map.of(
@@ -145,7 +145,7 @@ public final class Smoke {
     }
   }
 
-  /** T5's bucket of a relative position, with 32 buckets in both directions up to distance 128. */
+  /** Returns T5's bucket for a relative position: 32 buckets, both directions, distances to 128. */
   private static int bucket(int relative) {
     int distance = Math.abs(relative);
     // 8 + floor(8 log(distance / 8) / log(16)), in integers.
@@ -188,7 +188,7 @@ public final class Smoke {
     check(false, "an error that names the field");
   }
 
-  /** The contract's unsigned 32-bit number, in a signed int. */
+  /** Returns the contract's unsigned 32-bit checksum as a signed int. */
   private static int crc32c(ByteString data) {
     var checksum = new CRC32C();
     checksum.update(data.asReadOnlyByteBuffer());
