@@ -270,20 +270,20 @@ class Commands {
 // Flag descriptions for the help.
 constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
     {"positions", "Consecutive positions; N is 0:N"},
-    {"position_ids", "Positions in this order; repeat for each axis"},
+    {"position_ids", "Positions, in the order given; repeat for each axis"},
     {"grid", "Lengths of a grid, one for each axis; selects all its tokens"},
     {"grid_offset", "Position of the first token on each axis; 0 if not given"},
     {"query_length", "Full length"},
     {"key_length", "Full length"},
     {"alignment", "start: query 0 aligns with key 0; end: the last query with the last key"},
     {"query_offset", "Position of query 0"},
-    {"queries", "Window of the length, or of a grid's tokens; N is 0:N"},
+    {"queries", "Window within the full length, or within a grid's tokens; N is 0:N"},
     {"keys", "Like --queries"},
     {"heads", "Like --queries, but for heads"},
-    {"query_stride", "Every n-th token of each axis is a query; 1 if not given"},
+    {"query_stride", "Every n-th token along each axis is a query; 1 if not given"},
     {"query_positions", "Positions instead of --query-length"},
     {"key_positions", "Positions instead of --key-length"},
-    {"scale", "Factor applied before the single rounding"},
+    {"scale", "Factor applied before the result is rounded"},
     {"causal", "Masks keys to the right of the query"},
     {"window_left", "Masks keys more than N to the left of the query"},
     {"window_right", "Masks keys more than N to the right of the query"},
@@ -367,9 +367,9 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
   add("--tls-cert", &tls.cert_file, "ATTNBIAS_CLIENT_TLS_CERT",
       "TLS with the client certificate in a PEM file");
   add("--tls-key", &tls.key_file, "ATTNBIAS_CLIENT_TLS_KEY",
-      "Private key of that certificate, in a PEM file");
+      "Private key of the client certificate, in a PEM file");
   add("--tls-server-name", &tls.server_name, "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
-      "TLS with this name in the server's certificate instead of the target's")
+      "Name to expect in the server's certificate instead of the target's; enables TLS")
       ->type_name("NAME");
   add("--token-file", &settings->token_file, "ATTNBIAS_CLIENT_TOKEN_FILE",
       "File with a bearer token that identifies the caller");
@@ -426,12 +426,12 @@ void AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* describe = add("describe", "Describes what get would fetch", &Commands::Describe);
   AddTensorArguments(describe, &settings->tensor, /*is_whole=*/true);
   CLI::App* show =
-      add("show", "Draws a tensor as a heat map, in the terminal or into a file", &Commands::Show);
+      add("show", "Draws a tensor as a heat map, in the terminal or to a file", &Commands::Show);
   AddTensorArguments(show, &settings->tensor, /*is_whole=*/false);
   show->add_option("--head", settings->head, "Head to draw; 0 if not given")
       ->check(CLI::NonNegativeNumber);
   show->add_option("--part", settings->part, "Part to draw; the first if not given");
-  show->add_option("--png", settings->png, "FILE.png to write instead of the terminal")
+  show->add_option("--png", settings->png, "FILE.png to write instead of drawing in the terminal")
       ->check([](const std::string& name) {
         return absl::EndsWith(name, ".png")
                    ? ""
@@ -446,19 +446,19 @@ void AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* tables = add("tables", "Lists the server's learned tables", &Commands::Tables);
   for (CLI::App* command : {health, info, list, tables, describe, get}) {
     command->add_flag("--json", settings->json,
-                      "Print JSON with the contract's names; for get, without "
+                      "Prints JSON with the API's field names; for get, without "
                       "the numbers");
   }
   CLI::App* completion =
       add("completion", "Prints a shell script that completes commands and flags",
           &Commands::Completion);
-  completion->add_option("shell", settings->shell, "Shell that runs the script")
+  completion->add_option("shell", settings->shell, "Shell to generate the script for")
       ->required()
       ->type_name("bash|zsh|fish")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
   // Commands of the Python package, for help and completion.
   for (const auto& [name, description] :
-       {std::pair("export", "fetches what a model needs into a cache"),
+       {std::pair("export", "fills a cache with what a model needs"),
         std::pair("cache", "shows, verifies or clears a cache")}) {
     CLI::App* command = add(name, absl::StrCat("python -m attnbias ", name, ": ", description),
                             &Commands::OfPython);

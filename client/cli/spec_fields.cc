@@ -135,10 +135,10 @@ absl::Status WriteScalar(absl::string_view text, const FieldDescriptor& field, M
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return WriteNumber<&Reflection::SetInt32, &Reflection::AddInt32>(
-          &absl::SimpleAtoi<int32_t>, "an integer of 32 bits", text, field, message);
+          &absl::SimpleAtoi<int32_t>, "a 32-bit integer", text, field, message);
     case FieldDescriptor::CPPTYPE_INT64:
       return WriteNumber<&Reflection::SetInt64, &Reflection::AddInt64>(
-          &absl::SimpleAtoi<int64_t>, "an integer of 64 bits", text, field, message);
+          &absl::SimpleAtoi<int64_t>, "a 64-bit integer", text, field, message);
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return WriteNumber<&Reflection::SetDouble, &Reflection::AddDouble>(
           &absl::SimpleAtod, "a number", text, field, message);

@@ -77,7 +77,7 @@ absl::StatusOr<std::string> ReadHeader(const RegularFile& file, int64_t* end) {
   const auto start = file.Read(0, 12);
   if (!start.ok()) return start.status();
   if (!absl::StartsWith(*start, kNpyMagic)) {
-    return NotNpy("it does not begin with its magic number");
+    return NotNpy("it does not begin with the .npy magic number");
   }
   const int version = static_cast<unsigned char>((*start)[6]);
   if (version != 1 && version != 2) {

@@ -63,7 +63,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   Items Take() {
     MutexLock lock(mutex_);
     if (caller_->cancelled()) {
-      status_.Update(absl::CancelledError("every caller has cancelled"));
+      status_.Update(absl::CancelledError("every caller has canceled"));
     }
     if (!status_.ok() || begun_ == count_) return {};
     const int64_t begin = begun_;

@@ -126,7 +126,7 @@ void RunBlocking(Executor& executor, const CallerPtr& caller, bool takes_long, M
   if (!takes_long) return use(Made(make()));
   executor.ScheduleBlocking(
       caller, [&executor, caller, make = std::move(make), use = std::move(use)]() mutable {
-        const absl::Status cancelled = absl::CancelledError("every caller has cancelled");
+        const absl::Status cancelled = absl::CancelledError("every caller has canceled");
         Made made = cancelled;
         {
           const ComputeScope scope(caller.get(), &executor);

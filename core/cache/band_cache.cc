@@ -23,7 +23,7 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
 
 absl::Status FairShareExceeded() {
   return absl::ResourceExhaustedError(
-      "this client has used its share of the memory, and others are waiting; try again later");
+      "this client has used up its share of the memory, and others are waiting; try again later");
 }
 
 absl::Status NoRoomFor(int64_t bytes) {
@@ -104,7 +104,7 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
 
 void BandCache::Compute(const InFlightPtr& computation) {
   if (computation->caller->cancelled()) {
-    return Complete(computation, absl::CancelledError("every caller has cancelled"));
+    return Complete(computation, absl::CancelledError("every caller has canceled"));
   }
   const BandSpec& spec = computation->spec;
   absl::StatusOr<std::shared_ptr<Band>> band = AllocateBand(*computation);
@@ -165,7 +165,7 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes, const 
     return TooManyBytes(bytes, budget_.limit(), ", the whole memory budget");
   }
   if (bytes > owner.max_bytes) {
-    return TooManyBytes(bytes, owner.max_bytes, ", the limit of this caller");
+    return TooManyBytes(bytes, owner.max_bytes, ", this caller's limit");
   }
   if (bytes == 0) return ByteBudget::Reservation();
   if (budget_.WouldExceedFairShare(bytes, owner)) return FairShareExceeded();
@@ -174,8 +174,8 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes, const 
     const bool own = budget_.WouldExceedOwnLimit(bytes, owner);
     if (EvictOne(own ? &owner : nullptr) != nullptr) continue;
     if (own) {
-      return CallerLimit(absl::StrCat("this caller's memory limit of ", owner.max_bytes,
-                                      " bytes is in use; try again later"));
+      return CallerLimit(absl::StrCat("this caller has reached its memory limit of ",
+                                      owner.max_bytes, " bytes; try again later"));
     }
     budget_.Refused(bytes, owner);
     return NoRoomFor(bytes);
@@ -244,7 +244,7 @@ void BandCache::DropCancelled() {
     });
   }
   for (Waiter& waiter : cancelled) {
-    waiter.done(absl::CancelledError("the caller has cancelled"));
+    waiter.done(absl::CancelledError("the caller has canceled"));
   }
 }
 

@@ -31,7 +31,7 @@ void Set(v1::Range* field, Range range) {
 
 absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
   if (window.begin < window.end && whole.Contains(window)) return absl::OkStatus();
-  return Invalid(field, ": got ", ToString(window), ", want a non-empty range inside ",
+  return Invalid(field, ": got ", ToString(window), ", want a nonempty range inside ",
                  ToString(whole));
 }
 
@@ -63,8 +63,8 @@ absl::Status RefuseReals(absl::string_view field, const Encoding& encoding,
   const auto first = std::ranges::find_if_not(list.doubles(), IsIntegerPosition);
   return Invalid(field, ".doubles[", first - list.doubles().begin(), "]: got ", *first,
                  ", want an integer in [-2^40, 2^40]: ", std::string(encoding.name),
-                 " has no numbers at fractional positions here; only tables of sinusoidal, and of "
-                 "rotary with angle EXACT and without decay, do");
+                 " has no numbers at fractional positions here; only sinusoidal tables, and rotary "
+                 "tables with angle EXACT and no decay, have them");
 }
 
 absl::Status ReadList(absl::string_view field, const Encoding& encoding, v1::PositionList& list,

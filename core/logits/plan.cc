@@ -129,7 +129,7 @@ absl::Status LogitsPlan::Resolve(const Tables& tables, const LogitsLimits& limit
     const int64_t vector_bytes = component.heads * spec_.head_dim() * SizeOf(work_type_);
     if (component.count > room / vector_bytes) {
       return Invalid(component.sized_by, ": needs ", component.count, " vectors of ", vector_bytes,
-                     " bytes, want at most ", room / vector_bytes, ", the limit of this server");
+                     " bytes, want at most ", room / vector_bytes, ", this server's limit");
     }
     room -= component.count * vector_bytes;
   }
@@ -149,7 +149,7 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t 
   }
   if (num_rows < 1 || num_rows > spec_.query_length() - first_row) {
     return Invalid("num_rows: got ", num_rows, ", want an integer in [1, ",
-                   spec_.query_length() - first_row, "], since ", first_row, " of ",
+                   spec_.query_length() - first_row, "], since ", first_row, " of the ",
                    spec_.query_length(), " rows precede them");
   }
   int64_t wanted = SizeOf(input_type());

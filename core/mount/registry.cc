@@ -23,8 +23,8 @@ absl::Status CheckName(const std::string& name) {
     return absl::OkStatus();
   }
   return Invalid("got the name '", absl::CEscape(name.substr(0, kMost)),
-                 "' for a table, want 1 to ", kMost,
-                 " printable ASCII characters that do not begin with ", kDigestPrefix);
+                 "' for a table, want a name of 1 to ", kMost,
+                 " printable ASCII characters that does not begin with ", kDigestPrefix);
 }
 
 }  // namespace
@@ -72,8 +72,9 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(const std::string& name, Safe
                                                    const SafetensorsEntry& entry) {
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
   if (entry.bytes() > max_bytes_ - bytes_) {
-    return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(), " bytes after ", bytes_,
-                   " of other tables, want at most ", max_bytes_, ", half of the memory budget");
+    return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(), " bytes on top of ",
+                   bytes_, " for other tables, want at most ", max_bytes_,
+                   ", half of the memory budget");
   }
   std::shared_ptr<const void> held;
   if (hold_ != nullptr) {

@@ -96,7 +96,7 @@ class HeaderReader final : public json::json_sax_t {
   bool number_unsigned(uint64_t value) override {
     if (!in_array_) return Refuse("a misplaced number");
     const auto number = static_cast<int64_t>(value);
-    if (number < 0) return Refuse("a number beyond 63 bits");
+    if (number < 0) return Refuse("a number that does not fit in 63 bits");
     (field_ == "shape" ? entries.back().shape : offsets_).push_back(number);
     return true;
   }
@@ -119,7 +119,7 @@ class HeaderReader final : public json::json_sax_t {
   bool binary(json::binary_t& /*value*/) override { return Refuse("binary"); }
   bool parse_error(size_t position, const std::string& /*token*/,
                    const json::exception& /*error*/) override {
-    status = NotSafetensors("its header is not JSON at byte ", position);
+    status = NotSafetensors("its header is not valid JSON: error at byte ", position);
     return false;
   }
 
@@ -156,8 +156,9 @@ absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
     fits = fits && !__builtin_mul_overflow(bits, length, &bits);
   }
   if (fits && bits % 8 == 0) return bits / 8;
-  return NotSafetensors(Quoted(entry.name), ": shape [", absl::StrJoin(entry.shape, ", "),
-                        "] has no size in bytes");
+  return NotSafetensors(Quoted(entry.name), ": the size of shape [",
+                        absl::StrJoin(entry.shape, ", "),
+                        "] overflows or is not a whole number of bytes");
 }
 
 absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries, int64_t data_size) {

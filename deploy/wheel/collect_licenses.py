@@ -24,8 +24,8 @@ def _packages(wheel: Path) -> set[str]:
         (bill,) = (name for name in names if name.endswith("/sboms/auditwheel.cdx.json"))
         _wheel_itself, *components = json.loads(archive.read(bill))["components"]
     if len(components) != len(libraries):
-        message = f"{wheel} has {len(libraries)} libraries, {len(components)} of known packages"
-        raise ValueError(message)
+        known = f"{len(components)} of them from known packages"
+        raise ValueError(f"{wheel} has {len(libraries)} libraries, {known}")
     return {component["name"] for component in components}
 
 

@@ -166,7 +166,7 @@ absl::StatusOr<Tokens> Tokens::Parse(const std::string& path, std::string_view c
   // A file that was emptied by mistake would lock every caller out.
   if (tokens.names_by_digest_.empty()) {
     return Invalid(path,
-                   ": got no token, want at least one line NAME "
+                   ": got no token, want at least one line of the form NAME "
                    "sha256:DIGEST");
   }
   return tokens;

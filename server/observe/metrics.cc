@@ -120,7 +120,7 @@ void Metrics::RegisterMethods() {
                       .Register(registry_);
   auto& phase_seconds = prometheus::BuildHistogram()
                             .Name("attnbias_phase_seconds")
-                            .Help("Time that calls spent in a phase")
+                            .Help("Time that calls spent in each phase")
                             .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
     const auto method = static_cast<Method>(i);

@@ -130,7 +130,7 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const cuda_fallbacks_ =
       AddCounter("attnbias_cuda_fallbacks_total",
                  "Fallbacks to the CPU: failures of a CUDA device, and the first time that its "
-                 "memory was full");
+                 "memory is full");
   prometheus::Counter* const cpu_seconds_ =
       AddCounter("process_cpu_seconds_total", "CPU time used");
 };

@@ -117,7 +117,7 @@ void AddSocketMode(CLI::App& app, mode_t& target) {
     return is_octal && *mode <= 0777;
   };
   AddParsed(app, "--socket-mode", target, absl::StrFormat("%04o", target),
-            "an octal mode from 0 to 0777, such as 0660", parse, "Mode of the files of unix:PATH")
+            "an octal mode from 0 to 0777, such as 0660", parse, "File mode of unix:PATH sockets")
       ->type_name("MODE");
 }
 
@@ -141,7 +141,7 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       ->check(Checked(&ParseHostPort))
       ->type_name("HOST:PORT");
   AddDuration(app, "--max-connection-age", transport.max_connection_age, absl::ZeroDuration(),
-              "Age after which a connection is closed once its calls end; 0s: never");
+              "Maximum age of a connection; older ones close once their calls end; 0s: no limit");
   AddDuration(app, "--keepalive-time", transport.keepalive_time, absl::Seconds(1),
               "Time without data before a client is pinged");
   AddDuration(app, "--keepalive-timeout", transport.keepalive_timeout, absl::Seconds(1),
@@ -162,11 +162,11 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
       "Certificate chain in PEM; enables TLS, except on unix:PATH");
   add("--tls-key", files.tls.key, "Private key of the certificate, in PEM");
   add("--tls-client-ca", files.tls.client_ca,
-      "CA certificates in PEM that verify clients; clients then need a certificate, or a token "
-      "with --tokens");
+      "CA certificates in PEM that verify clients; clients then need a certificate or, with "
+      "--tokens, a token");
   add("--tokens", files.tokens,
-      "File with lines NAME sha256:DIGEST; callers need one of these tokens or a client "
-      "certificate");
+      "File with lines of the form NAME sha256:DIGEST; callers need one of these tokens or a "
+      "client certificate");
   add("--policy", files.policy, "JSON file with the rights and limits of each caller");
 }
 
@@ -197,19 +197,19 @@ void AddTableFlags(CLI::App& app, ServerConfig& config) {
   AddList(app, "--checkpoint", config.tables.checkpoints, "NAME=FOLDER",
           "Transformers checkpoint whose position tables are mounted as NAME/PLACE; repeatable");
   AddDuration(app, "--tables-poll", config.tables_poll, absl::ZeroDuration(),
-              "Interval between checks of the tables' files for changes; 0s: never");
+              "How often to check the table files for changes; 0s: never");
 }
 
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--shutdown-delay", config.shutdown_delay, absl::ZeroDuration(),
               "Time between reporting NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
-              "Time for running calls to finish once new calls are refused");
+              "Time allowed for calls in progress to finish once new calls are refused");
   AddDuration(app, "--write-stall-timeout", config.write_stall_timeout, absl::Milliseconds(100),
-              "Time without read progress before a client's stream is closed");
+              "How long a client may go without reading before its stream is closed");
   AddDuration(
       app, "--idle-timeout", config.idle_timeout, absl::Milliseconds(100),
-      "Time without a request, after all answers are read, before a client's stream is closed");
+      "How long a client's stream may be idle, with all responses read, before it is closed");
   AddChoice(app, "--log-format", config.log.format, {"text", "json"},
             "Format of log lines: text or json");
   AddChoice(app, "--log-level", config.log.level, {"debug", "info", "warning", "error", "off"},

@@ -212,23 +212,23 @@ void Server::AddGauges() {
   const auto add = [this](const std::string& name, const std::string& help, auto value) {
     metrics_->AddGauge(name, help, [value] { return static_cast<double>(value()); });
   };
-  add("attnbias_memory_used_bytes", "Memory of tensors being computed, cached or in flight",
+  add("attnbias_memory_used_bytes", "Memory used by tensors cached, in flight or being computed",
       [this] { return engine_.budget().used(); });
   add("attnbias_memory_budget_bytes",
       "Memory available for tensors: --memory-budget minus the mounted tables",
       [this] { return engine_.budget().limit(); });
-  add("attnbias_cache_bytes", "Memory of cached tensors",
+  add("attnbias_cache_bytes", "Memory used by cached tensors",
       [this] { return engine_.cached_bytes(); });
   add("attnbias_queued_tasks", "Tasks waiting for a thread", [this] { return pool_.queued(); });
-  add("attnbias_oldest_task_seconds", "Time that the oldest waiting task has waited",
+  add("attnbias_oldest_task_seconds", "How long the oldest queued task has been waiting",
       [this] { return std::chrono::duration<double>(pool_.oldest_wait()).count(); });
-  add("attnbias_mounted_tables", "Mounted learned tables",
+  add("attnbias_mounted_tables", "Learned tables mounted",
       [this] { return server_state_.tables.Get()->tables().size(); });
   add("attnbias_tables_reload_failed", "1 while the tables on disk cannot be mounted",
       [this] { return table_mounts_.failed(); });
   if (access_->certificates() != nullptr) {
     add("attnbias_tls_certificate_expiry_seconds",
-        "Expiry of the certificate of new connections, in seconds since the Unix epoch",
+        "Expiry of the certificate used for new connections, in seconds since the Unix epoch",
         [this] { return absl::ToUnixSeconds(access_->certificates()->expiry); });
     add("attnbias_tls_reload_failed", "1 while the certificates on disk cannot be used",
         [this] { return access_->tls_failed(); });
@@ -246,7 +246,8 @@ void Server::AddGauges() {
   add("attnbias_spans_dropped", "Spans that did not reach a collector",
       [] { return SpansDropped(); });
   add("attnbias_ready", "1 while readiness is SERVING", [this] { return health_.ready(); });
-  add("attnbias_draining", "1 while the server shuts down", [this] { return drains_.load(); });
+  add("attnbias_draining", "1 while the server is shutting down",
+      [this] { return drains_.load(); });
 }
 
 absl::Status Server::StartGrpc() {
@@ -267,10 +268,11 @@ void Server::WarnOfExposure() const {
   const auto found =
       std::ranges::find_if(addresses_, [](const auto& address) { return !address.is_local(); });
   if (found == addresses_.end()) return;
-  LogWarning(absl::StrCat("gRPC ", grpc::Version(), " has known vulnerabilities and gets no fixes;",
-                          " any client that reaches ", ToString(*found), " can use them: listen on",
-                          " loopback, require certificates (--tls-client-ca without --tokens), or",
-                          " deploy the image behind Envoy; see SECURITY.md"));
+  LogWarning(absl::StrCat("gRPC ", grpc::Version(), " has known vulnerabilities and no longer",
+                          " receives fixes; any client that reaches ", ToString(*found),
+                          " can use them: listen on loopback, require certificates",
+                          " (--tls-client-ca without --tokens), or deploy the image behind Envoy;",
+                          " see SECURITY.md"));
 }
 
 // Serves only health, in plaintext, since Kubernetes probes do not support TLS.
@@ -384,7 +386,7 @@ void Server::Drain() {
   }
   // Cancelled calls may finish a piece of work, but have only a limited time for it.
   last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
-    LogError("computations still run after the grace period; exiting");
+    LogError("computations are still running after the grace period; exiting");
     std::_Exit(0);
   });
   watchdog_.CloseAll(absl::UnavailableError("the server is stopping; try another"));

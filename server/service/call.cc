@@ -271,7 +271,7 @@ absl::Status Call::WhyCancelled() const {
   if (deadline_ <= std::chrono::steady_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
-  return absl::CancelledError("the client has cancelled");
+  return absl::CancelledError("the client has canceled");
 }
 
 }  // namespace attnbias

@@ -136,7 +136,7 @@ class LogitsReactor final : public RequestPump {
   // Copies the data to memory that counts against the budget until the response is complete.
   absl::Status Accept(const v1::ComputeLogitsRequest& request) {
     if (request.has_spec()) {
-      return Invalid("spec: got a second spec, want one only in the first message");
+      return Invalid("spec: got a second spec, want just one, in the first message");
     }
     const std::string& data = request.data();
     const auto size = static_cast<int64_t>(data.size());

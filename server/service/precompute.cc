@@ -60,7 +60,7 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
   for (size_t i = 0; i < plans.size(); ++i) {
     absl::Status status = ComputeOne(plans[i], engine, caller);
     if (caller->cancelled()) {
-      return absl::CancelledError("the precomputation was cancelled");
+      return absl::CancelledError("the precomputation was canceled");
     }
     if (!status.ok()) {
       return Located(absl::StrCat("precompute entry ", i), status);
@@ -71,8 +71,8 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
     if (engine->Find(plans[i], caller) != nullptr) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
-                     ": was not cached. The cache holds no tensor of structure "
-                     "DENSE, no tensor above an eighth of the memory budget of ",
+                     ": not cached. The cache holds no tensor of structure "
+                     "DENSE, no tensor larger than an eighth of the memory budget of ",
                      engine->budget().limit(), " bytes, and no more than the budget in total"));
   }
   return absl::OkStatus();

@@ -106,7 +106,7 @@ absl::Status ListTables(const v1::ListTablesRequest& request, const TableSet& ta
   if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
     return Invalid(
         "page_token: got a token that this server did not issue, want the "
-        "next_page_token of the previous answer");
+        "next_page_token of the previous response");
   }
   const int size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
   const auto all = tables.tables();
@@ -130,7 +130,8 @@ namespace {
 absl::Status CheckHeaderSize(int64_t message_bytes) {
   if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
   return Invalid("spec: got lists of positions that make a header of ", message_bytes,
-                 " bytes, want at most ", kMaxUnaryResponseBytes, "; request fewer at once");
+                 " bytes, want at most ", kMaxUnaryResponseBytes,
+                 "; request fewer positions at a time");
 }
 
 absl::Status TooLargeForGet(const std::string& got, int64_t want) {
@@ -241,7 +242,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
     if (method_ != Method::kGetTensor || payload <= RoomBeside(planned.header)) {
       return absl::OkStatus();
     }
-    return TooLargeForGet(absl::StrCat("a tensor and its header of ", payload, " + ", size),
+    return TooLargeForGet(absl::StrCat("a tensor of ", payload, " and a header of ", size),
                           kMaxUnaryResponseBytes - kFramingBytes);
   }
 

@@ -262,7 +262,7 @@ CHUNKS = {
     "a chunk twice": spoilt(only(0, 1, 1, 2, 3, 4), "chunk: got offset 1048576, want 2097152"),
     "a chunk beyond the end": spoilt(
         only(0, 1, 2, 3, 4, 4),
-        "chunk: got 1048576 bytes of data, want at most the 0 that are missing",
+        "chunk: got 1048576 bytes of data, want at most the 0 remaining",
     ),
     "an empty message": spoilt(
         lambda _, messages: [*messages[:1], b"", *messages[1:]], "chunk: got offset 0, want 1048576"
@@ -316,7 +316,7 @@ HEADERS = {
     ),
     "the header with more than all data": spoilt(
         chunk(lambda reply: setattr(reply, "data", reply.data + b"more"), 0),
-        "chunk: got 2340 bytes of data, want at most the 2336 that are missing",
+        "chunk: got 2340 bytes of data, want at most the 2336 remaining",
         SMALL,
     ),
     "the header with a chunk of another offset": spoilt(
@@ -363,7 +363,7 @@ HEADERS = {
         shape(5121, 256), "stream: ended after 5242880 bytes, want 5243904"
     ),
     "a header that declares less than is sent": spoilt(
-        shape(1024, 256), "chunk: got 1048576 bytes of data, want at most the 0 that are missing"
+        shape(1024, 256), "chunk: got 1048576 bytes of data, want at most the 0 remaining"
     ),
     "a shape that does not match the size": spoilt(shape(5121, 256, size=5242880), DOES_NOT_ADD_UP),
     "negative lengths": spoilt(shape(-5120, -256), DOES_NOT_ADD_UP),

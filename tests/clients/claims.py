@@ -87,8 +87,8 @@ def diagonals(*shape: int) -> dict[str, Any]:
 
 
 def columns(*axes: int) -> Trial:
-    """Returns a trial whose answer is correct except for its column axes."""
-    says = "header.column_axes: got other columns, want those of the parts"
+    """Returns a trial whose answer is correct, except for the axes of its columns."""
+    says = "header.column_axes: got columns that differ from those of the parts"
 
     def change(owner: Any) -> None:
         owner.column_axes[:] = axes

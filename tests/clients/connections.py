@@ -39,12 +39,16 @@ def unreached(front: Front, says: str, ca: str = "", *, on_localhost: bool = Fal
 
 IPV4, IPV6 = r"127\.0\.0\.1:\d+: ", r"\[::1\]:\d+: "
 REFUSED = "[^;]*[Rr]efused[^;]*"
-NO_TLS = "answers, but not with TLS"
-NEEDS_TLS = "answers, but not with gRPC in plaintext: does it need TLS"
+NO_TLS = "answers, but not over TLS"
+NEEDS_TLS = "answers, but does not speak gRPC in plaintext: does it need TLS"
 CONNECTIONS = {
-    "nothing": unreached(nothing, r"nothing answers at 127\.0\.0\.1:\d+: is the server running"),
+    "nothing": unreached(
+        nothing, r"nothing is answering at 127\.0\.0\.1:\d+: is the server running"
+    ),
     "an unknown host": unreached(unknown_host, r"nowhere\.invalid:50051 cannot be resolved"),
-    "an HTTP/1.1 server": unreached(http, "answers, but not with gRPC: is it the right port"),
+    "an HTTP/1.1 server": unreached(
+        http, "answers, but does not speak gRPC: is this the right port"
+    ),
     "a server that never sends a byte": unreached(silent, r"127\.0\.0\.1:\d+"),
     "a server that never sends a byte, called over TLS": unreached(
         silent, r"127\.0\.0\.1:\d+", "ca"

@@ -451,7 +451,7 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         network = with_large_table()
         error = refused(lambda: small.tensor(network))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "the limit of this caller" in error.details()
+        assert "this caller's limit" in error.details()
         assert large.tensor(network).data
 
 
@@ -614,7 +614,7 @@ def test_wildcard_address_without_ipv6_listens_on_ipv4() -> None:
         pass
 
 
-EXPOSURE = "vulnerabilities and gets no fixes; any client that reaches"
+EXPOSURE = "vulnerabilities and no longer receives fixes; any client that reaches"
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root")

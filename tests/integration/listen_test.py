@@ -37,7 +37,7 @@ def test_every_client_reaches_unix_socket(start_server: Any, path: pathlib.Path)
 def test_tool_reports_missing_tls_in_one_line(shared_server: Any) -> None:
     done = tool(shared_server.address, "health", "--tls")
     assert done.returncode == 1
-    assert " answers, but not with TLS: leave out tls (" in done.stderr
+    assert " answers, but not over TLS: leave out tls (" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -199,11 +199,15 @@ def test_raw_and_typed_input_contents_are_equivalent(channel: grpc.Channel) -> N
 BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
     "too few bytes": ({}, [bytes(255)], "t5.table: got 255 bytes, want 256"),
     "no numbers": ({}, [], "t5.table: got 0 bytes, want 256"),
-    "a negative length": ({"shape": [-1, 2]}, [bytes(256)], "t5.table.shape: got an axis of -1"),
+    "a negative length": (
+        {"shape": [-1, 2]},
+        [bytes(256)],
+        "t5.table.shape: got an axis of length -1",
+    ),
     "a shape too large": (
         {"shape": [1 << 40, 1 << 40]},
         [bytes(256)],
-        "t5.table.shape: got an axis of 1099511627776",
+        "t5.table.shape: got an axis of length 1099511627776",
     ),
     "a type without numbers": ({"datatype": "BOOL"}, [bytes(64)], "t5.table.datatype: got 'BOOL'"),
     "a type that tables lack": (
@@ -256,8 +260,8 @@ def test_table_given_twice_is_rejected(channel: grpc.Channel) -> None:
     [
         ([], "table.position_ids.shape: got 0 axes, want 1 or 2"),
         ([1, 1, 1], "table.position_ids.shape: got 3 axes, want 1 or 2"),
-        ([1 << 59, 0], "table.position_ids.shape: got an axis of 0, want the lengths"),
-        ([0, 1 << 60], "table.position_ids.shape: got an axis of 0, want the lengths"),
+        ([1 << 59, 0], "table.position_ids.shape: got an axis of length 0, want lengths"),
+        ([0, 1 << 60], "table.position_ids.shape: got an axis of length 0, want lengths"),
         ([65, 1], "table.position_ids.shape: got 65 lists, want at most 64"),
     ],
 )

@@ -220,7 +220,7 @@ def test_mounted_tables_count_against_budget(start_server: Any, tmp_path: pathli
     ended = run_server("--check-config", f"--tables={tmp_path}", "--memory-budget=64MiB")
     assert ended.returncode == 2
     assert (
-        f"large.safetensors:w: got {33 * MIB} bytes after 0 of other tables, want at most "
+        f"large.safetensors:w: got {33 * MIB} bytes on top of 0 for other tables, want at most "
         f"{32 * MIB}, half of the memory budget"
     ) in ended.stderr
 

@@ -144,9 +144,8 @@ class ChunkReader {
     if (!in_.ReadVarint32(&size)) return false;
     if (!room_.has_value()) return in_.Skip(static_cast<int>(size));
     if (size > room_->size()) {
-      error_ =
-          absl::DataLossError(absl::StrCat("chunk: got ", size, " bytes of data, want at most the ",
-                                           room_->size(), " that are missing"));
+      error_ = absl::DataLossError(absl::StrCat(
+          "chunk: got ", size, " bytes of data, want at most the ", room_->size(), " remaining"));
       return false;
     }
     chunk_.size = size;

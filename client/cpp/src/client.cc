@@ -57,7 +57,7 @@ absl::Status CheckMetadata(const std::string& key, const std::string& value) {
   if (grpc_is_binary_header(slice(key)) == 0 &&
       grpc_header_nonbin_value_is_legal(slice(value)) == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("metadata: got a value of \"", key,
+        absl::StrCat("metadata: got a value for \"", key,
                      "\" that is not printable ASCII, want printable ASCII, or a key that ends "
                      "in \"-bin\""));
   }
@@ -322,9 +322,9 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   absl::StatusOr<std::unique_ptr<BearerToken>> token = BearerToken::From(options);
   if (!token.ok()) return token.status();
   if (*token != nullptr && !tls->enabled && !IsOnThisMachine(*target)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        (*token)->name(), ": got a token for ", *target,
-        ", which is not on this machine, without TLS, so others could read it: ", "set tls"));
+    return absl::InvalidArgumentError(
+        absl::StrCat((*token)->name(), ": got a token but no TLS, and ", *target,
+                     " is not on this machine, so others could read the token: set tls"));
   }
   ClientOptions resolved = options;
   resolved.target = *std::move(target);

@@ -132,7 +132,7 @@ absl::Status CheckColumns(const v1::TensorHeader& header) {
     fits = part.shape_size() == 2 && part.shape(1) == columns[static_cast<size_t>(i % axes)];
   }
   if (fits) return absl::OkStatus();
-  return absl::DataLossError("header.column_axes: got other columns, want those of the parts");
+  return absl::DataLossError("header.column_axes: got columns that differ from those of the parts");
 }
 
 // Returns a part of the header as text, for an error message.

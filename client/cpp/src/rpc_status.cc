@@ -39,15 +39,15 @@ constexpr auto kPatience = absl::Milliseconds(1500);
 constexpr size_t kMostAddresses = 8;
 
 // Phrases in gRPC's reports of failed connections, and their meanings.
-constexpr char kOtherPort[] = "answers, but not with gRPC: is it the right port?";
+constexpr char kOtherPort[] = "answers, but does not speak gRPC: is this the right port?";
 constexpr char kNotFound[] = "cannot be resolved: is the name right?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
     {"DNS resolution failed", kNotFound},
     {"errors resolving", kNotFound},
-    {"wrong version number", "answers, but not with TLS: leave out tls"},
+    {"wrong version number", "answers, but not over TLS: leave out tls"},
     {"certificate verify failed",
-     "has a certificate that is not trusted here, or has expired: set the "
-     "certificate of its CA as tls.ca_file"},
+     "has a certificate that is not trusted here, or has expired: set "
+     "tls.ca_file to its CA's certificate"},
     {"Hostname Verification",
      "has a certificate for another name: connect using one of its names, or set "
      "tls.server_name to one"},
@@ -79,7 +79,7 @@ std::optional<std::string> Meaning(absl::string_view report, const ClientOptions
   }
   for (const char* sign : {"Socket closed", "reset by peer", "handshake"}) {
     if (absl::StrContains(report, sign)) {
-      return absl::StrCat(options.target, " answers, but not with gRPC ",
+      return absl::StrCat(options.target, " answers, but does not speak gRPC ",
                           HowSpokenTo(*options.tls));
     }
   }
@@ -168,8 +168,8 @@ std::string ReasonIn(const std::string& report) {
 // Explains gRPC's report on the last address.
 std::string WhyUnreached(absl::string_view report, const ClientOptions& options) {
   return Meaning(report, options)
-      .value_or(absl::StrCat("nothing answers at ", options.target,
-                             ": is the server running? attnbias-server starts one"));
+      .value_or(absl::StrCat("nothing is answering at ", options.target,
+                             ": is the server running? Start one with attnbias-server"));
 }
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";

@@ -130,7 +130,7 @@ absl::Status CheckFiles(const TlsOptions& tls, const Names& names) {
     return absl::OkStatus();
   }
   return Refused(names.key, tls.key_file,
-                 absl::StrCat("the unencrypted PEM file of the key of \"", tls.cert_file, "\""));
+                 absl::StrCat("an unencrypted PEM file with the key for \"", tls.cert_file, "\""));
 }
 
 constexpr char kTokenVariable[] = "ATTNBIAS_CLIENT_TOKEN";

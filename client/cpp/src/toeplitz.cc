@@ -53,7 +53,7 @@ absl::Status CheckWindow(Indices part, int64_t extent, const char* axis) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(axis, ": got [", part.begin, ", ", part.end,
-                                                 "), want a non-empty part of [0, ", extent, ")"));
+                                                 "), want a nonempty part of [0, ", extent, ")"));
 }
 
 }  // namespace attnbias::internal

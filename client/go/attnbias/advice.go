@@ -19,7 +19,7 @@ import (
 // gRPC's message for a name that has no addresses.
 const noAddress = "no children to pick from"
 
-const silent = "%s accepts connections, but does not answer: is it the right port?"
+const silent = "%s accepts connections, but does not answer: is this the right port?"
 
 const anotherName = "%s has a certificate for another name: connect using one of its names, or " +
 	"set TLS.ServerName to one"
@@ -31,20 +31,21 @@ var reasons = []struct{ sign, why string }{
 	{"handshake failed: context deadline exceeded", silent},
 	{"use of closed network connection", silent}, // this side closed it at the deadline
 	{"first record does not look like a TLS handshake",
-		"%s answers, but not with TLS: leave out WithTLS"},
+		"%s answers, but not over TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
 	{"unknown authority",
-		"%s has a certificate that is not trusted here: set the certificate of its CA as TLS.CA"},
+		"%s has a certificate that is not trusted here: set TLS.CA to its CA's certificate"},
 	{"certificate is valid for", anotherName},
 	{"doesn't contain any IP SANs", anotherName},
-	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
+	{"looked like an HTTP/1.1 header",
+		"%s answers, but does not speak gRPC: is this the right port?"},
 }
 
 // Phrases that mean the peer closed the connection.
 var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
 
-const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
-	"one, New(target) connects to another"
+const nothingAnswers = "nothing is answering at %s: is the server running? Start one with " +
+	"attnbias-server, or connect to another with New(target)"
 
 // advised prepends advice, if there is any, to the message from gRPC or the server. It also records
 // whether the client had a connection.
@@ -102,7 +103,7 @@ func (c *Client) whyUnreached(says string) string {
 	}
 	for _, sign := range closed {
 		if strings.Contains(says, sign) {
-			return "%s answers, but not with gRPC " + c.connectionAdvice()
+			return "%s answers, but does not speak gRPC " + c.connectionAdvice()
 		}
 	}
 	return ""

@@ -104,7 +104,7 @@ func GetInto[T Element](
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
 		for _, part := range header.Parts {
 			if part.DataType != dataTypeOf[T]() {
-				return nil, invalid("out: got %T, want numbers of the tensor's %v", out,
+				return nil, invalid("out: got %T, want numbers of the tensor's type, %v", out,
 					part.DataType)
 			}
 		}

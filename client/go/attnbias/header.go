@@ -121,7 +121,7 @@ func checkColumns(header *pb.TensorHeader) error {
 		fits = fits && len(part.Shape) == 2 && part.Shape[1] == columns[i%axes]
 	}
 	if !fits {
-		return corrupt("header.column_axes: got other columns, want those of the parts")
+		return corrupt("header.column_axes: got columns that differ from those of the parts")
 	}
 	return nil
 }

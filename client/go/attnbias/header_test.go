@@ -92,7 +92,7 @@ func TestHeadersThatContradictThemselvesAreRefused(t *testing.T) {
 		"header.fully_masked_rows: got [0, 1), want": func(header *pb.TensorHeader) {
 			header.FullyMaskedRows = []*pb.Range{{Begin: 1, End: 2}, {End: 1}}
 		},
-		"header.column_axes: got other columns, want": func(header *pb.TensorHeader) {
+		"header.column_axes: got columns that differ": func(header *pb.TensorHeader) {
 			header.ColumnAxes = []int32{0, 0, 0}
 		},
 		"has first_relative_position -1, want 0": func(header *pb.TensorHeader) {

@@ -127,7 +127,7 @@ func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 	row := max(heads*l.row*elementSize[In](), 1)
 	if row > maxRequestBytes {
 		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; request "+
-			"fewer heads at once", row, maxRequestBytes)
+			"fewer heads at a time", row, maxRequestBytes)
 	}
 	answer := max(heads*l.width*elementSize[Out](), 1)
 	return max(min(blockBytes/row, blockAnswerBytes/answer), 1), nil

@@ -41,8 +41,8 @@ func securityOf(s *settings, target string) (*security, error) {
 		return nil, err
 	}
 	if who.token != nil && who.tls == nil && !isOnThisMachine(target) {
-		return nil, invalid("%s: got a token for %s, which is not on this machine, without "+
-			"TLS, so others could read it: add WithTLS", who.token.name, target)
+		return nil, invalid("%s: got a token but no TLS, and %s is not on this machine, "+
+			"so others could read the token: add WithTLS", who.token.name, target)
 	}
 	return who, nil
 }

@@ -193,7 +193,7 @@ func TestErrorNamesUnusableCredentials(t *testing.T) {
 		{"localhost", WithTLS(TLS{Cert: text, Key: text}), "TLS.Cert \"" + text + "\" and TLS.Key"},
 		{"localhost", WithTokenFile("/no"), "WithTokenFile: open /no: no such file"},
 		{"localhost", WithTokenFile(text), "which does not hold a token"},
-		{"host", WithToken("abc"), "WithToken: got a token for host:50051, which is not on this"},
+		{"host", WithToken("abc"), "WithToken: got a token but no TLS, and host:50051 is not on"},
 	} {
 		_, err := New(test.target, test.option)
 		expectError(t, err, ErrInvalidArgument, test.want)

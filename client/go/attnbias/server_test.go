@@ -170,7 +170,7 @@ func TestReadsEveryElementType(t *testing.T) {
 		}
 	}
 	_, err = AsToeplitz[float32](tensor("BF16"))
-	const want = "element type: got float32, want that of the tensor's DATA_TYPE_BF16"
+	const want = "element type: got float32, want the tensor's type, DATA_TYPE_BF16"
 	expectError(t, err, ErrInvalidArgument, want)
 }
 
@@ -366,13 +366,16 @@ func TestPanicNamesOutOfRangeIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectPanic(t, "head out of range: got 2, want one of [0, 2)", func() { bias.At(2, 0, 0) })
-	expectPanic(t, "query out of range: got -1, want one of [0, 4)", func() { bias.Row(0, -1) })
-	expectPanic(t, "key out of range: got 5, want one of [0, 5)", func() { bias.Vector(0, 0, 5) })
+	expectPanic(t, "head out of range: got 2, want an integer in [0, 2)",
+		func() { bias.At(2, 0, 0) })
+	expectPanic(t, "query out of range: got -1, want an integer in [0, 4)",
+		func() { bias.Row(0, -1) })
+	expectPanic(t, "key out of range: got 5, want an integer in [0, 5)",
+		func() { bias.Vector(0, 0, 5) })
 	for want, wrong := range map[string]Window{
-		"Window.Queries: got [1, 5), want a non-empty part of [0, 4)": {Queries: Span{1, 5}},
-		"Window.Keys: got [2, 2), want a non-empty part of [0, 5)":    {Keys: Span{2, 2}},
-		"Window.Heads: got [-1, 1), want a non-empty part of [0, 2)":  {Heads: Span{-1, 1}},
+		"Window.Queries: got [1, 5), want a nonempty part of [0, 4)": {Queries: Span{1, 5}},
+		"Window.Keys: got [2, 2), want a nonempty part of [0, 5)":    {Keys: Span{2, 2}},
+		"Window.Heads: got [-1, 1), want a nonempty part of [0, 2)":  {Heads: Span{-1, 1}},
 	} {
 		_, err := bias.Window(wrong)
 		expectError(t, err, ErrInvalidArgument, want)

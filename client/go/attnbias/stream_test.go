@@ -123,7 +123,7 @@ func TestGetIntoWritesToGivenMemory(t *testing.T) {
 			_, err := GetInto(t.Context(), client, alibi, out[:2])
 			return err
 		},
-		"out: got []attnbias.Float16, want numbers of the tensor's DATA_TYPE_F32": func() error {
+		"got []attnbias.Float16, want numbers of the tensor's type, DATA_TYPE_F32": func() error {
 			_, err := GetInto(t.Context(), client, alibi, make([]Float16, 12))
 			return err
 		},

@@ -84,7 +84,7 @@ func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
 
 func arrayOf[T Element](tensor *Tensor, part *pb.TensorPart) (Array[T], error) {
 	if part.DataType != dataTypeOf[T]() {
-		return Array[T]{}, invalid("element type: got %T, want that of the tensor's %v", *new(T),
+		return Array[T]{}, invalid("element type: got %T, want the tensor's type, %v", *new(T),
 			part.DataType)
 	}
 	array := Array[T]{Data: numbersIn[T](tensor.bytes[part.Offset:][:part.SizeBytes])}
@@ -123,7 +123,7 @@ func (a Array[T]) Row(index ...int) []T {
 }
 
 func outOfRange(name string, index, length int) string {
-	return fmt.Sprintf("attnbias: %s out of range: got %d, want one of [0, %d)", name, index,
+	return fmt.Sprintf("attnbias: %s out of range: got %d, want an integer in [0, %d)", name, index,
 		length)
 }
 

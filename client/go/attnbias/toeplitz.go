@@ -16,7 +16,7 @@ func (s Span) within(length int, name string) (Span, error) {
 		return Span{0, length}, nil
 	}
 	if s.Begin < 0 || s.End > length || s.Begin >= s.End {
-		return Span{}, invalid("%s: got [%d, %d), want a non-empty part of [0, %d)", name,
+		return Span{}, invalid("%s: got [%d, %d), want a nonempty part of [0, %d)", name,
 			s.Begin, s.End, length)
 	}
 	return s, nil

@@ -130,7 +130,7 @@ func (c *chunk) take(number protowire.Number, kind protowire.Type, field []byte)
 // copyData checks the data and copies it to the start of room.
 func (c *chunk) copyData(room []byte) error {
 	if len(c.data) > len(room) {
-		return corrupt("chunk: got %d bytes of data, want at most the %d that are missing",
+		return corrupt("chunk: got %d bytes of data, want at most the %d remaining",
 			len(c.data), len(room))
 	}
 	if got := crc32.Checksum(c.data, castagnoli); got != c.crc32c {

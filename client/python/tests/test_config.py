@@ -81,7 +81,8 @@ def test_rejects_invalid_sources(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(
         FileNotFoundError,
-        match=r"has no config\.json but adapter_config\.json, want config\.json or its folder",
+        match=r"has no config\.json \(files: adapter_config\.json\), want config\.json or its "
+        r"folder",
     ):
         from_config(tmp_path)
     path.write_text("{")
@@ -187,8 +188,8 @@ def test_rope_type_sets_matching_fields(rope: dict[str, Any], fields: dict[str, 
         (
             {"rope_scaling": {"type": "linear", "factor": 2.0, "fast": 32}},
             "rope_scaling.fast: got 32, want a field of rope_type 'linear', or an ignored field. "
-            "attnbias.attach(model, client, max_length=...) uses the numbers of the model's "
-            "module; or request Rotary(head_dim=..., inverse_frequencies=",
+            "Use attnbias.attach(model, client, max_length=...), which takes the numbers from the "
+            "model's module, or request Rotary(head_dim=..., inverse_frequencies=",
         ),
         (
             {"rope_scaling": {"type": "linear", "factr": 2.0}},
@@ -466,7 +467,7 @@ def test_bert_position_type_selects_the_encoding() -> None:
                 "use_absolute_position_embeddings": True,
                 "image_size": [32, 64],
             },
-            "image_size: got [32, 64], want a size whose patches form a square",
+            "image_size: got [32, 64], want a size with a square number of patches",
         ),
         (
             {"model_type": "swinv2", "image_size": 8, "patch_size": 4},

@@ -217,7 +217,7 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
         path, r"no attnbias metadata; want a file written by Client.save, attnbias.save or the tool"
     )
     save_file({"a": np.zeros(2), "b": np.zeros(2)}, path, {"attnbias.fingerprint": "f"})
-    refused(path, "its tensors a, b do not form an attnbias answer")
+    refused(path, "its tensors a, b do not form an attnbias response")
     np.savez(tmp_path / "zip", a=np.zeros(2))
     (tmp_path / "zip.npz").rename(tmp_path / "zip.npy")
     refused(tmp_path / "zip.npy", "magic string")
@@ -239,14 +239,14 @@ def test_foreign_files_are_rejected(tmp_path: Path) -> None:
         ("toeplitz", "resolved_spec", '{"alibi": 3}', "alibi"),
         ("toeplitz", "diagonals.mask", '{"window_left": -1}', "window_left: got -1, want an"),
         ("toeplitz", "diagonals.mask", "causal", "Expecting|JSON|Failed"),
-        ("toeplitz", "diagonals.first_relative_position", str(1 << 63), "want an integer of 64"),
+        ("toeplitz", "diagonals.first_relative_position", str(1 << 63), "want a 64-bit integer"),
         ("key_row", "query_length", "0", "attnbias.query_length: got 0, want at least 1"),
-        ("key_row", "query_length", str(1 << 63), "query_length: .* an integer of 64"),
+        ("key_row", "query_length", str(1 << 63), "query_length: .* a 64-bit integer"),
         ("key_row", "key_length", "5", r"row: got length 4, want 5 \(attnbias.key_length\)"),
         ("key_row", "key_length", None, "attnbias.key_length: missing from its metadata"),
-        ("block", "block.first_query", "4", "queries: got .* want a non-empty window"),
+        ("block", "block.first_query", "4", "queries: got .* want a nonempty window"),
         ("block", "block.query_stride", "2,two", "block.query_stride: got 'two', want an integer"),
-        ("bordered", "border.class_key", "4", "class_key: got 4, want None or one of"),
+        ("bordered", "border.class_key", "4", "class_key: got 4, want None or an integer in"),
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),
     ],
 )

@@ -211,7 +211,7 @@ def test_query_offset_moves_queries(bias: Any) -> None:
 @pytest.mark.parametrize(
     ("offset", "error", "says"),
     [
-        (LENGTH, IndexError, r"query_offset: got 128, want one of \[0, 128\)"),
+        (LENGTH, IndexError, r"query_offset: got 128, want an integer in \[0, 128\)"),
         (-1, IndexError, r"query_offset: got -1, want one of"),
         (1.0, TypeError, r"query_offset: got 1.0, want an integer or a 0-dim"),
         (True, TypeError, r"query_offset: got True"),

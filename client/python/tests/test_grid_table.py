@@ -188,7 +188,7 @@ def test_mismatched_column_axes_are_data_loss(
     server: FakeServer, client: attnbias.Client, axes: tuple[int, ...]
 ) -> None:
     server.script = [payload("positions", axes=axes).serve]
-    with pytest.raises(attnbias.DataLossError, match=r"header\.column_axes: got other columns"):
+    with pytest.raises(attnbias.DataLossError, match=r"column_axes: got columns that differ"):
         client.get(ENCODING, grid=LENGTHS)
 
 

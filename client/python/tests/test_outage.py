@@ -69,7 +69,9 @@ def test_waits_for_server_to_start(
 def test_timeout_bounds_wait_for_server(connect: Connect) -> None:
     with (
         connect(f"127.0.0.1:{free_port()}", timeout=1) as client,
-        pytest.raises(attnbias.UnavailableError, match=r"nothing answers at .*Connection refused"),
+        pytest.raises(
+            attnbias.UnavailableError, match=r"nothing is answering at .*Connection refused"
+        ),
     ):
         client.info()
 
@@ -80,7 +82,9 @@ def test_timeout_bounds_wait_for_server(connect: Connect) -> None:
 def test_connect_timeout_bounds_first_connection(connect: Connect) -> None:
     with connect(f"127.0.0.1:{free_port()}", connect_timeout=1, timeout=600) as client:
         for call in CALLS.values():
-            with pytest.raises(attnbias.UnavailableError, match=r"nothing answers .* refused\)$"):
+            with pytest.raises(
+                attnbias.UnavailableError, match=r"nothing is answering .* refused\)$"
+            ):
                 call(client)
 
 
@@ -154,7 +158,7 @@ def test_error_gives_reason_per_address(connect: Connect, health: bool) -> None:
             ):
                 client.health() if health else client.info()
             advice, _, reasons = caught.value.message.partition(" (")
-            assert advice == f"{target} answers, but not with gRPC: is it the right port?"
+            assert advice == f"{target} answers, but does not speak gRPC: is this the right port?"
             of_first, of_second = reasons.split("; ")
             assert of_first.startswith(f"{first}: ")
             assert of_second.startswith(f"{second}: ")
@@ -193,8 +197,8 @@ def says(greeting: bytes) -> Iterator[str]:
 def test_error_reports_non_grpc_server(connect: Connect) -> None:
     with says(b"") as mute:
         for target, what in [
-            (mute, f"{mute} answers, but not with gRPC in plaintext: does it need TLS?"),
-            ("unix:/nowhere", "nothing answers at unix:/nowhere: is the server running?"),
+            (mute, f"{mute} answers, but does not speak gRPC in plaintext: does it need TLS?"),
+            ("unix:/nowhere", "nothing is answering at unix:/nowhere: is the server running?"),
         ]:
             with (
                 connect(target, max_attempts=1, timeout=20) as client,

@@ -153,7 +153,7 @@ def test_plot_draws_sixteen_heads_unless_selected() -> None:
     assert len(many.plot()) == 16
     assert [axis.get_title() for axis in many.plot(heads=(17, 19))] == ["head 17", "head 18"]
     assert len(many.plot(heads=20)) == 20
-    with pytest.raises(IndexError, match=r"heads: got \[0, 21\), want a non-empty range in"):
+    with pytest.raises(IndexError, match=r"heads: got \[0, 21\), want a nonempty range in"):
         many.plot(heads=21)
     indices = np.arange(12, dtype=np.int32).reshape(3, 4)
     with pytest.raises(ValueError, match="heads: got a value, want none"):
@@ -231,7 +231,7 @@ def test_draws_into_the_callers_axes() -> None:
     assert plt.get_fignums() == [figure.number]
     (axis,) = toeplitz().plot(kind="curves", ax=grid[0])
     assert axis is grid[0]
-    with pytest.raises(ValueError, match="ax: got 2 axes, want 3, one for each picture"):
+    with pytest.raises(ValueError, match="ax: got 2 axes, want 3, one for each plot"):
         toeplitz().plot(ax=grid)
 
 

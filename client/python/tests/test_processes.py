@@ -393,8 +393,8 @@ def test_unreachable_server_is_reported_immediately() -> None:
         process.kill()
         rest = process.stderr.read()
     assert first.startswith(
-        "UNAVAILABLE: nothing answers at 127.0.0.1:1: is the server running? "
-        "attnbias.LocalServer() starts one, Client(target) connects to another ("
+        "UNAVAILABLE: nothing is answering at 127.0.0.1:1: is the server running? start one with "
+        "attnbias.LocalServer(), or connect to another with Client(target) ("
     )
     assert "trying 127.0.0.1:1 again, for up to 10 s" in first
     assert rest == ""

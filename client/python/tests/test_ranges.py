@@ -217,7 +217,7 @@ def test_first_failure_cancels_other_ranges(server: FakeServer, connect: Connect
     ("offset", "payload", "says"),
     [
         (12000, OTHER, "resumed with fingerprint f{64}, want 0123"),
-        (8000, PAYLOAD, "got 1000 bytes of data, want at most the 0 that are missing"),
+        (8000, PAYLOAD, "got 1000 bytes of data, want at most the 0 remaining"),
     ],
 )
 def test_mismatched_range_is_data_loss(

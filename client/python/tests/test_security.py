@@ -173,10 +173,10 @@ def test_environment_supplies_missing_arguments(
     [
         (("Tenant", "a"), "metadata: got the key 'Tenant', want lowercase letters"),
         (("", "a"), "metadata: got the key '', want lowercase letters"),
-        (("authorization", "Bearer a\n"), "metadata: got a value of 'authorization' that is not p"),
+        (("authorization", "Bearer a\n"), "metadata: got a value for 'authorization' that is not"),
         (
             ("tenant", "ä"),
-            "metadata: got a value of 'tenant' that is not printable ASCII, want p",
+            "metadata: got a value for 'tenant' that is not printable ASCII, want p",
         ),
         (("tenant", b"a"), "metadata: got bytes for 'tenant', want str"),
         (("tenant-bin", "a"), "metadata: got str for 'tenant-bin', want bytes"),
@@ -241,7 +241,7 @@ def test_next_call_uses_the_new_certificate(
         assert client.health()
         assert server.callers[-1].certificate_name == "trainer"
         (record,) = caplog.records
-        assert record.getMessage().startswith(f"tls.key: got '{own.key}', want the unencrypted PEM")
+        assert record.getMessage().startswith(f"tls.key: got '{own.key}', want an unencrypted PEM")
         replace(own.key, renewed.key.read_bytes())
         assert client.health()
         assert server.callers[-1].certificate_name == "renewed"
@@ -333,18 +333,18 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
         serving(expired) as late,
     ):
         for server, options, what in [
-            (plain, trusting, "answers, but not with TLS: leave out tls, or credentials"),
+            (plain, trusting, "answers, but not over TLS: leave out tls, or credentials"),
             (
                 tls,
                 False,
-                "answers, but not with gRPC in plaintext: does it need TLS? pass tls=True, or "
-                "tls=attnbias.Tls(ca=FILE)",
+                "answers, but does not speak gRPC in plaintext: does it need TLS? pass tls=True, "
+                "or tls=attnbias.Tls(ca=FILE)",
             ),
             (
                 tls,
                 Tls(ca=pki.other.certificate),
-                "has a certificate that is not trusted here: pass the certificate of "
-                "its CA as tls=attnbias.Tls(ca=FILE)",
+                "has a certificate that is not trusted here: pass its CA's "
+                "certificate as tls=attnbias.Tls(ca=FILE)",
             ),
             (
                 elsewhere,
@@ -356,14 +356,14 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             (
                 mutual,
                 trusting,
-                "answers, but not with gRPC over TLS: is it starting or stopping, or does it "
+                "answers, but does not speak gRPC over TLS: is it starting or stopping, or does it "
                 "require a certificate? pass tls=attnbias.Tls(cert=FILE, key=FILE)",
             ),
             (
                 mutual,
                 Tls(ca=pki.authority.certificate, cert=unknown.certificate, key=unknown.key),
-                "answers, but not with gRPC over TLS: is it starting or stopping, or does it not "
-                "trust the certificate in tls.cert?",
+                "answers, but does not speak gRPC over TLS: is it starting or stopping, or does it "
+                "not trust the certificate in tls.cert?",
             ),
         ]:
             assert failure(connect, server.target, tls=options).startswith(
@@ -410,7 +410,7 @@ def test_token_requires_tls_beyond_loopback(
     pki: Pki, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = (
-        "^token: got a token for host:50051, which is not on this machine, without TLS, .* tls=True"
+        "^token: got a token but no TLS, and host:50051 is not on this machine, .* tls=True"
     )
     with pytest.raises(ValueError, match=want):
         attnbias.Client("host", token="abc")
@@ -418,7 +418,7 @@ def test_token_requires_tls_beyond_loopback(
     attnbias.Client("host", token="abc", credentials=grpc.ssl_channel_credentials())
     monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN_FILE", str(token_file))
     with pytest.raises(
-        ValueError, match=r"^ATTNBIAS_CLIENT_TOKEN_FILE: got a token for host:50051"
+        ValueError, match=r"^ATTNBIAS_CLIENT_TOKEN_FILE: got a token but no TLS, and host:50051"
     ):
         attnbias.Client("host")
 
@@ -432,7 +432,7 @@ def test_error_names_unusable_credentials(pki: Pki, tmp_path: Path, connect: Con
     lock = f"openssl pkey -in {key} -aes128 -passout pass:abcd -out {locked}"
     subprocess.run(lock.split(), check=True)
     stranger = pki.other.sign("stranger").key
-    certificates, fits = "a PEM file with certificates", "the unencrypted PEM file of the key"
+    certificates, fits = "a PEM file with certificates", "an unencrypted PEM file with the key"
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"tls": 1}, TypeError, "tls: got an object of int; want True, False or attnbias.Tls("),
         ({"tls": Tls(ca=5)}, TypeError, "tls.ca: got an object of int; want a PEM file"),  # type: ignore[arg-type]

@@ -86,8 +86,8 @@ def test_contiguous_layout_matches_torch_chunk(world_size: int, length: int) -> 
         ),
         ((10, 0, 4, "striped"), ValueError, "length: got 10, want a multiple of 4 for 'striped'"),
         ((8, 0, 4, "zig"), ValueError, "layout: got 'zig', want one of 'contiguous', 'zigzag'"),
-        ((8, 4, 4), ValueError, r"rank: got 4, want one of \[0, 4\)"),
-        ((8, -1, 4), ValueError, r"rank: got -1, want one of \[0, 4\)"),
+        ((8, 4, 4), ValueError, r"rank: got 4, want an integer in \[0, 4\)"),
+        ((8, -1, 4), ValueError, r"rank: got -1, want an integer in \[0, 4\)"),
         ((8, 0, 0), ValueError, "world_size: got 0, want at least 1"),
         ((8, 0.0, 4), TypeError, "rank: got 0.0, want an integer"),
         ((8, 0, None), TypeError, "world_size: got None, want an integer"),
@@ -308,12 +308,18 @@ def test_head_and_contiguous_shards_are_windows() -> None:
         ((0, 2), {"queries": ["zigzag"]}, ValueError, r"queries: got \['zigzag'\], want one of"),
         ((0, 4), {"keys": "zigzag"}, ValueError, "keys: got 10, want a multiple of 8 for 'zigzag'"),
         ((0, 3), {"queries": "striped"}, ValueError, "queries: got 10, want a multiple of 3"),
-        ((2, 2), {"queries": "contiguous"}, ValueError, r"rank: got 2, want one of \[0, 2\)"),
+        (
+            (2, 2),
+            {"queries": "contiguous"},
+            ValueError,
+            r"rank: got 2, want an integer in \[0, 2\)",
+        ),
         (
             (3, 4),
             {"heads": True},
             IndexError,
-            "rank: got 3 of 4, which holds none of 3 heads in chunks of 1; want fewer ranks",
+            "rank: got 3 of 4, which holds none of the 3 heads split into chunks of 1; want fewer "
+            "ranks",
         ),
     ],
 )

@@ -617,7 +617,7 @@ def test_to_jax_without_jax_names_the_package(monkeypatch: pytest.MonkeyPatch) -
                 np.zeros(3),
                 class_key=3,
             ),
-            r"class_key: got 3, want None or one of \[0, 3\)",
+            r"class_key: got 3, want None or an integer in \[0, 3\)",
         ),
     ],
 )

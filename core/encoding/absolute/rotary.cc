@@ -42,8 +42,7 @@ absl::Status CheckColumns(const v1::Rotary& spec) {
   if (!RaisesRopeTheta(spec) || RotatingColumns(spec) >= 4) {
     return absl::OkStatus();
   }
-  return Invalid("rotary.head_dim: got 2 rotated columns, want at least 4 ",
-                 "with dynamic and ntk");
+  return Invalid("rotary.head_dim: got 2 rotated columns, want at least 4 with dynamic or ntk");
 }
 
 absl::Status CheckYarn(const v1::Rotary& spec) {
@@ -85,7 +84,7 @@ absl::Status CheckPairAxis(const v1::Rotary& spec) {
   if (spec.pair_axis().empty()) {
     if (axes == 0 || pairs % axes == 0) return absl::OkStatus();
     return Invalid("rotary.axes: got ", axes, " axes, want a divisor of ", pairs,
-                   ", the number of rotated pairs, or pair_axis");
+                   " (the number of rotated pairs); or set pair_axis");
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckNumbers("pair_axis", spec.pair_axis(), pairs));
   for (int64_t pair = 0; pair < pairs; ++pair) {
@@ -139,7 +138,7 @@ absl::Status CheckAxes(const Rotation& rotation) {
     if (extension.ok() || !spec.inverse_frequencies().empty()) {
       return Invalid("rotary.axes[", axis, "].ladder: got a ladder, want none with ",
                      extension.ok() ? (*extension)->name() : "inverse_frequencies",
-                     ", or ladder.frequencies alone");
+                     ", or ladder.frequencies in place of that field");
     }
   }
   if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {

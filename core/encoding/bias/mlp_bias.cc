@@ -142,8 +142,8 @@ absl::Status CheckWindows(const v1::MlpBias& spec) {
   }
   if (spec.window().empty()) {
     return Invalid(
-        "mlp_bias.window: not set, want one to three sides, which coordinates "
-        "LOG2_NORMALIZED needs");
+        "mlp_bias.window: not set, want one to three sides with coordinates "
+        "LOG2_NORMALIZED");
   }
   for (int axis = 0; axis < spec.window_size(); ++axis) {
     if (PretrainedSide(spec, axis) > 1 || spec.window(axis) == 1) continue;

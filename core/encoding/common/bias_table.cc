@@ -136,12 +136,12 @@ absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule) 
   const int64_t sides = rule.bidirectional ? 2 : 1;
   if (rule.num_buckets < 2 * sides || rule.num_buckets % sides != 0) {
     return Invalid(encoding, ".num_buckets: got ", rule.num_buckets,
-                   ", want an even number of at least 4 when bidirectional");
+                   ", want an even number, at least 4, when bidirectional");
   }
   const int64_t num_exact = rule.num_buckets / sides / 2;
   if (rule.max_distance > num_exact) return absl::OkStatus();
   return Invalid(encoding, ".max_distance: got ", rule.max_distance, ", want more than the ",
-                 num_exact, " exact buckets of a side");
+                 num_exact, " exact buckets per side");
 }
 
 T5Buckets::T5Buckets(const T5BucketRule& rule) : bidirectional_(rule.bidirectional) {

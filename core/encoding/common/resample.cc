@@ -293,7 +293,7 @@ absl::Status CheckSides(absl::string_view path, const v1::Resample& spec,
   for (const int64_t side : source) product *= side;
   if (product != rows) {
     return Invalid(path, ".source: got sides ", absl::StrJoin(source, " x "),
-                   ", want a product of ", rows, ", the table's number of rows",
+                   ", want sides whose product is ", rows, ", the table's number of rows",
                    spec.prefix_rows() > 0 ? " after" : " without", " prefix_rows");
   }
   const int64_t longest = *std::ranges::max_element(source);

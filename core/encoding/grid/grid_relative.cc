@@ -57,7 +57,7 @@ absl::StatusOr<Resampling> ResamplingOf(const v1::GridRelative& spec, const Tabl
   const int64_t rows = table.rows() - (spec.class_token() ? kClassRows : 0);
   if (rows < 1) {
     return Invalid("grid_relative.table: got ", table.rows(),
-                   " rows, want more than the 3 of a class token");
+                   " rows, want more than the 3 that a class token takes");
   }
   return Resampling::Create(path, resample, target, rows, table.columns());
 }

@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<int64_t>> DimsOf(absl::string_view encoding,
     }
     if (!has_zeros && spec.dim() % count != 0) {
       return Invalid(encoding, ".dim: got ", spec.dim(), ", want a multiple of ", count,
-                     ", the number of axes, or axis_dims");
+                     " (the number of axes); or set axis_dims");
     }
     dims.assign(count, spec.dim() / count);
   } else if (const int64_t sum = std::accumulate(dims.begin(), dims.end(), int64_t{0});

@@ -315,8 +315,8 @@ absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec, const Tables& tables
   Encoding encoding = Describe(std::make_shared<const Tupe>(spec, tables));
   encoding.canonical = Canonical(spec, tables);
   if (!spec.has_relative_table() && !spec.has_position_table()) {
-    encoding.bias_status =
-        Invalid("tupe.relative_table: not set, want it or position_table, or values BUCKETS");
+    encoding.bias_status = Invalid(
+        "tupe.relative_table: not set, want relative_table, position_table or values BUCKETS");
   }
   return encoding;
 }

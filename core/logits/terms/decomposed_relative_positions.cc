@@ -73,8 +73,8 @@ KeySegments ColumnKeySegments(const Axis& rows, const Axis& columns, int64_t que
 absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t query_offset) {
   const auto check = [](absl::string_view field, int64_t got, int64_t height, int64_t width) {
     if (got == height * width) return absl::OkStatus();
-    return Invalid(field, ": got ", got, ", want ", height * width, ", the tokens in a grid of ",
-                   height, " x ", width);
+    return Invalid(field, ": got ", got, ", want ", height * width, ", the number of tokens in a ",
+                   height, " x ", width, " grid");
   };
   ATTNBIAS_RETURN_IF_ERROR(
       check("query_length", request.query_length(), term.query_height(), term.query_width()));
@@ -88,7 +88,7 @@ absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request, int64_t
   }
   if (request.direction() == v1::DIRECTION_BIDIRECTIONAL) return absl::OkStatus();
   return Invalid("direction: got ", ShortName(request.direction()),
-                 ", want BIDIRECTIONAL: tokens of a grid have no order");
+                 ", want BIDIRECTIONAL: tokens in a grid have no order");
 }
 
 absl::StatusOr<TermComponent> Describe(const Table& table, const Axis& axis) {

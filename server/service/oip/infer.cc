@@ -354,8 +354,8 @@ absl::Status CheckSize(const InputTensor& input, int64_t got) {
   int64_t want = element;
   for (const int64_t length : input.shape()) {
     if (length < 1 || __builtin_mul_overflow(want, length, &want)) {
-      return Invalid(input.name(), ".shape: got an axis of ", length,
-                     ", want the lengths of a tensor");
+      return Invalid(input.name(), ".shape: got an axis of length ", length,
+                     ", want lengths of at least 1 with fewer than 2^63 bytes in total");
     }
   }
   if (got == want) return absl::OkStatus();

@@ -288,7 +288,7 @@ def test_modified_table_is_rejected(
     table = model.model.decoder.embed_positions.weight
     table[5, 7] = torch.nextafter(table[5, 7], torch.tensor(9.0))
     before = state(model)
-    want = "Start it with --checkpoint NAME=FOLDER or --table NAME=FILE.safetensors:TENSOR, or "
+    want = "Start it with --checkpoint NAME=FOLDER or --table NAME=FILE.safetensors:TENSOR; if "
     of_shape = [each for each in client_of_tables.list_tables() if each.shape == (ROWS + 2, 32)]
     refused = refusal(client_of_tables, model)
     assert refused.startswith(
@@ -393,8 +393,8 @@ def test_whisper_decoder_table_falls_back_to_model(
         close(without)
         assert table.data_ptr() == memory
     assert str(decoder) == (
-        "model.decoder.embed_positions.weight: left unchanged; neither server nor cache has "
-        f"{decoder.encoding}"
+        "model.decoder.embed_positions.weight: left unchanged; neither the server nor the cache "
+        f"has {decoder.encoding}"
     )
     with attnbias.attach(model, client_of_tables, max_length=ROWS) as attached:
         encoder, decoder = attached.report()

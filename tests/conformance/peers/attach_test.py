@@ -479,7 +479,7 @@ def test_layers_share_fetched_tensors(client: attnbias.Client) -> None:
 def test_input_longer_than_max_length_is_rejected(client: attnbias.Client, name: str) -> None:
     model = make(name)
     attnbias.attach(model, client, max_length=LENGTH - 8)
-    with pytest.raises(ValueError, match=r"^max_length: the model was attached with 192, and"):
+    with pytest.raises(ValueError, match=r"^max_length: the model was attached with 192, but"):
         output(model)
 
 
@@ -537,7 +537,7 @@ def test_flex_rejects_output_attentions(client: attnbias.Client, name: str) -> N
         "FlexAttention has no attention weights"
     )
     model.config.output_attentions = False
-    prefix = 'attention: the model was attached with "flex", and got'
+    prefix = 'attention: the model was attached with "flex", but got'
     with (
         attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"),
         pytest.raises(ValueError, match=f"^{prefix} output_attentions=True; "),
@@ -578,7 +578,7 @@ def test_replaced_layers_are_rejected(
 
 def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     roformer = transformers.RoFormerModel(transformers.RoFormerConfig(num_hidden_layers=1))
-    want = "want one that attach supports, see docs/models.md"
+    want = "want one that attach supports; see docs/models.md"
     by_hand = "Leave it unattached, or use what Client.get returns: docs/encodings.md"
     why = MODELS["roformer"].unattached
     assert (
@@ -611,7 +611,7 @@ def test_rejects_untested_versions(
     monkeypatch.setattr(sys.modules[package], "__version__", "9.0.0")
     with pytest.raises(ImportError) as caught:
         attnbias.attach(model, client, max_length=MAX_LENGTH)
-    installed = "as pip install 'attnbias[transformers]' installs it"
+    installed = "which pip install 'attnbias[transformers]' installs"
     assert str(caught.value) == f"{package}: got version 9.0.0, want {want}, {installed}"
     assert state(model) == before
 
@@ -636,7 +636,7 @@ def test_flex_rejects_falcon_with_rotary_positions(client: attnbias.Client) -> N
 def test_flex_rejects_gradients_and_dropout(client: attnbias.Client) -> None:
     model = make("t5-encoder")
     with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
-        prefix = 'attention: the model was attached with "flex", and got'
+        prefix = 'attention: the model was attached with "flex", but got'
         with pytest.raises(ValueError, match=f"^{prefix} gradients; FlexAttention computes none"):
             output(model)
         with torch.no_grad(), pytest.raises(ValueError, match=f"^{prefix} a dropout of 0.1; "):

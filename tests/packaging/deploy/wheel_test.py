@@ -176,7 +176,7 @@ def test_error_names_program_for_other_machine(site: pathlib.Path, tmp_path: pat
     program = other / "attnbias_server" / "bin" / "attnbias"
     assert done.stderr == (
         f"attnbias: {program} cannot run here: Exec format error;"
-        f" this package is made for linux_{machine}, this machine is {machine}\n"
+        f" this package is built for linux_{machine}, but this machine is {machine}\n"
     )
 
 

@@ -258,13 +258,14 @@ TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
     // The limit applies to every caller of the owner.
     const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
-    EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kResourceExhausted,
-                                  HasSubstr("this caller's memory limit of 2000 bytes is in use")));
+    EXPECT_THAT(refusal,
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         HasSubstr("this caller has reached its memory limit of 2000 bytes")));
     EXPECT_EQ(ReasonOf(refusal), kCallerLimit);
     EXPECT_THAT(cache_.Reserve(1, *other), IsOk());
   }
   EXPECT_THAT(cache_.Reserve(2001, *caller),
-              IsInvalidWith("want at most 2000, the limit of this caller"));
+              IsInvalidWith("want at most 2000, this caller's limit"));
   EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
 }
 

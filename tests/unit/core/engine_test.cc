@@ -330,8 +330,8 @@ TEST_F(EngineTest, RejectsInvalidDoubles) {
   EXPECT_EQ(refusal("rotary {head_dim: 4 decay {}}", {{3, 0.5}}),
             "table.position_ids[0].doubles[1]: got 0.5, want an integer in "
             "[-2^40, 2^40]: rotary has no numbers at fractional positions here; "
-            "only tables of sinusoidal, and of rotary with angle EXACT and "
-            "without decay, do");
+            "only sinusoidal tables, and rotary tables with angle EXACT and no "
+            "decay, have them");
   v1::TensorSpec both = AtReals(Parse<v1::TensorSpec>(plain), {{0.5}});
   both.mutable_table()->mutable_position_ids(0)->add_positions(1);
   EXPECT_THAT(MakePlan(both).status().message(),
@@ -628,8 +628,7 @@ TEST_F(EngineTest, RejectsInvalidRequestsByField) {
       {"pair {query_length: 8}", "pair.key_length: not set"},
       {"pair {query_length: 8 key_length: 9}", "pair.alignment: not set"},
       {pair + "pair {queries {begin: 3 end: 3}}", "pair.queries: got [3, 3)"},
-      {pair + "pair {keys {end: 9}}",
-       "pair.keys: got [0, 9), want a non-empty range inside [0, 8)"},
+      {pair + "pair {keys {end: 9}}", "pair.keys: got [0, 9), want a nonempty range inside [0, 8)"},
       {pair + "pair {heads {begin: 4 end: 1}}", "pair.heads: got [4, 1)"},
       {pair + "pair {query_positions {positions: [1, 2]}}", "pair.query_length: got 8, want none"},
       {"pair {query_positions {positions: [1, 1099511627777]} "

@@ -124,7 +124,7 @@ TEST(ForRanges, StopsWhenCallerCancels) {
       [&](const absl::Status& status) { result = status; });
   EXPECT_EQ(calls, 1);
   EXPECT_THAT(result,
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("every caller has cancelled")));
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("every caller has canceled")));
 }
 
 TEST(ForRanges, NonPreemptibleItemsAreOneBlockingRange) {

@@ -88,9 +88,9 @@ const std::pair<const char*, Change> kRefusals[] = {
        s = Grids({1, 3}, {1, 5}, {1, 9});
        *s.mutable_decomposed_relative_positions()->mutable_rel_pos_h() = Random({9, 4});
      }},
-    {"query_length: got 3, want 6, the tokens in a grid of 2 x 3",
+    {"query_length: got 3, want 6, the number of tokens in a 2 x 3 grid",
      ToGrids("decomposed_relative_positions {query_height: 2}")},
-    {"key_length: got 5, want 4, the tokens in a grid of 1 x 4",
+    {"key_length: got 5, want 4, the number of tokens in a 1 x 4 grid",
      ToGrids("decomposed_relative_positions {key_width: 4}")},
     {"alignment: got END, want START: both grids start at token 0",
      ToGrids("alignment: ALIGNMENT_END")},

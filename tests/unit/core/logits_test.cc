@@ -703,7 +703,7 @@ TEST_F(LogitsTest, FailsIfCancelledBeforeStart) {
   const auto caller = std::make_shared<Caller>();
   caller->Cancel();
   EXPECT_THAT(Create(*PlanOf(spec), Resources(), caller),
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("cancelled")));
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("canceled")));
 }
 
 TEST_F(LogitsTest, FailsIfVectorsExceedBudget) {

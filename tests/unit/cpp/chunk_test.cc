@@ -176,7 +176,7 @@ TEST(ReadChunk, RejectsDataBeyondTheBuffer) {
   std::string room(3, '-');
   const auto chunk = Read(Cut(Serialized("four"), {}), &room);
   EXPECT_EQ(chunk.status(), absl::DataLossError("chunk: got 4 bytes of data, want at most the "
-                                                "3 that are missing"));
+                                                "3 remaining"));
   EXPECT_EQ(room, "---");
 }
 

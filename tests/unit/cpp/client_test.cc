@@ -218,7 +218,7 @@ TEST_F(ClientTest, RejectsSelfContradictoryHeader) {
                 HasSubstr("want ascending ranges in [0, 3)"));
   }
   EXPECT_EQ(refusal([](v1::TensorHeader& header, v1::TensorSpec&) { header.add_column_axes(0); }),
-            "header.column_axes: got other columns, want those of the parts");
+            "header.column_axes: got columns that differ from those of the parts");
   const std::string beyond =
       "header.resolved_spec: got positions beyond 2^42, or a range that ends before it begins";
   constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
@@ -334,7 +334,7 @@ TEST(Client, NamesInvalidOption) {
   }
   for (const char* const value : {"Bearer a\n", "\xC3\xA4"}) {
     EXPECT_EQ(message({.metadata = {{"authorization", value}}}),
-              "metadata: got a value of \"authorization\" that is not "
+              "metadata: got a value for \"authorization\" that is not "
               "printable ASCII, want printable ASCII, or a key that ends in "
               "\"-bin\"");
     EXPECT_EQ(message({.metadata = {{"a-bin", value}}}), "");

@@ -35,21 +35,21 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Unreached{"connections to all backends failing; last error: UNKNOWN: "
                               "ipv4:127.0.0.1:1: Failed to connect to remote host: "
                               "Connection refused",
-                              "nothing answers at host:1: is the server running? "
-                              "attnbias-server starts one"},
+                              "nothing is answering at host:1: is the server running? "
+                              "Start one with attnbias-server"},
                     Unreached{"failed to connect to all addresses; last error: UNKNOWN: "
                               "unix:/a: No such file or directory",
-                              "nothing answers at host:1: is the server running? "
-                              "attnbias-server starts one"},
+                              "nothing is answering at host:1: is the server running? "
+                              "Start one with attnbias-server"},
                     Unreached{"connections to all backends failing; last error: "
                               "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
-                              "host:1 answers, but not with gRPC: is it the right port?"},
+                              "host:1 answers, but does not speak gRPC: is this the right port?"},
                     Unreached{"connections to all backends failing; last error: UNKNOWN: "
                               "ipv4:127.0.0.1:1: Trying to connect an http1.x server",
-                              "host:1 answers, but not with gRPC: is it the right port?"},
+                              "host:1 answers, but does not speak gRPC: is this the right port?"},
                     Unreached{"connections to all backends failing; last error: "
                               "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
-                              "host:1 answers, but not with gRPC in plaintext: does it "
+                              "host:1 answers, but does not speak gRPC in plaintext: does it "
                               "need TLS? Set tls"},
                     Unreached{"DNS resolution failed for host:1: C-ares status is not "
                               "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "

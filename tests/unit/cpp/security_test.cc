@@ -234,12 +234,12 @@ TEST_F(SecurityTest, ReportsMissingOrUntrustedCertificate) {
   Replace("key.pem", unknown.key);
   EXPECT_THAT(
       Failure({.target = mutual.target(), .tls = Trusting()}),
-      StartsWith(mutual.target() + " answers, but not with gRPC over TLS: is it starting or "
+      StartsWith(mutual.target() + " answers, but does not speak gRPC over TLS: is it starting or "
                                    "stopping, or does it require a "
                                    "certificate? Set tls.cert_file and tls.key_file ("));
   EXPECT_THAT(Failure({.target = mutual.target(), .tls = foreign}),
               StartsWith(mutual.target() +
-                         " answers, but not with gRPC over TLS: is it starting or "
+                         " answers, but does not speak gRPC over TLS: is it starting or "
                          "stopping, or does it not trust the "
                          "certificate in " +
                          Path("cert.pem") + "? ("));
@@ -272,14 +272,13 @@ TEST_F(SecurityTest, AuthenticationErrorsSuggestAFix) {
 
 TEST_F(SecurityTest, TokenRequiresTlsBeyondLoopback) {
   const auto status = [](const ClientOptions& options) { return Client::Create(options).status(); };
-  EXPECT_EQ(
-      status({.target = "attnbias.example", .token = "abc"}),
-      absl::InvalidArgumentError("token: got a token for attnbias.example:50051, which is not on "
-                                 "this machine, without TLS, so others could read it: set "
-                                 "tls"));
+  EXPECT_EQ(status({.target = "attnbias.example", .token = "abc"}),
+            absl::InvalidArgumentError(
+                "token: got a token but no TLS, and attnbias.example:50051 is not on "
+                "this machine, so others could read the token: set tls"));
   setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
   EXPECT_THAT(std::string(status({.target = "ipv4:127.0.0.1,10.0.0.1"}).message()),
-              StartsWith("ATTNBIAS_CLIENT_TOKEN_FILE: got a token for ipv4:127.0.0.1"));
+              StartsWith("ATTNBIAS_CLIENT_TOKEN_FILE: got a token but no TLS, and ipv4:127.0.0.1"));
   EXPECT_EQ(status({.target = "unix:/run/a.sock"}), absl::OkStatus());
   EXPECT_EQ(status({.target = "attnbias.example", .tls = Trusting()}), absl::OkStatus());
 }
@@ -303,7 +302,7 @@ TEST_F(SecurityTest, NamesInvalidOption) {
   for (const std::string& wrong : {text, Path("other-key.pem"), cert}) {
     EXPECT_EQ(message({.tls = TlsOptions{.cert_file = cert, .key_file = wrong}}),
               "tls.key_file: got \"" + wrong +
-                  "\", want the unencrypted PEM file of the key of \"" + cert + "\"");
+                  "\", want an unencrypted PEM file with the key for \"" + cert + "\"");
   }
   EXPECT_EQ(message({.tls = TlsOptions{.cert_file = cert}}),
             "tls.cert_file: got \"" + cert + "\", want tls.key_file with it");

@@ -184,7 +184,7 @@ TEST_F(TableFileTest, ErrorListsAvailableTensors) {
 
 TEST_F(TableFileTest, RejectsBrokenSafetensors) {
   EXPECT_THAT(ErrorOf("a.safetensors", SafetensorsBytes("{\"a\":", "")),
-              HasSubstr("its header is not JSON at byte 6"));
+              HasSubstr("its header is not valid JSON: error at byte 6"));
   EXPECT_EQ(ErrorOf("a.safetensors", SafetensorsBytes(R"({"a":{"dtype":"I64","shape":[8],)"
                                                       R"("data_offsets":[0,64]}})",
                                                       std::string(64, 'x'))),

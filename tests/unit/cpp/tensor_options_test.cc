@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "xlnet.columns: no such field, want one of dim, base, "
                 "clamp_len, causal, sign"},
         Mistake{"ArgumentOfAPreset", "xlnet clamp_len=far",
-                "xlnet.clamp_len: got \"far\", want an integer of 64 bits"},
+                "xlnet.clamp_len: got \"far\", want a 64-bit integer"},
         Mistake{"NestedArgumentOfAPreset", "xlnet base=low",
                 "xlnet.base: got \"low\", want a number"},
         Mistake{"MissingArgumentOfAPreset", "detr_sinusoidal height=3",
@@ -246,10 +246,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"Twice", "alibi num_heads=1 num_heads=2",
                 "alibi.num_heads: given twice, want it once"},
         Mistake{"NoInteger", "alibi num_heads=8.5",
-                "alibi.num_heads: got \"8.5\", want an integer of 32 bits"},
+                "alibi.num_heads: got \"8.5\", want a 32-bit integer"},
         Mistake{"LargeInteger", "alibi num_heads=4294967296",
-                "alibi.num_heads: got \"4294967296\", want an integer of 32 "
-                "bits"},
+                "alibi.num_heads: got \"4294967296\", want a 32-bit integer"},
         Mistake{"NoNumber", "alibi slopes=1,,2", "alibi.slopes: got \"\", want a number"},
         Mistake{"NoBool", "t5 bidirectional=maybe",
                 "t5.bidirectional: got \"maybe\", want true or false"},
@@ -279,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "layers.N.norm_weight_layout, layers.N.norm_bias, "
                 "layers.N.norm_bias_layout, num_heads, coordinates"},
         Mistake{"PositionIds", "sinusoidal --position-ids 1,2 --position-ids 3,x",
-                "--position-ids: got \"x\", want an integer of 64 bits"},
+                "--position-ids: got \"x\", want a 64-bit integer"},
         Mistake{"Positions", "sinusoidal --positions 1:2:3",
                 "--positions: got \"1:2:3\", want a half-open range A:B, or N "
                 "for 0:N"},

@@ -112,11 +112,11 @@ TEST(Toeplitz, RejectsWindowOutOfRange) {
       Toeplitz<float>::Of(Counting<float>(Header(Alibi(), v1::DATA_TYPE_F32, {2, kDiagonals})));
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->Window({0, 2}, {0, 4}, {0, 5}).status().message(),
-            "queries: got [0, 4), want a non-empty part of [0, 3)");
+            "queries: got [0, 4), want a nonempty part of [0, 3)");
   EXPECT_EQ(whole->Window({0, 2}, {0, 3}, {2, 2}).status().message(),
-            "keys: got [2, 2), want a non-empty part of [0, 5)");
+            "keys: got [2, 2), want a nonempty part of [0, 5)");
   EXPECT_EQ(whole->Window({-1, 2}, {0, 3}, {0, 5}).status().message(),
-            "heads: got [-1, 2), want a non-empty part of [0, 2)");
+            "heads: got [-1, 2), want a nonempty part of [0, 2)");
 }
 
 TEST(Toeplitz, RejectsOtherElementTypes) {

@@ -109,15 +109,15 @@ TEST_F(ToolTest, HealthSetsExitCode) {
 
 TEST_F(ToolTest, UnreachableServerIsNotHealthy) {
   EXPECT_EQ(RunAlone("health --server 127.0.0.1:1"), 1);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: UNAVAILABLE: nothing answers at "
-                                     "127.0.0.1:1: is the server running? attnbias-server "
-                                     "starts one ("));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: UNAVAILABLE: nothing is answering at "
+                                     "127.0.0.1:1: is the server running? Start one with "
+                                     "attnbias-server ("));
   EXPECT_EQ(err_.str().find('\n'), err_.str().size() - 1) << "one line";
 }
 
 TEST_F(ToolTest, WaitForServerIsReportedOnce) {
   EXPECT_EQ(RunAlone("info --server 127.0.0.1:1 --connect-timeout 3"), 1);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: nothing is answering at 127.0.0.1:1: "));
   const std::string notice = "trying 127.0.0.1:1 again\n";
   EXPECT_NE(err_.str().find(notice), std::string::npos);
   EXPECT_EQ(err_.str().find(notice), err_.str().rfind("trying"));
@@ -191,7 +191,7 @@ TEST_F(SecureToolTest, FlagOverridesEnvironment) {
 // The flag alone enables TLS with the authorities that the system trusts.
 TEST_F(SecureToolTest, ServerNameImpliesTls) {
   EXPECT_EQ(Run("health --tls-server-name localhost"), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
+  EXPECT_THAT(err_.str(), HasSubstr("not over TLS: leave out tls ("));
 }
 
 TEST_F(SecureToolTest, UnusableFileIsExitCode2) {
@@ -629,7 +629,7 @@ TEST_F(ToolTest, HelpDescribesTablesAndWindows) {
   // Some versions of CLI11 wrap lines, others do not.
   const std::string words =
       absl::StrJoin(absl::StrSplit(out_.str(), absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
-  EXPECT_THAT(words, HasSubstr("--queries A:B Window of the length, or of a "
+  EXPECT_THAT(words, HasSubstr("--queries A:B Window within the full length, or within a "
                                "grid's tokens; N is 0:N"));
   EXPECT_THAT(words, HasSubstr("a table is @FILE.safetensors:TENSOR, "
                                "@FILE.npy, name:NAME or sha256:DIGEST"));

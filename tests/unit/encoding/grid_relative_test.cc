@@ -306,8 +306,8 @@ TEST(Grids, RejectResamplingOfClassTokenRowsOnly) {
     v1::GridRelative spec = WindowOf({{2}}, "class_token: true resample {}");
     *spec.mutable_table() = RandomRef({rows, kHeads}, 5);
     EXPECT_THAT(RefusalOf(spec), IsInvalid(absl::StrCat("grid_relative.table: got ", rows,
-                                                        " rows, want more than the 3 of a class "
-                                                        "token")));
+                                                        " rows, want more than the 3 that a class "
+                                                        "token takes")));
   }
 }
 
@@ -327,15 +327,15 @@ TEST(Grids, RejectInvalidGridExtents) {
       {"pair {query_length: 4 key_length: 4}",
        "extent: got pair, want grid or none, as grid_relative requires"},
       {"grid {queries {end: 5}}",
-       "grid.queries: got [0, 5), want a non-empty range inside [0, "
+       "grid.queries: got [0, 5), want a nonempty range inside [0, "
        "4)"},
       {"grid {keys {begin: -1 end: 4}}",
-       "grid.keys: got [-1, 4), want a non-empty range inside [0, 4)"},
+       "grid.keys: got [-1, 4), want a nonempty range inside [0, 4)"},
       {"grid {query_stride: 2}",
        "grid.query_stride: got 1 numbers, want 2, one for each axis of window"},
       {"grid {query_stride: [2, 0]}", "grid.query_stride[1]: got 0, want an integer in [1, 256]"},
       {"grid {query_stride: [2, 2] queries {end: 2}}",
-       "grid.queries: got [0, 2), want a non-empty range inside [0, "
+       "grid.queries: got [0, 2), want a nonempty range inside [0, "
        "1)"},
       {"grid {heads {begin: 2 end: 4}}", "grid.heads: got [2, 4)"},
       {"grid {heads {end: 1}} output {values: VALUES_BUCKETS}",

@@ -389,8 +389,8 @@ TEST(MlpBias, RejectsInvalidWindows) {
                 spec.clear_window();
                 spec.clear_pretrained_window();
               }),
-              IsInvalid("mlp_bias.window: not set, want one to three sides, "
-                        "which coordinates LOG2_NORMALIZED needs"));
+              IsInvalid("mlp_bias.window: not set, want one to three sides "
+                        "with coordinates LOG2_NORMALIZED"));
   EXPECT_THAT(refusal([](Spec& spec) {
                 for (int i = 0; i < 2; ++i) spec.add_window(3);
               }),

@@ -349,10 +349,10 @@ TEST(Resample, RejectsInvalidSidesAndFieldsWithoutEffect) {
       {"target: [1, 2, 3]", "target: got 3 numbers, want at most 2"},
       {"target: [2, 3]", "source: got 0 sides, want 2, as many as the target has"},
       {"source: [2, 2] target: [2, 3]",
-       "source: got sides 2 x 2, want a product of 6, the table's number "
+       "source: got sides 2 x 2, want sides whose product is 6, the table's number "
        "of rows without prefix_rows"},
       {"source: 6 target: 3 prefix_rows: 1",
-       "source: got sides 6, want a product of 5, the table's number of "
+       "source: got sides 6, want sides whose product is 5, the table's number of "
        "rows after prefix_rows"},
       {"target: 3 prefix_rows: 6", "prefix_rows: got 6, want fewer than the 6 rows of the table"},
       {"target: 3 step: [2, 2]", "step: got 2 numbers, want 1, as many as the target has sides"},
@@ -457,7 +457,7 @@ TEST(Resample, WindowRejectsFieldsItDetermines) {
   EXPECT_THAT(refusal(""), IsInvalid(path + "source: got 0 sides, want 2, as "
                                             "many as the target has"));
   EXPECT_THAT(refusal("source: [3, 3]"),
-              IsInvalid(path + "source: got sides 3 x 3, want a product of 25, "
+              IsInvalid(path + "source: got sides 3 x 3, want sides whose product is 25, "
                                "the table's number of rows"));
 }
 

@@ -698,8 +698,8 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.llama3.high_freq_factor: got 1, want more than 1 "
        "(low_freq_factor)"},
       {Rotary("head_dim: 6 axes {} axes {}"),
-       "rotary.axes: got 2 axes, want a divisor of 3, the number of rotated pairs, "
-       "or pair_axis"},
+       "rotary.axes: got 2 axes, want a divisor of 3 (the number of rotated pairs); "
+       "or set pair_axis"},
       {Rotary("head_dim: 8 axes {} axes {} pair_axis: [0, 0, 1]"),
        "rotary.pair_axis: got 3 numbers, want 4, one for each rotated pair of columns"},
       {Rotary("head_dim: 4 axes {} axes {} pair_axis: [0, 2]"),
@@ -711,7 +711,7 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.pair_axis: got 2 numbers, want none without axes"},
       {Rotary("head_dim: 8 linear {factor: 2} axes {ladder {}}"),
        "rotary.axes[0].ladder: got a ladder, want none with linear, or "
-       "ladder.frequencies alone"},
+       "ladder.frequencies in place of that field"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, 1] axes {} "
               "axes {ladder {}}"),
        "rotary.axes[1].ladder: got a ladder, want none with inverse_frequencies"},

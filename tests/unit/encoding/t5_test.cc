@@ -224,11 +224,11 @@ TEST(T5, RejectsInconsistentBuckets) {
   EXPECT_THAT(refusal("num_buckets: 33", 33),
               IsInvalid("t5.num_buckets: got 33, want an even number"));
   EXPECT_THAT(refusal("num_buckets: 2", 2),
-              IsInvalid("t5.num_buckets: got 2, want an even number of at "
-                        "least 4 when bidirectional"));
+              IsInvalid("t5.num_buckets: got 2, want an even number, at "
+                        "least 4, when bidirectional"));
   EXPECT_THAT(refusal("max_distance: 8"),
               IsInvalid("t5.max_distance: got 8, want more than the 8 exact "
-                        "buckets of a side"));
+                        "buckets per side"));
   EXPECT_THAT(refusal("num_heads: 5"), IsInvalid("t5.table: got shape [32, 4], want [num_buckets, "
                                                  "num_heads] = [32, 5]"));
 }

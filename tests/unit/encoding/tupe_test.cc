@@ -276,7 +276,7 @@ TEST(Tupe, RejectsMismatchedTerms) {
   EXPECT_THAT(RefusalOf(large), IsInvalid("tupe.key_bias: got 1e+39 at index 0, want a number in"));
   EXPECT_THAT(refusal("position_scale: nan"), IsInvalid("tupe.position_scale: got nan"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3")),
-              IsInvalid("tupe.relative_table: not set, want it or "
+              IsInvalid("tupe.relative_table: not set, want relative_table, "
                         "position_table"));
   EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3 position_scale: 2")),
               IsInvalid("tupe.position_scale: got 2, want none without position_table"));

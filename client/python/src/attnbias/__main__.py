@@ -24,7 +24,8 @@ Requests are looked up exactly as they were made, so only these are exported:
 
 - each encoding of attnbias.from_config as client.get(encoding, positions=N) or
   client.get(encoding, query_length=N, key_length=N), with data_type= if --data-type is given.
-  T5 is requested as values="buckets", Rotary with dynamic or longrope with sequence_length=N;
+  T5 is requested with values="buckets", and Rotary of type dynamic or longrope with
+  sequence_length=N;
 - what attnbias.attach(model, client, max_length=N) requests, if torch and transformers are
   installed. No weights are needed.
 
@@ -67,7 +68,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     export = commands.add_parser(
         "export",
         parents=[of_folder],
-        help="fetches what a model needs into a cache",
+        help="fills a cache with what a model needs",
         description=_EXPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -97,7 +98,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         ("ls", "lists tensors, most recently used first", _ls),
         (
             "verify",
-            "reads all tensors; lists and removes damaged ones, and then exits with 1",
+            "reads all tensors; lists and removes damaged ones; exits with 1 if there were any",
             _verify,
         ),
         ("clear", "removes all tensors", _clear),
@@ -117,11 +118,11 @@ def _add_security(export: argparse.ArgumentParser) -> None:
     for name, kind, what in (
         ("ca", "FILE", "TLS with the CA certificates in a PEM file"),
         ("cert", "FILE", "TLS with the client certificate in a PEM file"),
-        ("key", "FILE", "private key of that certificate, in a PEM file"),
+        ("key", "FILE", "private key of the client certificate, in a PEM file"),
         (
             "server-name",
             "NAME",
-            "TLS with this name in the server's certificate instead of the target's",
+            "name to expect in the server's certificate instead of the target's; enables TLS",
         ),
     ):
         default = variable(f"TLS_{name.upper().replace('-', '_')}")
@@ -155,7 +156,10 @@ def _export_all(options: argparse.Namespace) -> int:
         if export.can_attach():
             items += export.of_attach(options.config, options.max_length, client)
         else:
-            _say("torch and transformers are not installed: what attach requests is left out")
+            _say(
+                "torch and transformers are not installed: the tensors that attach requests are "
+                "left out"
+            )
         return _fetch_all(export.merged(items), client, Cache(options.cache))
 
 

@@ -151,7 +151,7 @@ class BaseClient:
         if isinstance(state["token"], str) and state["token"]:
             raise TypeError(
                 f"{cannot} a token, which anyone with the pickle could read: pass its file as "
-                "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
+                "token=pathlib.Path(...), or set ATTNBIAS_CLIENT_TOKEN_FILE to its path"
             )
         return state | {  # regardless of the other process's environment
             "target": self._endpoint.target,
@@ -575,7 +575,7 @@ class Client(BaseClient):
                 for future in as_completed(futures):
                     future.result()
             except BaseException:
-                calls.cancel("cancelled because another call failed")
+                calls.cancel("canceled because another call failed")
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
             return [future.result() for future in futures]

@@ -186,7 +186,7 @@ def _load_safetensors(path: Path) -> Loaded:
     if len(arrays) == 1:
         (array,) = arrays.values()
         return array
-    raise ValueError(f"its tensors {', '.join(arrays)} do not form an attnbias answer")
+    raise ValueError(f"its tensors {', '.join(arrays)} do not form an attnbias response")
 
 
 def _require_one(what: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -309,5 +309,5 @@ def _to_integer(text: str, name: str) -> int:
     except ValueError:
         raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer") from None
     if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer of 64 bits")
+        raise ValueError(f"{_PREFIX}{name}: got {text!r}, want a 64-bit integer")
     return value

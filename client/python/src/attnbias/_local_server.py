@@ -81,7 +81,7 @@ class LocalServer(forks.Forkable):
         options |= {"tls": False, "token": ""}  # regardless of the environment
         if options.get("offline"):
             raise ValueError(
-                "offline: got True, want False: the start waits for the server to be ready"
+                "offline: got True, want False: startup waits for the server to be ready"
             )
         Client("localhost", **options)  # rejects unknown arguments
         self._flags = flags
@@ -184,7 +184,7 @@ class LocalServer(forks.Forkable):
 def _program() -> str:
     if named := os.environ.get(_VARIABLE):
         if shutil.which(named) is None:
-            raise FileNotFoundError(f"{_VARIABLE}: got {named!r}, want a program")
+            raise FileNotFoundError(f"{_VARIABLE}: got {named!r}, want an executable")
         return named
     with contextlib.suppress(ModuleNotFoundError):
         return str(importlib.import_module("attnbias_server").PROGRAMS / _PROGRAM)

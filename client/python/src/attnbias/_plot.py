@@ -125,7 +125,7 @@ class HeatMap:
             begin, end = bounds(wanted, "heads")
         if not 0 <= begin < end <= self.num_heads:
             raise IndexError(
-                f"heads: got [{begin}, {end}), want a non-empty range in [0, {self.num_heads})"
+                f"heads: got [{begin}, {end}), want a nonempty range in [0, {self.num_heads})"
             )
         return list(range(begin, end))
 
@@ -212,7 +212,7 @@ def _axes_for(
     if ax is not None:
         given = np.array(list(ax) if isinstance(ax, Iterable) else [ax], dtype=object).ravel()
         if len(given) != count:
-            raise ValueError(f"ax: got {len(given)} axes, want {count}, one for each picture")
+            raise ValueError(f"ax: got {len(given)} axes, want {count}, one for each plot")
         return list(given)
     columns = _columns(count)
     rows = math.ceil(count / columns)
@@ -286,8 +286,8 @@ def _plot_curves(
     curve: Curve | None = tensor._curve() if hasattr(tensor, "_curve") else None
     if curve is None:
         raise ValueError(
-            f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
-            "depend on the relative position, or the key, alone"
+            f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers depend on "
+            "more than the relative position or the key"
         )
     curves, first, label = curve
     length = curves.shape[-1]

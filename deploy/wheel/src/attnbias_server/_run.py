@@ -36,7 +36,7 @@ def _become(name: str) -> NoReturn:
         machine = os.uname().machine
         sys.exit(
             f"{name}: {program} cannot run here: {error.strerror};"
-            f" this package is made for {_made_for()}, this machine is {machine}"
+            f" this package is built for {_made_for()}, but this machine is {machine}"
         )
 
 

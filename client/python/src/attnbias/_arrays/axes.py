@@ -85,7 +85,7 @@ def group_of(rank: SupportsIndex, world_size: SupportsIndex) -> tuple[int, int]:
     if world_size < 1:
         raise ValueError(f"world_size: got {world_size}, want at least 1")
     if not 0 <= rank < world_size:
-        raise ValueError(f"rank: got {rank}, want one of [0, {world_size})")
+        raise ValueError(f"rank: got {rank}, want an integer in [0, {world_size})")
     return rank, world_size
 
 
@@ -120,7 +120,7 @@ def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
     """Returns the bounds of a nonempty window; raises IndexError naming ``name``."""
     begin, end = (0, length) if span is None else bounds(span, name)
     if not 0 <= begin < end <= length:
-        message = f"{name}: got [{begin}, {end}), want a non-empty window in [0, {length})"
+        message = f"{name}: got [{begin}, {end}), want a nonempty window in [0, {length})"
         raise IndexError(message)
     return begin, end
 

@@ -66,7 +66,7 @@ class BlockToeplitz(Structure):
         if block.ndim not in (axes, axes + 1) or not all(side % 2 for side in sides):
             raise ValueError(
                 f"block: got shape {block.shape}, want {axes} odd lengths at the end, one "
-                "per element of query_stride, preceded by at most a heads axis"
+                "per element of query_stride, optionally preceded by a heads axis"
             )
         _check_border(border, block.shape[:-axes])
         self.block = block
@@ -200,7 +200,7 @@ class BorderedToeplitz(Structure):
             ("class_query", "class_key"), (class_query, class_key), lengths, strict=True
         ):
             if index is not None and not 0 <= index < length:
-                raise ValueError(f"{name}: got {index}, want None or one of [0, {length})")
+                raise ValueError(f"{name}: got {index}, want None or an integer in [0, {length})")
         self.toeplitz = toeplitz
         self.border = border
         self.class_query = class_query

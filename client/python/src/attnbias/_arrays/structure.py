@@ -214,8 +214,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         begin, end = chunk(length, rank, world_size)
         if begin == end:
             raise IndexError(
-                f"rank: got {rank} of {world_size}, which holds none of {length} {axis} in chunks "
-                f"of {chunk(length, 0, world_size)[1]}; want fewer ranks"
+                f"rank: got {rank} of {world_size}, which holds none of the {length} {axis} split "
+                f"into chunks of {chunk(length, 0, world_size)[1]}; want fewer ranks"
             )
         return self.window(**{axis: (begin, end)})
 
@@ -319,7 +319,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
             numbers = numbers.to(dtype)
         if not numbers.is_floating_point():
             raise ValueError(
-                f"dtype: got {numbers.dtype}, want a floating type, such as query.dtype"
+                f"dtype: got {numbers.dtype}, want a floating-point type, such as query.dtype"
             )
         mask = self._expanded(self._with_hidden(numbers), _SDPA_ALIGNMENT)
         return mask[None] if self._has_heads() else mask[None, None]
@@ -437,7 +437,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
                 raise TypeError(f"query_offset: got {offset!r}, {want}")
             index, (queries, _) = operator.index(offset), self._lengths()
             if not 0 <= index < queries:
-                raise IndexError(f"query_offset: got {index}, want one of [0, {queries})")
+                raise IndexError(f"query_offset: got {index}, want an integer in [0, {queries})")
             return place_on(device, index)
         import torch  # noqa: PLC0415
 
@@ -502,8 +502,8 @@ class Structure(NDArrayOperatorsMixin, ABC):
         if copy is False:
             if dtype != self.dtype or not self._is_strided:
                 raise ValueError(
-                    f"copy: got False, but a {type(self).__name__} of {self.dtype} is not an array "
-                    f"of {dtype} without a copy"
+                    f"copy: got False, but a {type(self).__name__} of {self.dtype} cannot become "
+                    f"an array of {dtype} without a copy"
                 )
             return self.view()
         self._check_implicit(dtype)

@@ -69,7 +69,7 @@ class Toeplitz(Structure):
         if query_length < 1 or key_length < 1 or not fits:
             raise ValueError(
                 f"diagonals: got shape {diagonals.shape}, want {wanted} as the "
-                f"{'second to ' if vectors else ''}last axis, preceded by at most a heads axis, "
+                f"{'second to ' if vectors else ''}last axis, optionally preceded by a heads axis, "
                 f"for {query_length} queries and {key_length} keys (at least one of each)"
             )
         self.diagonals = diagonals
@@ -237,7 +237,7 @@ class KeyRow(Structure):
         if row.ndim not in (1, 2) or row.shape[-1] < 1 or query_length < 1:
             raise ValueError(
                 f"row: got shape {row.shape} for {query_length} queries, want keys as the last "
-                "axis, preceded by at most a heads axis, and at least one query and one key"
+                "axis, optionally preceded by a heads axis, and at least one query and one key"
             )
         self.row = row
         self.query_length = query_length

@@ -48,7 +48,7 @@ def require_same(path: str, pair: Pair) -> None:
     if own.shape != served.shape:
         _refuse(
             f"{path} with {pair.quantity} of shape {list(own.shape)}, "
-            f"want {list(served.shape)}, which the configuration describes",
+            f"want {list(served.shape)}, as the configuration specifies",
             pair.cause,
         )
     off = (own - served).abs()
@@ -74,7 +74,7 @@ def require_same(path: str, pair: Pair) -> None:
 
 
 def _refuse(what: str, cause: str) -> NoReturn:
-    cause = cause or "The model or its configuration was changed after it was made"
+    cause = cause or "The model or its configuration was changed after the model was created"
     raise ValueError(
         f"model: got {what}. {cause}: "
         "load the model again, with the configuration and the dtype that it should have, and "

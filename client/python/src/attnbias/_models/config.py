@@ -103,7 +103,7 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
         path = Path(config)
         path = path / "config.json" if path.is_dir() else path
         return _read(path), f"{path}: "
-    want = "a dict, an object with to_dict(), or the path of config.json or of its folder"
+    want = "a dict, an object with to_dict(), or the path to config.json or its folder"
     to_dict = getattr(config, "to_dict", None)
     if isinstance(config, type) or not callable(to_dict):
         require_instance(config, (), "config", want)
@@ -146,7 +146,7 @@ def _no_config(path: Path) -> str:
     got = repr(str(path))
     if path.name == "config.json" and folder.is_dir():
         files = sorted(each.name for each in folder.iterdir())
-        got = f"{str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
+        got = f"{str(folder)!r}, which has no config.json (files: {', '.join(files[:8]) or '-'})"
     return (
         f"config: got {got}, want config.json or its folder; for a model on the Hub, pass "
         "transformers.AutoConfig.from_pretrained(NAME)"

@@ -117,7 +117,7 @@ def family_of(model: PreTrainedModel) -> Family:
         parts = [path for path, part in model.named_modules() if path and _module_of(part)]
         attached = " or ".join(f"attach(model.{path}, ...)" for path in parts)
         raise ValueError(
-            f"model: got model_type {model_type!r}, want one that attach supports, see "
+            f"model: got model_type {model_type!r}, want one that attach supports; see "
             f"docs/models.md{why and f': {why}'}. "
             + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
         )
@@ -146,6 +146,6 @@ def _require_versions() -> None:
         version = importlib.import_module(requirement.name).__version__
         if not requirement.specifier.contains(version, prereleases=True):
             raise ImportError(
-                f"{requirement.name}: got version {version}, want {requirement.specifier}, as "
-                "pip install 'attnbias[transformers]' installs it"
+                f"{requirement.name}: got version {version}, want {requirement.specifier}, "
+                "which pip install 'attnbias[transformers]' installs"
             )

@@ -232,7 +232,7 @@ def _of_stages(config: ConfigFields, name: str, least: int = 1) -> tuple[int, ..
     """Returns a list with one value per stage."""
     values, stages = config.integers(name, least), len(config.integers("depths"))
     if len(values) < stages:
-        config.refuse(name, f"one for each of {stages} stages, as many as depths has")
+        config.refuse(name, f"one for each of the {stages} stages in depths")
     return values
 
 
@@ -293,7 +293,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
         return places
     side = math.isqrt(height * width)
     if side**2 != height * width:
-        want = "a size whose patches form a square, which the model's code resamples"
+        want = "a size with a square number of patches: the model's code resamples from a square"
         config.refuse("image_size", want)
     from_square = None
     if height != width:

@@ -168,8 +168,8 @@ _IGNORED_ELSEWHERE: Final = {
     "short_mscale",
 } - {"sequence_length"}
 _AS_ATTACHED: Final = (
-    "attnbias.attach(model, client, max_length=...) uses the numbers of the model's module; or "
-    "request Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
+    "Use attnbias.attach(model, client, max_length=...), which takes the numbers from the model's "
+    "module, or request Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
 )
 _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
     "truncate": ConfigFields.flag,

@@ -131,7 +131,8 @@ def to_floats(numbers: Any, name: str) -> npt.NDArray[Any]:
     try:
         array = to_numpy(numbers.cpu()) if is_torch_tensor(numbers) else np.asarray(numbers)
     except ValueError as error:
-        raise ValueError(f"{name}: got {_BRIEF.repr(numbers)}, want rows of one length") from error
+        got = _BRIEF.repr(numbers)
+        raise ValueError(f"{name}: got {got}, want rows of equal length") from error
     if array.dtype != BFLOAT16 and array.dtype.kind != "f":
         raise TypeError(f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16")
     return array

@@ -190,7 +190,8 @@ def _check_window(header: service_pb2.TensorHeader) -> None:
     try:
         queries, _ = map(len, axes_of(header.resolved_spec))
     except OverflowError:
-        raise DataLossError("header.resolved_spec: got a window of more than 2^63") from None
+        says = "header.resolved_spec: got a window of more than 2^63 positions"
+        raise DataLossError(says) from None
     end = 0
     for rows in header.fully_masked_rows:
         if not end <= rows.begin < rows.end <= queries:
@@ -210,7 +211,7 @@ def _check_columns(header: service_pb2.TensorHeader) -> None:
         list(part.shape[1:]) == [columns[index % axes]] for index, part in enumerate(header.parts)
     )
     if not fits or len(header.parts) % axes != 0:
-        raise DataLossError("header.column_axes: got other columns, want those of the parts")
+        raise DataLossError("header.column_axes: got columns that differ from those of the parts")
 
 
 def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:

@@ -160,7 +160,7 @@ class Request(RequestFields):
 
 
 _WANTED_ENCODING = (
-    "an encoding, such as attnbias.ALiBi(num_heads=8) (pass terms of logits to Client.logits)"
+    "an encoding, such as attnbias.ALiBi(num_heads=8) (pass logits terms to Client.logits)"
 )
 _EXTENTS = {
     "table": list(tensor_pb2.TableExtent.DESCRIPTOR.fields_by_name),
@@ -210,7 +210,7 @@ class LogitsRequest:
         """Returns the rows ``[heads, queries, width]``, little-endian; a bias alone has width 0."""
         if self.rows is None:
             if self.query_bias is None or self.query_length is None:
-                raise TypeError("rows: got None, want query_bias and query_length with it")
+                raise TypeError("rows: got None, which needs query_bias and query_length")
             return np.empty(
                 (_length(self.query_bias, 0, "query_bias"), self.query_length, 0), "<f4"
             )

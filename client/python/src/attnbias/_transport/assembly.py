@@ -93,7 +93,7 @@ def _malformed() -> DataLossError:
 
 def beyond(size: int, missing: int) -> DataLossError:
     return DataLossError(
-        f"chunk: got {size} bytes of data, want at most the {missing} that are missing"
+        f"chunk: got {size} bytes of data, want at most the {missing} remaining"
     )
 
 

@@ -224,8 +224,8 @@ def endpoint_to(
     _require_legal(metadata)
     if sent is not None and security is None and not is_on_this_machine(target):
         raise ValueError(
-            f"{sent.name}: got a token for {target}, which is not on this machine, without TLS, "
-            "so others could read it: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+            f"{sent.name}: got a token but no TLS, and {target} is not on this machine, so others "
+            "could read the token: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
         )
     return Endpoint(target, security, sent, metadata, dict(options), offline, connect_timeout)
 
@@ -251,6 +251,6 @@ def _require_legal(metadata: Metadata) -> None:
             raise TypeError(f"metadata: got {got} for {key!r}, want {wanted.__name__}")
         if isinstance(value, str) and not (value.isascii() and value.isprintable()):
             raise ValueError(
-                f"metadata: got a value of {key!r} that is not printable ASCII, want printable "
+                f"metadata: got a value for {key!r} that is not printable ASCII, want printable "
                 "ASCII, or bytes and a key that ends in '-bin'"
             )

@@ -175,7 +175,7 @@ class CallGroup:
 
         def cancel() -> None:
             for group in groups:
-                group.cancel("cancelled because another part failed")
+                group.cancel("canceled because another part failed")
 
         def do(part: Part, group: CallGroup) -> None:
             try:

@@ -147,7 +147,7 @@ class Certificates:
                     context.load_verify_locations(self._files[field])
         if "key" in held:
             cert, key = self._files["cert"], self._files["key"]
-            want = f"the unencrypted PEM file of the key of {str(cert)!r}"
+            want = f"an unencrypted PEM file with the key for {str(cert)!r}"
             with self._refusing("key", want):
                 # Without this password, OpenSSL would prompt for one on the terminal.
                 context.load_cert_chain(cert, key, password="")

@@ -65,7 +65,10 @@ class LogitsStream:
         size = math.prod(shape) * dtype.itemsize
         limit = self._options.max_tensor_bytes
         if size > limit:
-            raise ResourceExhaustedError(f"answer: has {size} bytes, max_tensor_bytes is {limit}")
+            raise ResourceExhaustedError(
+                f"max_tensor_bytes: the response has {size} bytes, this client accepts at most "
+                f"{limit}"
+            )
         out = self._options.out
         if out is None:
             return np.empty(shape, dtype)
@@ -81,7 +84,7 @@ class LogitsStream:
         if row_bytes > _MAX_REQUEST_BYTES:
             raise ValueError(
                 f"rows: one row of all heads has {row_bytes} bytes, want at most "
-                f"{_MAX_REQUEST_BYTES}; request fewer heads at once"
+                f"{_MAX_REQUEST_BYTES}; request fewer heads at a time"
             )
         answer_bytes = max(self._answer[:, :1].nbytes, 1)
         step = max(min(_BLOCK_BYTES // row_bytes, _BLOCK_ANSWER_BYTES // answer_bytes), 1)

@@ -49,24 +49,26 @@ _UNREACHED: Final = re.compile(
 _NOT_FOUND: Final = "^errors resolving|^DNS"
 _WHY_UNREACHED: Final = {
     _NOT_FOUND: "{target} cannot be resolved: is the name right?",
-    "WRONG_VERSION_NUMBER": "{target} answers, but not with TLS: leave out tls, or credentials",
+    "WRONG_VERSION_NUMBER": "{target} answers, but not over TLS: leave out tls, or credentials",
     "has expired": "{target} has a certificate that has expired",
     "CERTIFICATE_VERIFY_FAILED": (
-        "{target} has a certificate that is not trusted here: pass the certificate of "
-        "its CA as tls=attnbias.Tls(ca=FILE)"
+        "{target} has a certificate that is not trusted here: pass its CA's "
+        "certificate as tls=attnbias.Tls(ca=FILE)"
     ),
     "Hostname Verification|not in peer cert": (
         "{target} has a certificate for another name: connect using one of its names, or pass one "
         "as tls=attnbias.Tls(server_name=NAME)"
     ),
-    "Failed parsing HTTP/2": "{target} answers, but not with gRPC: is it the right port?",
-    "Socket closed|reset by peer|handshake|alert": "{target} answers, but not with gRPC {how}",
+    "Failed parsing HTTP/2": "{target} answers, but does not speak gRPC: is this the right port?",
+    "Socket closed|reset by peer|handshake|alert": (
+        "{target} answers, but does not speak gRPC {how}"
+    ),
     r"timed out before receiving SETTINGS|\(Endpoint closing\)": (
-        "{target} accepts connections, but does not answer: is it the right port?"
+        "{target} accepts connections, but does not answer: is this the right port?"
     ),
     "": (
-        "nothing answers at {target}: is the server running? attnbias.LocalServer() starts one, "
-        "Client(target) connects to another"
+        "nothing is answering at {target}: is the server running? start one with "
+        "attnbias.LocalServer(), or connect to another with Client(target)"
     ),
 }
 
@@ -80,7 +82,8 @@ _NOT_THIS_CALLER: Final = (
     "{target} denied permission: ask its operator, or use another token or certificate"
 )
 _TOO_LARGE: Final = (
-    "the message is too large; if it is the request, have the server mount its tables (--tables)"
+    "the message is too large; if it is the request, have the server mount the tables in it "
+    "(--tables)"
 )
 
 

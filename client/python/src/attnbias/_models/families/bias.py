@@ -102,6 +102,6 @@ def require_length(length: int, max_length: int) -> None:
     """Rejects more positions than the model was attached for."""
     if length > max_length:
         raise ValueError(
-            f"max_length: the model was attached with {max_length}, and got {length} positions; "
+            f"max_length: the model was attached with {max_length}, but got {length} positions; "
             "detach() it and attach it with more"
         )

@@ -170,4 +170,4 @@ _flex_apart: Final = torch.compiler.disable(_flex)
 
 
 def _refuse(what: str, why: str) -> None:
-    raise ValueError(f'attention: the model was attached with "flex", and got {what}; {why}')
+    raise ValueError(f'attention: the model was attached with "flex", but got {what}; {why}')

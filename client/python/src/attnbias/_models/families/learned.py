@@ -82,7 +82,7 @@ def site(
             where = ".".join(filter(None, (path, name)))
             got = f"{where}, {table.dtype} {list(table.shape)} of {encoding.table}"
             _refuse(context, got, table.shape, missing)
-        reason = f"neither server nor cache has {encoding}"
+        reason = f"neither the server nor the cache has {encoding}"
         return Site(path, name, module, Request(encoding, **extent), None, 0, reason=reason)
     put = partial(_put, name=name, cache=context.client._cache, info=info)
     compare = partial(_pairs, module, name)
@@ -110,8 +110,8 @@ def _refuse(
     raise ValueError(
         f"model: got {got}, want a table that the server has mounted; "
         f"it has {', '.join(alike) or 'none'} of this shape. Start it with --checkpoint "
-        "NAME=FOLDER or --table NAME=FILE.safetensors:TENSOR, or load the model in the dtype of "
-        "such a table, if only that differs, or leave the model unattached"
+        "NAME=FOLDER or --table NAME=FILE.safetensors:TENSOR; if only the dtype differs, load "
+        "the model in the table's dtype; or leave the model unattached"
     ) from None
 
 

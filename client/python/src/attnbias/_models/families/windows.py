@@ -149,8 +149,8 @@ def _with_numbers(
     """
     if any(weight.is_inference() for weight in module.parameters()):
         raise ValueError(
-            "model: got weights created under torch.inference_mode(), which does not track their "
-            "changes; want them created outside it"
+            "model: got weights created under torch.inference_mode(), which does not track changes "
+            "to them; want them created outside it"
         )
     held = numbers(module, answer)
     changes.add_buffer(module, _NUMBERS, held, held)
