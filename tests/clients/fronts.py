@@ -116,8 +116,7 @@ def addresses(*fronts: Front) -> Front:
 
 
 def localhost(on_ipv6: Any, on_ipv4: Any) -> Front:
-    """Returns a front for `localhost`, with one front for each of its addresses on the same port.
-    """
+    """Returns a front for `localhost`: one front for each of its addresses, on the same port."""
 
     @asynccontextmanager
     async def front(behind: Behind) -> AsyncIterator[str]:

@@ -8,11 +8,11 @@ import "github.com/attnbias/attnbias/client/go/attnbiaspb"
 // Tensor2Tensor is a preset of [attnbiaspb.Sinusoidal]. tensor2tensor's timing signal: sinusoids
 // that end at the longest timescale.
 type Tensor2Tensor struct {
-	// Columns of the table.
+	// Number of columns in the table.
 	Dim int32
 	// First frequency.
 	MinTimescale *float64
-	// Longest timescale, if min is 1. For a last frequency f it is min^2 / f.
+	// Longest timescale, if min is 1. To make f the last frequency, use min^2 / f.
 	MaxTimescale *float64
 }
 
@@ -34,13 +34,13 @@ func (p Tensor2Tensor) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 // DetrSinusoidal is a preset of [attnbiaspb.Sinusoidal]. DETR's sinusoids (Carion et al. 2020):
 // positions normalized by the image size.
 type DetrSinusoidal struct {
-	// Columns of the table.
+	// Number of columns in the table.
 	Dim int32
-	// Number of rows of the feature map without padding.
+	// Number of rows in the feature map, excluding padding.
 	Height float64
-	// Number of columns without padding.
+	// Number of columns, excluding padding.
 	Width float64
-	// Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO.
+	// Base of the progression on both axes: 20 in DAB-DETR and Grounding DINO.
 	Temperature *float64
 	// Added to every position: -1/2 in Deformable DETR.
 	Offset *float64
@@ -75,13 +75,14 @@ func (p DetrSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 }
 
 // MaeSinusoidal is a preset of [attnbiaspb.Sinusoidal]. Sinusoids of row and column (He et al.
-// 2021), half of the table's columns each.
+// 2021), each with half of the table's columns.
 type MaeSinusoidal struct {
-	// Columns of the table.
+	// Number of columns in the table.
 	Dim int32
-	// Base of the progression of both axes.
+	// Base of the progression on both axes.
 	Temperature *float64
-	// Factor of a position on both axes: DiT's base size divided by side and interpolation scale.
+	// Factor applied to positions on both axes: DiT's base size divided by the side and the
+	// interpolation scale.
 	Scale *float64
 }
 
@@ -111,10 +112,10 @@ func (p MaeSinusoidal) Encoding() *attnbiaspb.TensorSpec_Sinusoidal {
 // TransformerXL is a preset of [attnbiaspb.RelativeSinusoidal]. Transformer-XL's R (Dai et al.
 // 2019): sinusoids of the distance i - j.
 type TransformerXL struct {
-	// Columns of a vector: the model's d_model.
+	// Number of columns in a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
-	// a pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without a cosine counts as half a
+	// pair.
 	Base *float64
 	// Largest distance; larger distances are clamped to it. Unset: no clamping.
 	ClampLen *int64
@@ -137,16 +138,16 @@ func (p TransformerXL) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 // XLNet is a preset of [attnbiaspb.RelativeSinusoidal]. XLNet's relative positions (Yang et al.
 // 2019): sinusoids of the distance i - j.
 type XLNet struct {
-	// Columns of a vector: the model's d_model.
+	// Number of columns in a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
-	// a pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without a cosine counts as half a
+	// pair.
 	Base *float64
 	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
 	ClampLen *int64
-	// Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+	// Sets to zero the vectors for keys to the right of the query, which a decoder masks.
 	Causal bool
-	// Sign of the position whose row is the vector of a pair.
+	// Sign of the position whose row is the vector for a pair.
 	Sign attnbiaspb.RelativeSign
 }
 
@@ -168,13 +169,13 @@ func (p XLNet) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 	return &attnbiaspb.TensorSpec_RelativeSinusoidal{RelativeSinusoidal: encoding}
 }
 
-// Conformer is a preset of [attnbiaspb.RelativeSinusoidal]. Relative positions of Conformer
+// Conformer is a preset of [attnbiaspb.RelativeSinusoidal]. Conformer's relative positions
 // (Gulati et al. 2020): sinusoids of the distance i - j.
 type Conformer struct {
-	// Columns of a vector: the model's d_model.
+	// Number of columns in a vector: the model's d_model.
 	Dim int32
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
-	// a pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without a cosine counts as half a
+	// pair.
 	Base *float64
 }
 
@@ -193,12 +194,12 @@ func (p Conformer) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoidal {
 // SymmetricSinusoidal is a preset of [attnbiaspb.RelativeSinusoidal]. Sinusoids of |i - j|,
 // ignoring direction.
 type SymmetricSinusoidal struct {
-	// Columns of a vector: the model's d_model.
+	// Number of columns in a vector: the model's d_model.
 	Dim int32
 	// Order of sines and cosines in a vector.
 	Columns attnbiaspb.Columns
-	// Base of a geometric progression: base^(-k/n), where a sine without its cosine counts as half
-	// a pair.
+	// Base of a geometric progression: base^(-k/n), where a sine without a cosine counts as half a
+	// pair.
 	Base *float64
 }
 
@@ -227,7 +228,7 @@ type Shaw struct {
 	Table *attnbiaspb.TableRef
 	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
 	Sign attnbiaspb.RelativeSign
-	// Result beyond left and right.
+	// Result for relative positions beyond left and right.
 	Beyond attnbiaspb.BeyondReach
 }
 
@@ -248,15 +249,16 @@ func (p Shaw) Encoding() *attnbiaspb.TensorSpec_LearnedRelative {
 // Swin is a preset of [attnbiaspb.GridRelative]. Swin's relative position bias (Liu et al. 2021)
 // inside a window.
 type Swin struct {
-	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
-	// side, the tokens form a sequence.
+	// Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+	// With one side, the tokens form a sequence.
 	Window []int32
-	// Heads of the table.
+	// Number of heads in the table.
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
-	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
-	// or Wh Ww of that window. Rows of a class token are copied. The window has at most two axes.
+	// Resamples a table made for another window. source has the sides of that table's grid, (2 Wh -
+	// 1)(2 Ww - 1) or Wh Ww for that window. The class token's rows are copied. The window has at
+	// most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -276,7 +278,7 @@ func (p Swin) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 type Swin3D struct {
 	// Sides of the window in tokens: frames Wt, rows Wh, columns Ww.
 	Window []int32
-	// Heads of the table.
+	// Number of heads in the table.
 	NumHeads int32
 	// Learned bias, with (2 Wt - 1)(2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
@@ -295,15 +297,16 @@ func (p Swin3D) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // Beit is a preset of [attnbiaspb.GridRelative]. BEiT's relative position bias (Bao et al.
 // 2021): Swin's plus a class token.
 type Beit struct {
-	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
-	// side, the tokens form a sequence.
+	// Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+	// With one side, the tokens form a sequence.
 	Window []int32
-	// Heads of the table.
+	// Number of heads in the table.
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) + 3 rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
-	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
-	// or Wh Ww of that window. Rows of a class token are copied. The window has at most two axes.
+	// Resamples a table made for another window. source has the sides of that table's grid, (2 Wh -
+	// 1)(2 Ww - 1) or Wh Ww for that window. The class token's rows are copied. The window has at
+	// most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -322,15 +325,16 @@ func (p Beit) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // LeViT is a preset of [attnbiaspb.GridRelative]. LeViT's attention bias (Graham et al. 2021):
 // unsigned displacements.
 type LeViT struct {
-	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww. With one
-	// side, the tokens form a sequence.
+	// Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+	// With one side, the tokens form a sequence.
 	Window []int32
-	// Heads of the table.
+	// Number of heads in the table.
 	NumHeads int32
 	// Learned bias, with Wh Ww rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
-	// Resamples the table of another window. source has the sides of its grid, (2 Wh - 1)(2 Ww - 1)
-	// or Wh Ww of that window. Rows of a class token are copied. The window has at most two axes.
+	// Resamples a table made for another window. source has the sides of that table's grid, (2 Wh -
+	// 1)(2 Ww - 1) or Wh Ww for that window. The class token's rows are copied. The window has at
+	// most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -349,7 +353,7 @@ func (p LeViT) Encoding() *attnbiaspb.TensorSpec_GridRelative {
 // Xpos is a preset of [attnbiaspb.Rotary]. Rotary positions with a decay: xPos (Sun et al.
 // 2022).
 type Xpos struct {
-	// Dimension of a head.
+	// Dimension of each head.
 	HeadDim int32
 	// Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and flash-
 	// attention, and ceil(L / 2) in torchscale. Only products of rows with the same center are
@@ -361,7 +365,7 @@ type Xpos struct {
 	Gamma *float64
 	// Base of the progression: inv_m = rope_theta^(-2m/dim).
 	RopeTheta *float64
-	// Columns of the tables.
+	// Column layout of the tables.
 	Layout attnbiaspb.RotaryLayout
 }
 
@@ -382,14 +386,14 @@ func (p Xpos) Encoding() *attnbiaspb.TensorSpec_Rotary {
 // SwinV2 is a preset of [attnbiaspb.MlpBias]. Swin-V2's continuous position bias (Liu et al.
 // 2022): an MLP over logarithmic coordinates.
 type SwinV2 struct {
-	// Hidden layer with its bias, and output layer without bias.
+	// Hidden layer with a bias, and output layer without one.
 	Layers []*attnbiaspb.MlpLayer
 	// Sides of the window in tokens: rows, then columns.
 	Window []int32
-	// Sides of the window that the model was trained with. A side is 1 only if the window's is.
+	// Sides of the window that the model was trained with. A side may be 1 only if the window's is.
 	// Empty: window.
 	PretrainedWindow []int32
-	// Heads of the bias.
+	// Number of heads in the bias.
 	NumHeads int32
 	// Adds a class token as token 0, before the window, with a bias of 0 (timm's prefix_tokens of
 	// 1).
@@ -414,11 +418,11 @@ func (p SwinV2) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 // RelPosMlp is a preset of [attnbiaspb.MlpBias]. An MLP over logarithmic coordinates: RelPosMlp
 // in timm, mode "cr" (Swin-V2-CR, MaxxViT).
 type RelPosMlp struct {
-	// Hidden layer and output layer, each with its bias.
+	// Hidden layer and output layer, each with a bias.
 	Layers []*attnbiaspb.MlpLayer
 	// Sides of the window in tokens: rows, then columns.
 	Window []int32
-	// Heads of the bias.
+	// Number of heads in the bias.
 	NumHeads int32
 	// Adds a class token as token 0, before the window, with a bias of 0 (timm's prefix_tokens of
 	// 1).
@@ -441,10 +445,10 @@ func (p RelPosMlp) Encoding() *attnbiaspb.TensorSpec_MlpBias {
 // DynamicPositionBias is a preset of [attnbiaspb.MlpBias]. x-transformers' dynamic position
 // bias: an MLP applied to the distance i - j, with SiLU.
 type DynamicPositionBias struct {
-	// Layers, first to last. The first has one input per coordinate, the last has num_heads outputs
-	// and no LayerNorm. All weights together have at most 2^22 numbers.
+	// Layers, first to last. The first has one input per coordinate; the last has num_heads outputs
+	// and no LayerNorm. All weights together have at most 2^22 values.
 	Layers []*attnbiaspb.MlpLayer
-	// Heads of the bias.
+	// Number of heads in the bias.
 	NumHeads int32
 	// Function of the distance: SIGNED_LOG is x-transformers' log_distance.
 	Coordinates attnbiaspb.Coordinates

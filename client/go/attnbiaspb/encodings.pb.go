@@ -9,13 +9,13 @@
 // One message per encoding, with hyperparameters named as in its paper and in
 // other implementations.
 //
-// The rule of a field states its bounds, its default and whether it is required;
-// options.proto defines the terms. With values BUCKETS, num_heads is not needed.
-// The zero value of an enum means its default.
+// A field's rule states its bounds, its default and whether it is required; options.proto defines
+// the terms. With values BUCKETS, num_heads is not needed. The zero value of an enum means its
+// default.
 //
 // `./dev generate` copies these comments into the Python client and docs/. The first paragraph of a
 // message is its title, on one line. A sentence "Found in MODELS." is for docs/encodings.md.
-// Backquotes mark fields, formulas and enum values, which Python writes in lower case.
+// Backquotes mark fields, formulas and enum values; Python writes enum values in lower case.
 
 package attnbiaspb
 
@@ -96,7 +96,7 @@ type OddColumn int32
 
 const (
 	OddColumn_ODD_COLUMN_UNSPECIFIED OddColumn = 0
-	// The sine of one more frequency.
+	// The sine of an additional frequency.
 	OddColumn_ODD_COLUMN_SINE OddColumn = 1
 	// Zero, at the end of the row (tensor2tensor, diffusers).
 	OddColumn_ODD_COLUMN_ZERO OddColumn = 2
@@ -143,7 +143,7 @@ func (OddColumn) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{1}
 }
 
-// Rounding of the boundary of a logarithmic bucket.
+// Rounding of the boundaries of logarithmic buckets.
 type BucketRule int32
 
 const (
@@ -310,7 +310,7 @@ func (Filter) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
-// Columns of a rotary table with n pairs.
+// Column layout of a rotary table with n pairs.
 type RotaryLayout int32
 
 const (
@@ -577,7 +577,7 @@ func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
-// Function between layers.
+// Function applied between layers.
 type Activation int32
 
 const (
@@ -629,15 +629,14 @@ func (Activation) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
-// Coordinate of a difference d.
+// Coordinate for a difference d.
 type Coordinates int32
 
 const (
 	Coordinates_COORDINATES_UNSPECIFIED Coordinates = 0
 	// `d` (CrossFormer, x-transformers).
 	Coordinates_COORDINATES_LINEAR Coordinates = 1
-	// `sign(d) ln(|d| + 1)` (timm's RelPosMlp of mode "cr", x-transformers'
-	// `log_distance`).
+	// `sign(d) ln(|d| + 1)` (timm's RelPosMlp in mode "cr", x-transformers' `log_distance`).
 	Coordinates_COORDINATES_SIGNED_LOG Coordinates = 2
 	// `sign(t) log2(|t| + 1) / 3` with `t = 8 d / (side - 1)`, where side is that
 	// of `pretrained_window` (Swin-V2).
@@ -687,7 +686,7 @@ func (Coordinates) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
-// Function of the outputs of an MLP.
+// Function applied to the outputs of an MLP.
 type MlpOutput int32
 
 const (
@@ -739,16 +738,15 @@ func (MlpOutput) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
-// Indices into relative embeddings; span is bucket_size, or max_position without
-// buckets.
+// Indices into relative embeddings; span is bucket_size, or max_position if there are no buckets.
 type DebertaTerm int32
 
 const (
 	DebertaTerm_DEBERTA_TERM_UNSPECIFIED DebertaTerm = 0
 	// `clamp(bucket(i - j) + span, 0, 2 span - 1)`.
 	DebertaTerm_DEBERTA_TERM_CONTENT_TO_POSITION DebertaTerm = 1
-	// `clamp(-bucket(i - j) + span, 0, 2 span - 1)`: the paper's delta(j, i). Other
-	// implementations use these numbers as gather indices, with keys as rows.
+	// `clamp(-bucket(i - j) + span, 0, 2 span - 1)`: the paper's delta(j, i). Other implementations
+	// use these values as gather indices, with keys as rows.
 	DebertaTerm_DEBERTA_TERM_POSITION_TO_CONTENT DebertaTerm = 2
 	// The signed bucket of i - j itself, neither shifted nor clamped.
 	DebertaTerm_DEBERTA_TERM_BUCKET DebertaTerm = 3
@@ -1199,22 +1197,21 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
-// A column pair is the sine and the cosine of `x w`, where w is the frequency of
-// the pair and x the position on its axis. With several axes, each axis has its
-// own list of position_ids. Positions are in [-2^40, 2^40]; in position_ids they
-// may be fractions. Correctly rounded, so not bit-identical to the framework.
-// Found in the original Transformer, Marian, fairseq, Whisper, DETR, Mask2Former,
-// SAM 2, RT-DETR, MAE and DiT.
+// A column pair is the sine and cosine of `x w`, where w is the frequency of the pair and x the
+// position on its axis. With several axes, each axis has its own list of position_ids. Positions
+// are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, and
+// therefore not bit-identical to the framework's. Found in the original Transformer, Marian,
+// fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns of the table.
+	// Number of columns in the table.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Frequencies of the column pairs of all axes without their own ladder.
+	// Frequencies of the column pairs of all axes that have no ladder of their own.
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	// Position axes. Unset: one axis, with x equal to the position.
 	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Columns of each axis, `dim` in total. Unset: an equal number for each; with `odd` `ZERO`, the
-	// largest even number.
+	// Number of columns for each axis, `dim` in total. Unset: an equal number for each axis; with
+	// `odd` `ZERO`, the largest even number.
 	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
@@ -1318,11 +1315,10 @@ func (x *Sinusoidal) GetFrequencyMatrix() *TableRef {
 
 // One position axis.
 //
-// Position p of the axis becomes `x = (p + offset) scale / (length + eps)`, in
-// real arithmetic.
+// Position p on the axis becomes `x = (p + offset) scale / (length + eps)`, in real arithmetic.
 type Axis struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Factor of every position.
+	// Factor applied to every position.
 	Scale *float64 `protobuf:"fixed64,1,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	// Added to every position.
 	Offset *float64 `protobuf:"fixed64,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
@@ -1330,9 +1326,8 @@ type Axis struct {
 	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
 	// Added to the length.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
-	// Frequencies of this axis's pairs. Unset: those of the encoding's common
-	// progression, which spans all n pairs in Rotary and only the pairs without
-	// their own ladder in Sinusoidal.
+	// Frequencies of this axis's pairs. Unset: those of the encoding's common progression, which
+	// spans all n pairs in Rotary, but only the pairs that have no ladder of their own in Sinusoidal.
 	Ladder        *Ladder `protobuf:"bytes,5,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1405,7 +1400,7 @@ func (x *Axis) GetLadder() *Ladder {
 
 // Frequencies of n column pairs, in radians per unit of x.
 //
-// Pair k counts from 0.
+// The pair index k starts at 0.
 type Ladder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1487,8 +1482,8 @@ type isLadder_Kind interface {
 }
 
 type Ladder_Base struct {
-	// Base of a geometric progression: `base^(-k/n)`, where a sine without its
-	// cosine counts as half a pair.
+	// Base of a geometric progression: `base^(-k/n)`, where a sine without a cosine counts as half
+	// a pair.
 	Base float64 `protobuf:"fixed64,1,opt,name=base,proto3,oneof"`
 }
 
@@ -1510,12 +1505,12 @@ func (*Ladder_Frequencies) isLadder_Kind() {}
 
 // Ends of a geometric progression.
 //
-// Frequency k is `min (max/min)^(-k / m)`, where m is n - 1 and at least 1.
+// Frequency k is `min (max/min)^(-k / m)`, where m is n - 1, but at least 1.
 type Timescales struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First frequency.
 	Min *float64 `protobuf:"fixed64,1,opt,name=min,proto3,oneof" json:"min,omitempty"`
-	// Longest timescale, if `min` is 1. For a last frequency f it is `min^2 / f`.
+	// Longest timescale, if `min` is 1. To make f the last frequency, use `min^2 / f`.
 	Max           *float64 `protobuf:"fixed64,2,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1572,22 +1567,20 @@ func (x *Timescales) GetMax() float64 {
 // UMT5, LongT5, MPNet, WavLM, UniLM, LayoutLMv3 and UDOP.
 type T5 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Heads of the table.
+	// Number of heads in the table.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Rows of the table. If bidirectional, even and at least 4: one half serves
+	// Number of rows in the table. If bidirectional, even and at least 4: half of the rows are for
 	// keys to the right of the query.
 	NumBuckets *int32 `protobuf:"varint,2,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
-	// Distance at which logarithmic buckets end: all keys at least this far, and
-	// some nearer ones, are in the last bucket. Larger than the number of exact
-	// buckets.
+	// Distance at which logarithmic buckets end: all keys at least this far away, and some nearer
+	// ones, are in the last bucket. Larger than the number of exact buckets.
 	MaxDistance *int32 `protobuf:"varint,3,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
-	// True for an encoder, false for a decoder, where keys to the right of the
-	// query are in bucket 0. Has no default, because a wrong value is the most
-	// common error with T5.
+	// True for an encoder; false for a decoder, where keys to the right of the query are in bucket 0.
+	// There is no default, because a wrong value is the most common error with T5.
 	Bidirectional *bool `protobuf:"varint,4,opt,name=bidirectional,proto3,oneof" json:"bidirectional,omitempty"`
 	// Learned bias. Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,5,opt,name=table,proto3" json:"table,omitempty"`
-	// Rounding of logarithmic buckets.
+	// Rounding of the boundaries of logarithmic buckets.
 	BucketRule    BucketRule `protobuf:"varint,6,opt,name=bucket_rule,json=bucketRule,proto3,enum=attnbias.v1.BucketRule" json:"bucket_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1667,21 +1660,19 @@ func (x *T5) GetBucketRule() BucketRule {
 
 // Attention with linear biases (Press et al. 2022).
 //
-// If the number of heads H is a power of two, slope h is
-// `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the power of
-// two below, followed by every other slope of the power of two above. With the
-// framework's slopes, bit-identical to the framework. Found in BLOOM, MPT and
-// Falcon.
+// If the number of heads H is a power of two, slope h is `2^(-alibi_bias_max (h+1) / H)`.
+// Otherwise, the slopes are those for the next lower power of two, followed by every other slope
+// for the next higher power of two. With the framework's slopes, bit-identical to the framework.
+// Found in BLOOM, MPT and Falcon.
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of slopes.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Negated exponent of the last slope.
 	AlibiBiasMax *float64 `protobuf:"fixed64,2,opt,name=alibi_bias_max,json=alibiBiasMax,proto3,oneof" json:"alibi_bias_max,omitempty"`
-	// Slopes of another implementation, one per head, instead of the computed ones.
+	// Slopes from another implementation, one per head, to use instead of the computed ones.
 	Slopes []float64 `protobuf:"fixed64,3,rep,packed,name=slopes,proto3" json:"slopes,omitempty"`
-	// Formula of the bias, where i and j are the absolute positions of query and
-	// key.
+	// Formula for the bias, where i and j are the absolute positions of query and key.
 	Variant       AlibiVariant `protobuf:"varint,4,opt,name=variant,proto3,enum=attnbias.v1.AlibiVariant" json:"variant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1824,13 +1815,13 @@ func (x *LearnedAbsolute) GetResample() *Resample {
 
 // Resampling of a table whose rows form a line or a row-major grid.
 //
-// Along an axis of n rows, row r of the m target rows is at
-// `x = (r + 1/2) step - 1/2`, where step is n / m:
+// Along an axis with n rows, row r of the m target rows is at `x = (r + 1/2) step - 1/2`, where
+// step is n / m:
 //
 //	target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
 //
-// Weights of two axes are multiplied. These are the numbers of torch's
-// `interpolate` in rational arithmetic, rounded once.
+// If there are two axes, their weights are multiplied. The results are those of torch's
+// `interpolate`, computed in rational arithmetic and rounded once.
 type Resample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sides of the table's grid: rows, then columns. Unset: the table is a line.
@@ -1838,24 +1829,22 @@ type Resample struct {
 	// Sides of the result, as many as `source` has, or one if `source` is unset. Not
 	// in GridRelative, which uses the sides of its window.
 	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
-	// Number of leading rows that are copied unchanged, such as a class token's.
-	// Not in GridRelative, whose class token has the last rows.
+	// Number of leading rows that are copied unchanged, such as a class token's row. Not in
+	// GridRelative, where the class token has the last rows.
 	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
 	// Filter along each axis.
 	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
 	// Parameter a of `CUBIC`: the slope at distance 1. Only with `filter` `CUBIC`.
 	// Unset: -0.75, or -0.5 with `antialias`, as in torch.
 	CubicA *float64 `protobuf:"fixed64,5,opt,name=cubic_a,json=cubicA,proto3,oneof" json:"cubic_a,omitempty"`
-	// Aligns the first and the last rows of source and target: x is
-	// `r (n - 1) / (m - 1)`, or 0 if m is 1. With `antialias` x is as above, and
-	// step is `(n - 1) / (m - 1)`.
+	// Aligns the first and the last rows of source and target: x is `r (n - 1) / (m - 1)`, or 0 if m
+	// is 1. With `antialias`, x is as in the formula above, and step is `(n - 1) / (m - 1)`.
 	AlignCorners bool `protobuf:"varint,6,opt,name=align_corners,json=alignCorners,proto3" json:"align_corners,omitempty"`
-	// Stretches the filter by step, if step is above 1. Drops weights of rows
-	// beyond the table, and divides the others by their sum.
+	// Stretches the filter by step if step is greater than 1. Drops the weights of rows beyond the
+	// table, and divides the remaining weights by their sum.
 	Antialias bool `protobuf:"varint,7,opt,name=antialias,proto3" json:"antialias,omitempty"`
-	// Step of each axis, instead of n / m: 1 / `scale_factor`. torch ignores
-	// `scale_factor` on an axis with n = m if the filter is `LINEAR` or
-	// `antialias` is set; there step is 1.
+	// Step for each axis, to use instead of n / m: 1 / `scale_factor`. On an axis with n = m, torch
+	// ignores `scale_factor` if the filter is `LINEAR` or `antialias` is set; its step there is 1.
 	Step          []float64 `protobuf:"fixed64,8,rep,packed,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1949,27 +1938,26 @@ func (x *Resample) GetStep() []float64 {
 
 // Rotary position embedding (Su et al. 2021) and its length extensions.
 //
-// Fields are named as in transformers' rope_parameters. The angle of position p
-// and pair m is `p inv_m` for the n = dim / 2 pairs, where dim is the part of
-// `head_dim` that rotates. Cosines and sines are multiplied by the attention
-// factor. Correctly rounded, so not bit-identical to the framework.
+// Fields are named as in transformers' rope_parameters. The angle for position p and pair m is
+// `p inv_m`. There are n = dim / 2 pairs, where dim is the part of `head_dim` that rotates. Cosines
+// and sines are multiplied by the attention factor. Values are correctly rounded, and therefore not
+// bit-identical to the framework's.
 //
-// With `axes`, p is the coordinate x of the pair's axis: the position on that axis, shifted and
+// With `axes`, p is the coordinate x on the pair's axis: the position on that axis, shifted and
 // scaled. In position_ids it may be a fraction if `angle` is `EXACT` and `decay` is unset.
 //
-// The header's `derived` holds `inverse_frequencies`, in radians per position,
-// `attention_factor` and, if used, `rope_theta`. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma,
-// Phi-3 and torchscale.
+// The header's `derived` holds `inverse_frequencies` (in radians per position), `attention_factor`
+// and, if used, `rope_theta`. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Dimension of a head.
+	// Dimension of each head.
 	HeadDim int32 `protobuf:"varint,1,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Base of the progression: `inv_m = rope_theta^(-2m/dim)`.
 	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
 	// Fraction of `head_dim` that rotates: dim is floor(head_dim * factor),
 	// rounded down to an even number.
 	PartialRotaryFactor *float64 `protobuf:"fixed64,3,opt,name=partial_rotary_factor,json=partialRotaryFactor,proto3,oneof" json:"partial_rotary_factor,omitempty"`
-	// Columns of the tables.
+	// Column layout of the tables.
 	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
 	// Length extension. Unset: none.
 	//
@@ -1983,19 +1971,18 @@ type Rotary struct {
 	//	*Rotary_Llama3
 	//	*Rotary_Proportional
 	Extension isRotary_Extension `protobuf_oneof:"extension"`
-	// Position axes, in the order of `position_ids`, with at least one pair each.
-	// Unset: one axis. Pairs of an axis with a ladder use that ladder, from its
-	// first frequency on; all others use the progression over n pairs. A ladder
-	// cannot be combined with `inverse_frequencies` or a length extension.
+	// Position axes, in the order of `position_ids`, with at least one pair each. Unset: one axis.
+	// Pairs of an axis with a ladder use that ladder, starting at its first frequency; all others use
+	// the progression over n pairs. A ladder cannot be combined with `inverse_frequencies` or a
+	// length extension.
 	Axes []*Axis `protobuf:"bytes,12,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Axis of each of the n pairs, counted from 0. Unset: every axis has the same
-	// number of pairs, one axis after the other.
+	// Axis of each of the n pairs; axes are counted from 0. Unset: every axis has the same number of
+	// pairs, one axis after another.
 	PairAxis []int32 `protobuf:"varint,13,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
 	// Precision of the angle `p inv_m`.
 	Angle AnglePrecision `protobuf:"varint,14,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
-	// Frequencies of another implementation, n of them, instead of the computed
-	// ones, without a length extension. Pass an attention factor as the request's
-	// scale.
+	// Frequencies from another implementation, n of them, to use instead of the computed ones,
+	// without a length extension. Pass an attention factor as the request's scale.
 	InverseFrequencies []float64 `protobuf:"fixed64,15,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
 	// Adds xPos's decay: a third table, `scale`, to which no attention factor is
 	// applied.
@@ -2283,7 +2270,7 @@ func (x *Linear) GetFactor() float64 {
 // Dynamic NTK: `rope_theta` grows with the length.
 //
 // It is multiplied by `(factor L/M - (factor - 1))^(dim / (dim - 2))`, where L is
-// `sequence_length`, at least M, and M is `max_position_embeddings`.
+// `sequence_length`, but at least M, and M is `max_position_embeddings`.
 type Dynamic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch factor.
@@ -2417,7 +2404,7 @@ type Yarn struct {
 	MscaleAllDim *float64 `protobuf:"fixed64,6,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
 	// Replaces the computed attention factor.
 	AttentionFactor *float64 `protobuf:"fixed64,7,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
-	// Rounds the correction range outwards to whole pairs.
+	// Rounds the correction range outward to whole pairs.
 	Truncate      *bool `protobuf:"varint,8,opt,name=truncate,proto3,oneof" json:"truncate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2516,9 +2503,9 @@ func (x *Yarn) GetTruncate() bool {
 // `factor`, `max_position_embeddings` and `attention_factor` is set.
 type Longrope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Divisors of the n frequencies up to the original length.
+	// Divisors of the n frequencies for lengths up to the original length.
 	ShortFactor []float64 `protobuf:"fixed64,1,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`
-	// Divisors of the n frequencies beyond the original length.
+	// Divisors of the n frequencies for lengths beyond the original length.
 	LongFactor []float64 `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
@@ -2663,7 +2650,7 @@ type Llama3 struct {
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Number of rotations over that length below which a pair is stretched.
+	// Number of rotations over the original length below which a pair is stretched.
 	LowFreqFactor float64 `protobuf:"fixed64,3,opt,name=low_freq_factor,json=lowFreqFactor,proto3" json:"low_freq_factor,omitempty"`
 	// Number of rotations above which a pair is unchanged. Larger than `low_freq_factor`.
 	HighFreqFactor float64 `protobuf:"fixed64,4,opt,name=high_freq_factor,json=highFreqFactor,proto3" json:"high_freq_factor,omitempty"`
@@ -2780,7 +2767,7 @@ func (x *Proportional) GetFactor() float64 {
 
 // Decay of rotary positions (xPos: Sun et al. 2022).
 //
-// Queries are multiplied by scale, keys divided by it:
+// Queries are multiplied by scale, and keys are divided by it:
 //
 //	scale(p, m) = ((m / n + gamma) / (1 + gamma))^((p - center) / scale_base)
 //
@@ -2863,7 +2850,7 @@ type LearnedRelative struct {
 	//	*LearnedRelative_Scalars
 	//	*LearnedRelative_Vectors
 	Rows isLearnedRelative_Rows `protobuf_oneof:"rows"`
-	// Heads of the result.
+	// Number of heads in the result.
 	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Farthest relative position to the left with its own row. Required unless
 	// symmetric.
@@ -2874,7 +2861,7 @@ type LearnedRelative struct {
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
 	Sign RelativeSign `protobuf:"varint,7,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
-	// Result beyond left and right.
+	// Result for relative positions beyond left and right.
 	Beyond        BeyondReach `protobuf:"varint,8,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2982,7 +2969,7 @@ type isLearnedRelative_Rows interface {
 }
 
 type LearnedRelative_Scalars struct {
-	// Learned bias, with one column per head or one for all.
+	// Learned bias, with one column per head or one for all heads.
 	Scalars *TableRef `protobuf:"bytes,1,opt,name=scalars,proto3,oneof"`
 }
 
@@ -3003,11 +2990,11 @@ type Kerple struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kernel.
 	Kernel KerpleKernel `protobuf:"varint,1,opt,name=kernel,proto3,enum=attnbias.v1.KerpleKernel" json:"kernel,omitempty"`
-	// One value per head, or one for all; at most 2 with `POWER`.
+	// One value per head, or one for all heads; each at most 2 with `POWER`.
 	P []float64 `protobuf:"fixed64,2,rep,packed,name=p,proto3" json:"p,omitempty"`
-	// One value per head, or one for all.
+	// One value per head, or one for all heads.
 	A []float64 `protobuf:"fixed64,3,rep,packed,name=a,proto3" json:"a,omitempty"`
-	// Heads of the bias.
+	// Number of heads in the bias.
 	NumHeads      int32 `protobuf:"varint,4,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3077,9 +3064,9 @@ func (x *Kerple) GetNumHeads() int32 {
 //	w_k = base^(-2k / dim)
 type Sandwich struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Heads H of the bias.
+	// Number H of heads in the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Columns of the sinusoid.
+	// Number of columns in the sinusoid.
 	Dim *int32 `protobuf:"varint,2,opt,name=dim,proto3,oneof" json:"dim,omitempty"`
 	// Base of the progression.
 	Base          *float64 `protobuf:"fixed64,3,opt,name=base,proto3,oneof" json:"base,omitempty"`
@@ -3145,9 +3132,9 @@ func (x *Sandwich) GetBase() float64 {
 //	bias[h, i, j] = MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h
 type Fire struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Heads of the bias.
+	// Number of heads in the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Factor of the distance inside the logarithm.
+	// Factor applied to the distance inside the logarithm.
 	C *float64 `protobuf:"fixed64,2,opt,name=c,proto3,oneof" json:"c,omitempty"`
 	// Position up to which rows share the normalizer: the model's learned
 	// `|init_L * L_multiplier|`.
@@ -3159,9 +3146,9 @@ type Fire struct {
 	HiddenWeight *TableRef `protobuf:"bytes,5,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
 	// Bias of the hidden layer. Unset: zeros.
 	HiddenBias *TableRef `protobuf:"bytes,6,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
-	// Weight of the output, with at most 2^22 numbers.
+	// Weight of the output layer, with at most 2^22 values.
 	OutputWeight *TableRef `protobuf:"bytes,7,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
-	// Bias of the output. Unset: zeros.
+	// Bias of the output layer. Unset: zeros.
 	OutputBias    *TableRef `protobuf:"bytes,8,opt,name=output_bias,json=outputBias,proto3" json:"output_bias,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3260,27 +3247,26 @@ func (x *Fire) GetOutputBias() *TableRef {
 //
 //	bias[h, i, j] = output(MLP(x_1, ...))_h
 //
-// Without `window` there is one input, for i - j; with it, one per axis.
-// Found in Swin-V2, CrossFormer, timm and x-transformers.
+// Without `window`, there is one input, for i - j; with it, one per axis. Found in Swin-V2,
+// CrossFormer, timm and x-transformers.
 type MlpBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Heads of the bias.
+	// Number of heads in the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Layers, first to last. The first has one input per coordinate, the last has
-	// `num_heads` outputs and no LayerNorm. All weights together have at most 2^22
-	// numbers.
+	// Layers, first to last. The first has one input per coordinate; the last has `num_heads` outputs
+	// and no LayerNorm. All weights together have at most 2^22 values.
 	Layers []*MlpLayer `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
-	// Function between layers, after the layer's LayerNorm if it has one.
+	// Function applied between layers, after the layer's LayerNorm if it has one.
 	Activation Activation `protobuf:"varint,3,opt,name=activation,proto3,enum=attnbias.v1.Activation" json:"activation,omitempty"`
-	// Sides of a window of at most 65536 tokens: frames if any, rows, columns.
-	// Empty: tokens form a sequence, and `coordinates` is not `LOG2_NORMALIZED`.
+	// Sides of a window with at most 65536 tokens: frames if any, rows, columns. Empty: the tokens
+	// form a sequence, and `coordinates` is not `LOG2_NORMALIZED`.
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
-	// Function of each d.
+	// Function applied to each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
-	// Sides of the window used in training. A side is 1 only if the window's is. Only with
+	// Sides of the window used in training. A side may be 1 only if the window's is. Only with
 	// `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
-	// Function of the last layer's outputs.
+	// Function applied to the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
 	// Adds a class token as token 0, before the window, with a bias of 0 (timm's
 	// `prefix_tokens` of 1).
@@ -3382,7 +3368,7 @@ type MlpLayer struct {
 	Weight *TableRef `protobuf:"bytes,1,opt,name=weight,proto3" json:"weight,omitempty"`
 	// Bias. Unset: zeros.
 	Bias *TableRef `protobuf:"bytes,2,opt,name=bias,proto3" json:"bias,omitempty"`
-	// Weight of a LayerNorm after the layer, whose epsilon is 1e-5.
+	// Weight of a LayerNorm (epsilon 1e-5) applied after the layer.
 	NormWeight *TableRef `protobuf:"bytes,3,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
 	// Bias of the LayerNorm.
 	NormBias      *TableRef `protobuf:"bytes,4,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
@@ -3450,20 +3436,20 @@ func (x *MlpLayer) GetNormBias() *TableRef {
 
 // DeBERTa-v2's logarithmic buckets (He et al. 2021).
 //
-// The numbers are indices into the model's relative embeddings. Span is
-// `bucket_size`, or `max_position` without buckets. Found in DeBERTa v2 and v3.
+// The values are indices into the model's relative embeddings. Span is `bucket_size`, or
+// `max_position` if there are no buckets. Found in DeBERTa v2 and v3.
 type Deberta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// transformers' position_buckets. 0 means the distances themselves, without
-	// buckets (transformers' -1); otherwise at least 2.
+	// transformers' position_buckets. 0 (-1 in transformers) means the distances themselves, without
+	// buckets; otherwise at least 2.
 	BucketSize *int32 `protobuf:"varint,1,opt,name=bucket_size,json=bucketSize,proto3,oneof" json:"bucket_size,omitempty"`
-	// transformers' max_relative_positions. Above bucket_size / 2 + 1 with buckets.
+	// transformers' max_relative_positions. With buckets, larger than bucket_size / 2 + 1.
 	MaxPosition *int32 `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3,oneof" json:"max_position,omitempty"`
 	// Index to return.
 	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
 	// Treatment of distances beyond `max_position`.
 	Edge DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
-	// Rounding of logarithmic buckets.
+	// Rounding of the boundaries of logarithmic buckets.
 	BucketRule    BucketRule `protobuf:"varint,5,opt,name=bucket_rule,json=bucketRule,proto3,enum=attnbias.v1.BucketRule" json:"bucket_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3536,21 +3522,21 @@ func (x *Deberta) GetBucketRule() BucketRule {
 
 // Sinusoids of relative positions (Dai et al. 2019).
 //
-// The vector of query i and key j is the row of Sinusoidal at position i - j, or
-// at j - i or |i - j|, depending on `sign` and `symmetric`. Correctly rounded, so
-// not bit-identical to the framework. Found in Transformer-XL, XLNet, ESPnet,
-// wav2vec2-Conformer and Parakeet.
+// The vector for query i and key j is Sinusoidal's row at position i - j, j - i or |i - j|,
+// depending on `sign` and `symmetric`. Values are correctly rounded, and therefore not
+// bit-identical to the framework's. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and
+// Parakeet.
 type RelativeSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns of a vector: the model's d_model.
+	// Number of columns in a vector: the model's d_model.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
 	// Frequencies of the column pairs, as in Sinusoidal.
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	// Order of sines and cosines in a vector.
 	Columns Columns `protobuf:"varint,3,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
-	// Last column of an odd `dim`.
+	// Last column if `dim` is odd.
 	Odd OddColumn `protobuf:"varint,4,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	// Sign of the position whose row is the vector of a pair.
+	// Sign of the position whose row is the vector for a pair.
 	Sign RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Uses |i - j| (SpeechBrain's RelPosEncXL).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
@@ -3560,8 +3546,7 @@ type RelativeSinusoidal struct {
 	// Largest j - i with its own vector; keys farther right share that vector.
 	// Unset: no limit.
 	Right *int64 `protobuf:"varint,8,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Sets the vectors of keys to the right of the query, which a decoder masks,
-	// to zero.
+	// Sets to zero the vectors for keys to the right of the query, which a decoder masks.
 	Causal        bool `protobuf:"varint,9,opt,name=causal,proto3" json:"causal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3662,38 +3647,37 @@ func (x *RelativeSinusoidal) GetCausal() bool {
 
 // Learned relative position bias in a window of a grid (Liu et al. 2021).
 //
-// For token i at row r_i, column c_i of a window of Wh by Ww:
+// For token i at row r_i, column c_i of a Wh by Ww window:
 //
 //	bias[h, i, j] = table[index(i, j), h]
 //	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 //
-// In a window of Wt by Wh by Ww with frames, the index is larger by
-// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)`. Bit-identical to the
-// framework. Found in Swin, BEiT, EVA, MaxViT, CoAtNet, LeViT, EfficientFormer,
-// TinyViT and Video Swin.
+// In a Wt by Wh by Ww window, with frames, the index is larger by
+// `(t_i - t_j + Wt - 1)(2 Wh - 1)(2 Ww - 1)`. Bit-identical to the framework. Found in Swin, BEiT,
+// EVA, MaxViT, CoAtNet, LeViT, EfficientFormer, TinyViT and Video Swin.
 type GridRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh,
-	// columns Ww. With one side, the tokens form a sequence.
+	// Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
+	// With one side, the tokens form a sequence.
 	Window []int32 `protobuf:"varint,1,rep,packed,name=window,proto3" json:"window,omitempty"`
-	// Heads of the table.
+	// Number of heads in the table.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and
-	// 3 more with a class token. With one or three axes, there is one such factor
-	// for each. Required with values `BIAS`.
+	// Learned bias, with `(2 Wh - 1)(2 Ww - 1)` rows, or `Wh Ww` if symmetric, and 3 more with a
+	// class token. With one or three axes, there is one such factor for each axis. Required with
+	// values `BIAS`.
 	Table *TableRef `protobuf:"bytes,3,opt,name=table,proto3" json:"table,omitempty"`
-	// Sign of all differences. With `KEY_MINUS_QUERY` the index has r_j - r_i and
-	// c_j - c_i (MaxViT and CoAtNet in TensorFlow).
+	// Sign of all differences. With `KEY_MINUS_QUERY`, the index has r_j - r_i and c_j - c_i (MaxViT
+	// and CoAtNet in TensorFlow).
 	Sign RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Ignores the signs: the index is `|r_i - r_j| Ww + |c_i - c_j|` (LeViT,
 	// EfficientFormer and TinyViT).
 	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Adds a class token as token 0, before the window. The last rows of the table
-	// are class to token, token to class, class to class (BEiT).
+	// Adds a class token as token 0, before the window. The last three rows of the table are for
+	// class to token, token to class, and class to class (BEiT).
 	ClassToken bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
-	// Resamples the table of another window. `source` has the sides of its grid,
-	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` of that window. Rows of a class token are
-	// copied. The window has at most two axes.
+	// Resamples a table made for another window. `source` has the sides of that table's grid,
+	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` for that window. The class token's rows are copied. The
+	// window has at most two axes.
 	Resample      *Resample `protobuf:"bytes,7,opt,name=resample,proto3" json:"resample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3780,33 +3764,32 @@ func (x *GridRelative) GetResample() *Resample {
 
 // TUPE (Ke et al. 2020): untied absolute and relative position terms.
 //
-// Position 0 is the class token. The relative term has T5's bidirectional
-// buckets. The absolute term has `position_table`, `query_weight`, `query_bias`,
-// `key_weight` and `key_bias`, all or none.
+// Position 0 is the class token. The relative term uses T5's bidirectional buckets. The absolute
+// term uses `position_table`, `query_weight`, `query_bias`, `key_weight` and `key_bias`: set all of
+// them or none.
 type Tupe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Heads of the bias.
+	// Number of heads in the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias of the relative term. With `reset_class_token` its last row is
-	// "other to class". Unset: no relative term.
+	// Learned bias of the relative term. With `reset_class_token`, its last row is "other to class".
+	// Unset: no relative term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
-	// Buckets of the relative term. Not with the absolute term alone.
+	// Number of buckets in the relative term. Not if there is only the absolute term.
 	NumBuckets *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
 	// Maximum distance of the relative term, as in T5.
 	MaxDistance *int32 `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
-	// Learned positions of the absolute term, at most 2^22 numbers; one more row
-	// with `reset_class_token`. d_model is at most 4096 and a multiple of
-	// `num_heads`.
+	// Learned positions for the absolute term, at most 2^22 values; one more row with
+	// `reset_class_token`. d_model is at most 4096 and a multiple of `num_heads`.
 	PositionTable *TableRef `protobuf:"bytes,5,opt,name=position_table,json=positionTable,proto3" json:"position_table,omitempty"`
-	// Projection of queries, as torch's Linear stores it.
+	// Query projection, as torch's Linear stores it.
 	QueryWeight *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`
-	// Bias of the projection of queries.
+	// Bias of the query projection.
 	QueryBias *TableRef `protobuf:"bytes,7,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
-	// Projection of keys, as torch's Linear stores it.
+	// Key projection, as torch's Linear stores it.
 	KeyWeight *TableRef `protobuf:"bytes,8,opt,name=key_weight,json=keyWeight,proto3" json:"key_weight,omitempty"`
-	// Bias of the projection of keys.
+	// Bias of the key projection.
 	KeyBias *TableRef `protobuf:"bytes,9,opt,name=key_bias,json=keyBias,proto3" json:"key_bias,omitempty"`
-	// Weight of a LayerNorm of the positions.
+	// Weight of a LayerNorm applied to the positions.
 	NormWeight *TableRef `protobuf:"bytes,10,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
 	// Bias of the LayerNorm.
 	NormBias *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
@@ -3814,7 +3797,7 @@ type Tupe struct {
 	NormEps *float64 `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
 	// Unties the class token from positions: the class token has its own biases.
 	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
-	// Factor of the absolute term. Unset: `1 / sqrt(2 d_model / num_heads)`.
+	// Factor applied to the absolute term. Unset: `1 / sqrt(2 d_model / num_heads)`.
 	PositionScale *float64 `protobuf:"fixed64,14,opt,name=position_scale,json=positionScale,proto3,oneof" json:"position_scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -6,12 +6,12 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/logits.proto
 
-// Positional logits: the terms of attention scores, or of weighted sums of values,
-// that depend on a query and on positions but not on a key's content. Any number
-// of rows is streamed in both directions.
+// Positional logits: the terms of attention scores, or of weighted sums of values, that depend on a
+// query and on positions but not on a key's content. Any number of rows can be streamed, in both
+// directions.
 //
-// q_i is a query and r_ij the vector of key j's position relative to it; i and j
-// are absolute positions:
+// q_i is a query, and r_ij is the vector for key j's position relative to that query; i and j are
+// absolute positions:
 //
 //   logits[h, i, j] = scale (q[h, i] + query_bias[h]) . r[h, i, j]
 //   sums[h, i]      = scale sum_j weights[h, i, j] r[h, i, j]    (shaw_values)
@@ -92,7 +92,7 @@ func (Direction) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{0}
 }
 
-// Description of the logits of every row. Tables have no layout.
+// Description of the logits for every row. Tables do not take a layout.
 type LogitsSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Term:
@@ -103,13 +103,13 @@ type LogitsSpec struct {
 	//	*LogitsSpec_AbsoluteKeys
 	//	*LogitsSpec_DecomposedRelativePositions
 	Term isLogitsSpec_Term `protobuf_oneof:"term"`
-	// Heads of the rows.
+	// Number of heads in the rows.
 	NumHeads int32 `protobuf:"varint,5,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Width of a query. Its product with num_heads is at most 2^24.
 	HeadDim int32 `protobuf:"varint,6,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Number of queries.
 	QueryLength int64 `protobuf:"varint,7,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
-	// Number of keys. A row of one head must fit in 4 MiB - 64 KiB.
+	// Number of keys. A row for one head must fit in 4 MiB - 64 KiB.
 	KeyLength int64 `protobuf:"varint,8,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
 	// Position of query 0. Required if the lengths differ.
 	//
@@ -124,17 +124,17 @@ type LogitsSpec struct {
 	DataType DataType `protobuf:"varint,12,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	// Element type of the result.
 	OutputDataType DataType `protobuf:"varint,13,opt,name=output_data_type,json=outputDataType,proto3,enum=attnbias.v1.DataType" json:"output_data_type,omitempty"`
-	// Logit of a masked key. Default: negative infinity. Not with shaw_values.
+	// Logit for a masked key. Default: negative infinity. Not with shaw_values.
 	//
 	// Types that are valid to be assigned to Fill:
 	//
 	//	*LogitsSpec_FillValue
 	//	*LogitsSpec_FillLowest
 	Fill isLogitsSpec_Fill `protobuf_oneof:"fill"`
-	// Factor applied before the single rounding to the output type.
+	// Factor applied to the values before they are rounded (once) to the output type.
 	Scale *float64 `protobuf:"fixed64,16,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
-	// Added to every query: Transformer-XL's v (r_r_bias), Conformer's pos_bias_v.
-	// With it the result is (b) + (d), without it (b).
+	// Added to every query: Transformer-XL's v (r_r_bias), Conformer's pos_bias_v. With it, the
+	// result is (b) + (d); without it, (b).
 	QueryBias *TableRef `protobuf:"bytes,17,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
 	// Omits the queries, as in Transformer-XL's (d). Rows then have no data.
 	BiasAlone     bool `protobuf:"varint,18,opt,name=bias_alone,json=biasAlone,proto3" json:"bias_alone,omitempty"`
@@ -349,29 +349,29 @@ type isLogitsSpec_Term interface {
 }
 
 type LogitsSpec_ShawKeys struct {
-	// Shaw et al. 2018, keys: learned vectors of relative positions.
+	// Shaw et al. 2018, keys: learned vectors for relative positions.
 	//
-	// Also fits Transformer-XL's vectors after their projection.
+	// Also fits Transformer-XL's vectors after they are projected.
 	ShawKeys *RelativeTable `protobuf:"bytes,1,opt,name=shaw_keys,json=shawKeys,proto3,oneof"`
 }
 
 type LogitsSpec_ShawValues struct {
 	// Shaw et al. 2018, values: sums of vectors, weighted by attention.
 	//
-	// Rows are attention weights [heads, queries, keys], results are
+	// Rows are attention weights [heads, queries, keys], and results are
 	// [heads, queries, head_dim]. Weights of masked keys are ignored.
 	ShawValues *RelativeTable `protobuf:"bytes,2,opt,name=shaw_values,json=shawValues,proto3,oneof"`
 }
 
 type LogitsSpec_SinusoidalDistances struct {
-	// Sinusoids of the distance: Transformer-XL's (b), with query_bias (b) + (d).
+	// Sinusoids of the distance: Transformer-XL's (b), or (b) + (d) with query_bias.
 	//
 	// XLNet and Conformer have the same term.
 	SinusoidalDistances *SinusoidalDistances `protobuf:"bytes,3,opt,name=sinusoidal_distances,json=sinusoidalDistances,proto3,oneof"`
 }
 
 type LogitsSpec_AbsoluteKeys struct {
-	// Absolute positions of keys.
+	// Absolute key positions.
 	AbsoluteKeys *AbsoluteKeys `protobuf:"bytes,4,opt,name=absolute_keys,json=absoluteKeys,proto3,oneof"`
 }
 
@@ -426,17 +426,17 @@ func (*LogitsSpec_FillValue) isLogitsSpec_Fill() {}
 
 func (*LogitsSpec_FillLowest) isLogitsSpec_Fill() {}
 
-// The vector of query i and key j is `table[clip(j - i, -left, right) + left]`.
+// The vector for query i and key j is `table[clip(j - i, -left, right) + left]`.
 type RelativeTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned vectors, with a leading axis of heads if heads differ.
+	// Learned vectors, with a leading head axis if heads differ.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Farthest relative position to the left with its own vector.
 	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
 	// Farthest relative position to the right with its own vector.
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Direction in which the table is indexed. With `QUERY_MINUS_KEY` the vector is `table[right -
-	// clip(j - i, -left, right)]`.
+	// Direction in which the table is indexed. With `QUERY_MINUS_KEY`, the vector is
+	// `table[right - clip(j - i, -left, right)]`.
 	Sign          RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -500,12 +500,11 @@ func (x *RelativeTable) GetSign() RelativeSign {
 	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
 }
 
-// The vector of query i and key j is `projection[h] R(i - j)`.
+// The vector for query i and key j is `projection[h] R(i - j)`.
 type SinusoidalDistances struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// R, without axes. Its columns are required: `SINES_COSINES` for
-	// Transformer-XL and XLNet, `INTERLEAVED` for Conformer. Its dim is the
-	// model's.
+	// R, without axes. Its `columns` must be set: `SINES_COSINES` for Transformer-XL and XLNet,
+	// `INTERLEAVED` for Conformer. Its dim is that of the model.
 	Sinusoidal *Sinusoidal `protobuf:"bytes,1,opt,name=sinusoidal,proto3" json:"sinusoidal,omitempty"`
 	// W_kR, as a linear layer stores it. Unset: dim is head_dim and all heads share
 	// R.
@@ -576,13 +575,13 @@ func (x *SinusoidalDistances) GetSymmetric() bool {
 	return false
 }
 
-// The vector of key j is `projection[h] positions[j]`.
+// The vector for key j is `projection[h] positions[j]`.
 type AbsoluteKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Vectors of at least key_length positions.
+	// Vectors for at least key_length positions.
 	Positions *TableRef `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
-	// W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may
-	// have a leading axis of heads.
+	// W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may have a leading head
+	// axis.
 	Projection    *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -632,10 +631,9 @@ func (x *AbsoluteKeys) GetProjection() *TableRef {
 	return nil
 }
 
-// Tokens of both grids are row-major and start at token 0. The direction is
-// `BIDIRECTIONAL` and, if the grids differ, the alignment is `START`. A pair has a
-// vector for its rows and one for its columns, with the indices of transformers'
-// get_rel_pos:
+// Tokens of both grids are in row-major order and start at token 0. The direction is
+// `BIDIRECTIONAL` and, if the grids differ, the alignment is `START`. A pair has one vector for its
+// rows and one for its columns, with the indices from transformers' get_rel_pos:
 //
 //	H[f(row of i, row of j)] + W[f(column of i, column of j)]
 //	f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
@@ -649,13 +647,13 @@ type DecomposedRelativePositions struct {
 	RelPosH *TableRef `protobuf:"bytes,1,opt,name=rel_pos_h,json=relPosH,proto3" json:"rel_pos_h,omitempty"`
 	// W, with the same rules.
 	RelPosW *TableRef `protobuf:"bytes,2,opt,name=rel_pos_w,json=relPosW,proto3" json:"rel_pos_w,omitempty"`
-	// Rows of queries. query_length is query_height * query_width.
+	// Rows of the query grid. query_length is query_height * query_width.
 	QueryHeight int32 `protobuf:"varint,3,opt,name=query_height,json=queryHeight,proto3" json:"query_height,omitempty"`
-	// Columns of queries.
+	// Columns of the query grid.
 	QueryWidth int32 `protobuf:"varint,4,opt,name=query_width,json=queryWidth,proto3" json:"query_width,omitempty"`
-	// Rows of keys. key_length is key_height * key_width.
+	// Rows of the key grid. key_length is key_height * key_width.
 	KeyHeight int32 `protobuf:"varint,5,opt,name=key_height,json=keyHeight,proto3" json:"key_height,omitempty"`
-	// Columns of keys.
+	// Columns of the key grid.
 	KeyWidth      int32 `protobuf:"varint,6,opt,name=key_width,json=keyWidth,proto3" json:"key_width,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -743,9 +741,9 @@ type ComputeLogitsRequest struct {
 	NumRows  int64 `protobuf:"varint,3,opt,name=num_rows,json=numRows,proto3" json:"num_rows,omitempty"`
 	// CRC-32C (Castagnoli) of `data`; verified if set.
 	Crc32C *uint32 `protobuf:"fixed32,4,opt,name=crc32c,proto3,oneof" json:"crc32c,omitempty"`
-	// Row-major [num_heads, num_rows, head_dim] of data_type, little-endian. For
-	// shaw_values [num_heads, num_rows, key_length]; weights of masked keys are
-	// ignored. The whole message is at most 8 MiB.
+	// Row-major [num_heads, num_rows, head_dim] of data_type, little-endian. For shaw_values, it is
+	// [num_heads, num_rows, key_length]; weights of masked keys are ignored. The whole message is at
+	// most 8 MiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -816,15 +814,14 @@ func (x *ComputeLogitsRequest) GetData() []byte {
 	return nil
 }
 
-// The first message has the header for the spec. The others have the results of
-// the requests, in their order, with the bytes of each in offset order.
+// The first message has the header for the spec. The others have the results of the requests, in
+// request order, with the bytes of each result in offset order.
 type ComputeLogitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message, which otherwise has only the checksums of header and
-	// request.
+	// Set in the first message, which otherwise has only the checksums of the header and the request.
 	Header *LogitsHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Offset of `data` in the result of a request, which is row-major [num_heads,
-	// num_rows, width] of the header's data_type, little-endian.
+	// Offset of `data` in the result of a request. The result is row-major
+	// [num_heads, num_rows, width] of the header's data_type, little-endian.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
@@ -924,8 +921,7 @@ func (x *ComputeLogitsResponse) GetData() []byte {
 type LogitsHeader struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumHeads int64                  `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Numbers per head and row of a result: key_length, or head_dim for
-	// shaw_values.
+	// Number of values per head and row of a result: key_length, or head_dim for shaw_values.
 	Width    int64    `protobuf:"varint,2,opt,name=width,proto3" json:"width,omitempty"`
 	DataType DataType `protobuf:"varint,3,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	// Position of query 0.

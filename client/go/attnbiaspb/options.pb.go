@@ -6,7 +6,7 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/options.proto
 
-// Options that describe the contract's rules in its descriptors, for tools.
+// Options that describe the contract's rules in its descriptors, for use by tools.
 
 package attnbiaspb
 
@@ -26,8 +26,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Structure of an encoding's numbers. The result has the form of that name, or
-// DENSE.
+// Structure of an encoding's values. The result has the form of the same name, or DENSE.
 type Structure int32
 
 const (
@@ -86,55 +85,53 @@ func (Structure) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_options_proto_rawDescGZIP(), []int{0}
 }
 
-// Rules of one field. A field is required if `required` is set. A scalar or an
-// enum without `default` is also required, except a bool without presence, which
-// is then false, and a field that `given_by` supplies. A oneof of required fields
-// requires one of them. A field that another field makes ineffective must be
-// unset, and is then not required.
+// Rules for one field. A field is required if `required` is set. A scalar or an enum without
+// `default` is also required, unless it is a bool without presence (which is then false) or
+// `given_by` supplies its value. If the fields of a oneof are required, one of them must be set. A
+// field that has no effect because of another field must be unset, and is then not required.
 type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// JSON value taken by an unset field with presence, or by an unset enum. Empty if the field is
-	// optional and no value is equivalent to unset. The default of a oneof is that of one of its
-	// fields. A message has the default `{}` if unset and empty mean the same.
+	// JSON value of an unset field with presence, or of an unset enum. Empty if the field is optional
+	// and no value is equivalent to leaving it unset. A oneof's default is that of one of its fields.
+	// A message has the default `{}` if unset and empty mean the same.
 	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
-	// Bounds of a number, and of each number of a list or table: `min` and `max` are inclusive;
+	// Bounds on a number, and on each number in a list or table: `min` and `max` are inclusive;
 	// `above` is exclusive and replaces `min`.
 	Min    *float64 `protobuf:"fixed64,3,opt,name=min,proto3,oneof" json:"min,omitempty"`
 	Max    *float64 `protobuf:"fixed64,4,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	Above  *float64 `protobuf:"fixed64,5,opt,name=above,proto3,oneof" json:"above,omitempty"`
 	Even   bool     `protobuf:"varint,6,opt,name=even,proto3" json:"even,omitempty"`
 	Finite bool     `protobuf:"varint,7,opt,name=finite,proto3" json:"finite,omitempty"`
-	// Minimum magnitude of a number other than 0, and whether 0 is forbidden.
+	// Minimum magnitude of a nonzero number, and whether 0 is forbidden.
 	LeastMagnitude float64 `protobuf:"fixed64,19,opt,name=least_magnitude,json=leastMagnitude,proto3" json:"least_magnitude,omitempty"`
 	Nonzero        bool    `protobuf:"varint,20,opt,name=nonzero,proto3" json:"nonzero,omitempty"`
 	// Maximum number of elements.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
 	// Axes of a table, or the length of a list, as error messages and documentation show them: sums
 	// and products of sibling fields, or of fields of enclosing messages, where an unset field counts
-	// as 0, a true bool as 1, and a list as its length. Any other name is the same number in every
-	// table of the message. Numbers joined by "or" are alternatives. A first axis that ends with "?"
-	// may be missing.
+	// as 0, a true bool as 1, and a list as its length. Any other name stands for the same number in
+	// every table of the message. Numbers joined by "or" are alternatives. A first axis that ends
+	// with "?" may be missing.
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
 	// End of the error message for an invalid number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
-	// Sibling fields, joined by "|", that determine the value if this field is not
-	// set: the columns of a table, the rows of a "weight" or of the last layer's, the
+	// Sibling fields, joined by "|", that determine the value if this field is not set: the number of
+	// columns of a table, the number of rows of a "weight" or of the last layer's weight, or the
 	// length of a list. If there are several lists, the longest one counts, unless its length is 1.
 	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
-	// Sibling field without which (`only_with`), or with which (`not_with`), this
-	// field has no effect. The sibling counts as present if its value, or its default
-	// if unset, is not 0.
+	// Sibling field without which (`only_with`), or with which (`not_with`), this field has no
+	// effect. The sibling counts as present if its value (or its default, if it is unset) is not 0.
 	OnlyWith string `protobuf:"bytes,12,opt,name=only_with,json=onlyWith,proto3" json:"only_with,omitempty"`
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
 	// Applies only to values BIAS; ignored with BUCKETS.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
-	// The field, if set, determines the columns (the last axis) of the result: it is their number, or
-	// a table with that many columns.
+	// The field, if set, determines the number of columns (the length of the last axis) of the
+	// result: it is either that number or a table with that many columns.
 	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
-	// Structure of an encoding while this field is set.
+	// Structure of the encoding if this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`
-	// Adds a border to compact forms while this field is true.
+	// Adds a border to compact forms if this field is true.
 	BorderIfSet bool `protobuf:"varint,17,opt,name=border_if_set,json=borderIfSet,proto3" json:"border_if_set,omitempty"`
 	// Name of the part that this field, if set, adds to the parts of a TABLE.
 	AddsPart      string `protobuf:"bytes,18,opt,name=adds_part,json=addsPart,proto3" json:"adds_part,omitempty"`
@@ -371,7 +368,7 @@ var (
 
 // Extension fields to descriptorpb.EnumValueOptions.
 var (
-	// Structure of an encoding whose field has this value.
+	// Structure of an encoding if one of its fields has this value.
 	//
 	// optional attnbias.v1.Structure structure_of_value = 50105;
 	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[1]
@@ -379,8 +376,8 @@ var (
 
 // Extension fields to descriptorpb.MessageOptions.
 var (
-	// Field of TensorSpec's extent for an encoding: "table", "pair" or "grid". If two are listed, the
-	// second applies while a field with `structure_if_set` is set.
+	// Field of the extent in TensorSpec that an encoding uses: "table", "pair" or "grid". If two are
+	// listed, the second applies if a field with `structure_if_set` is set.
 	//
 	// repeated string extent = 50101;
 	E_Extent = &file_attnbias_v1_options_proto_extTypes[2]
@@ -392,7 +389,7 @@ var (
 	//
 	// repeated string parts = 50108;
 	E_Parts = &file_attnbias_v1_options_proto_extTypes[4]
-	// The encoding has only values BUCKETS.
+	// The encoding supports only values BUCKETS.
 	//
 	// optional bool buckets_only = 50109;
 	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[5]

@@ -8,9 +8,9 @@
 
 // Position tensors of Transformer models, computed once and shared by all clients.
 //
-// Errors are gRPC status codes with google.rpc details; docs/errors.md lists
-// them. A field or enum value that the server does not know, at any depth, returns
-// UNIMPLEMENTED: an old server never serves part of a newer request.
+// Errors are gRPC status codes with google.rpc details; docs/errors.md lists them. A request with a
+// field or enum value that the server does not know, at any depth, returns UNIMPLEMENTED: an old
+// server never serves only part of a newer request.
 
 package attnbiaspb
 
@@ -37,18 +37,18 @@ type TensorHeader struct {
 	// 64 lowercase hex characters. Equal fingerprints mean equal bytes, on any
 	// replica and backend, at any time.
 	Fingerprint string `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// Fingerprint without extent, element type, form and mask, but with values and
-	// scale: equal for all requests of one encoding.
+	// Fingerprint that covers neither extent, element type, form nor mask, but does cover values and
+	// scale: equal for all requests for one encoding.
 	EncodingFingerprint string `protobuf:"bytes,4,opt,name=encoding_fingerprint,json=encodingFingerprint,proto3" json:"encoding_fingerprint,omitempty"`
-	// The request as the server interpreted it: defaults set, lists of consecutive
-	// positions as ranges, tables as digests.
+	// The request as the server interpreted it: with defaults set, lists of consecutive positions as
+	// ranges, and tables as digests.
 	ResolvedSpec *TensorSpec `protobuf:"bytes,5,opt,name=resolved_spec,json=resolvedSpec,proto3" json:"resolved_spec,omitempty"`
 	// Queries whose keys in the window are all masked, counted from the window's first query.
 	FullyMaskedRows []*Range `protobuf:"bytes,6,rep,name=fully_masked_rows,json=fullyMaskedRows,proto3" json:"fully_masked_rows,omitempty"`
 	// Values that the encoding derived from its hyperparameters (rotary factors).
 	Derived []*DerivedValue `protobuf:"bytes,7,rep,name=derived,proto3" json:"derived,omitempty"`
-	// Axis of each column of the tables, only for form TABLE over a grid. The part of an axis has
-	// that axis's columns in this order.
+	// Axis of each column of the tables. Set only for form TABLE over a grid. The part for an axis
+	// has that axis's columns in this order.
 	ColumnAxes    []int32 `protobuf:"varint,8,rep,packed,name=column_axes,json=columnAxes,proto3" json:"column_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -140,7 +140,7 @@ func (x *TensorHeader) GetColumnAxes() []int32 {
 	return nil
 }
 
-// Intermediate result of an encoding, rounded to the nearest doubles.
+// Intermediate result of an encoding, with each value rounded to the nearest double.
 type DerivedValue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -352,8 +352,8 @@ type GetTensorResponse struct {
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	// Zeros that align `data` after a header to a multiple of 16 bytes within the message, so that
-	// clients can use it in place.
+	// In a message with a header, zeros that align `data` to a multiple of 16 bytes within the
+	// message, so that clients can use it in place.
 	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -435,13 +435,13 @@ func (x *GetTensorResponse) GetData() []byte {
 type StreamTensorRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *TensorSpec            `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// First byte of the payload to send, in [0, total_bytes]; total_bytes returns
-	// only the header. A value other than 0 requires expected_fingerprint.
+	// Offset of the first payload byte to send, in [0, total_bytes]; total_bytes returns only the
+	// header. A value other than 0 requires expected_fingerprint.
 	ReadOffset int64 `protobuf:"varint,2,opt,name=read_offset,json=readOffset,proto3" json:"read_offset,omitempty"`
 	// Maximum number of bytes to send; 0 means to the end.
 	ReadLimit int64 `protobuf:"varint,3,opt,name=read_limit,json=readLimit,proto3" json:"read_limit,omitempty"`
-	// Fingerprint that the client expects. FAILED_PRECONDITION if it differs from
-	// the server's.
+	// Fingerprint that the client expects. Returns FAILED_PRECONDITION if it differs from the
+	// server's.
 	ExpectedFingerprint string `protobuf:"bytes,4,opt,name=expected_fingerprint,json=expectedFingerprint,proto3" json:"expected_fingerprint,omitempty"`
 	// Maximum bytes of `data` per message, in [4096, 2 MiB]; 0 means 1 MiB.
 	MaxChunkBytes int32 `protobuf:"varint,5,opt,name=max_chunk_bytes,json=maxChunkBytes,proto3" json:"max_chunk_bytes,omitempty"`
@@ -526,8 +526,8 @@ type StreamTensorResponse struct {
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	// Zeros that align `data` after a header to a multiple of 16 bytes within the message, so that
-	// clients can use it in place.
+	// In a message with a header, zeros that align `data` to a multiple of 16 bytes within the
+	// message, so that clients can use it in place.
 	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -669,8 +669,8 @@ func (x *ListTablesRequest) GetPageToken() string {
 
 type ListTablesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tables in ascending order of their names. Tables mounted or removed between
-	// two pages may or may not appear.
+	// Tables in ascending order by name. Tables mounted or removed between two pages may or may not
+	// appear.
 	Tables []*TableInfo `protobuf:"bytes,1,rep,name=tables,proto3" json:"tables,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -727,15 +727,15 @@ type TableInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name for TableRef.name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Digest for TableRef.sha256, which means the same numbers on any replica.
+	// Digest for TableRef.sha256. Equal digests mean equal values, on any replica.
 	Sha256   string   `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	DataType DataType `protobuf:"varint,3,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Shape    []int64  `protobuf:"varint,4,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// Source of the numbers, as FILE:TENSOR.
+	// Source of the values, as FILE:TENSOR.
 	Source string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
 	// Spec, without an extent, that uses the table and related tables by name, as in training. Set
-	// for tables of a checkpoint whose use is known. For relative embeddings (DeBERTa), the spec
-	// yields the indices of their rows.
+	// for checkpoint tables whose use is known. For relative embeddings (DeBERTa), the spec yields
+	// their row indices.
 	Spec          *TensorSpec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -858,7 +858,7 @@ type GetServerInfoResponse struct {
 	// Instruction sets that the binary can use on this machine, the one in use
 	// first.
 	InstructionSets []string `protobuf:"bytes,3,rep,name=instruction_sets,json=instructionSets,proto3" json:"instruction_sets,omitempty"`
-	// Names of TensorSpec's encodings.
+	// Names of the encodings in TensorSpec.
 	Encodings     []string      `protobuf:"bytes,4,rep,name=encodings,proto3" json:"encodings,omitempty"`
 	DataTypes     []DataType    `protobuf:"varint,5,rep,packed,name=data_types,json=dataTypes,proto3,enum=attnbias.v1.DataType" json:"data_types,omitempty"`
 	Limits        *ServerLimits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`

@@ -8,9 +8,9 @@
 
 // Position tensors of Transformer models, computed once and shared by all clients.
 //
-// Errors are gRPC status codes with google.rpc details; docs/errors.md lists
-// them. A field or enum value that the server does not know, at any depth, returns
-// UNIMPLEMENTED: an old server never serves part of a newer request.
+// Errors are gRPC status codes with google.rpc details; docs/errors.md lists them. A request with a
+// field or enum value that the server does not know, at any depth, returns UNIMPLEMENTED: an old
+// server never serves only part of a newer request.
 
 package attnbiaspb
 
@@ -41,18 +41,18 @@ const (
 //
 // Computes, caches and streams position tensors.
 type AttentionBiasServiceClient interface {
-	// Returns the header that GetTensor would send for the spec. Computes nothing.
+	// Returns the header that GetTensor would send for the spec, without computing the tensor.
 	DescribeTensor(ctx context.Context, in *DescribeTensorRequest, opts ...grpc.CallOption) (*DescribeTensorResponse, error)
-	// Returns a payload of up to 4 MiB - 64 KiB in one message. A larger payload
-	// returns INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
+	// Returns a payload of up to 4 MiB - 64 KiB in one message. If the payload is larger, returns
+	// INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
 	GetTensor(ctx context.Context, in *GetTensorRequest, opts ...grpc.CallOption) (*GetTensorResponse, error)
 	// Streams a payload of any size in chunks, in offset order. The first message
 	// also has the header.
 	StreamTensor(ctx context.Context, in *StreamTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamTensorResponse], error)
 	// Returns the learned tables that this replica has mounted, by name.
 	ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error)
-	// Computes positional logits of any number of rows. The client sends a spec and
-	// then rows; the server sends a header and then their results.
+	// Computes positional logits for any number of rows. The client sends a spec and then rows; the
+	// server sends a header and then the results for the rows.
 	ComputeLogits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse], error)
 	// Returns the server's version, capabilities and limits.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -144,18 +144,18 @@ func (c *attentionBiasServiceClient) GetServerInfo(ctx context.Context, in *GetS
 //
 // Computes, caches and streams position tensors.
 type AttentionBiasServiceServer interface {
-	// Returns the header that GetTensor would send for the spec. Computes nothing.
+	// Returns the header that GetTensor would send for the spec, without computing the tensor.
 	DescribeTensor(context.Context, *DescribeTensorRequest) (*DescribeTensorResponse, error)
-	// Returns a payload of up to 4 MiB - 64 KiB in one message. A larger payload
-	// returns INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
+	// Returns a payload of up to 4 MiB - 64 KiB in one message. If the payload is larger, returns
+	// INVALID_ARGUMENT with reason TENSOR_TOO_LARGE_FOR_UNARY.
 	GetTensor(context.Context, *GetTensorRequest) (*GetTensorResponse, error)
 	// Streams a payload of any size in chunks, in offset order. The first message
 	// also has the header.
 	StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error
 	// Returns the learned tables that this replica has mounted, by name.
 	ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error)
-	// Computes positional logits of any number of rows. The client sends a spec and
-	// then rows; the server sends a header and then their results.
+	// Computes positional logits for any number of rows. The client sends a spec and then rows; the
+	// server sends a header and then the results for the rows.
 	ComputeLogits(grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]) error
 	// Returns the server's version, capabilities and limits.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)

@@ -6,8 +6,8 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/tensor.proto
 
-// Types shared by all encodings: element types, forms, tables, ranges, masks and
-// the description of payloads.
+// Types shared by all encodings: element types, forms, tables, ranges, masks and descriptions of
+// payloads.
 
 package attnbiaspb
 
@@ -88,13 +88,13 @@ func (DataType) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{0}
 }
 
-// Form of a payload, which determines the numbers that are sent.
+// Form of a payload, which determines the values that are sent.
 type Form int32
 
 const (
-	// The encoding's compact form, or DENSE for position lists that have none.
+	// The encoding's compact form, or DENSE for position lists that do not have one.
 	Form_FORM_UNSPECIFIED Form = 0
-	// [positions, dim]. Over a grid, a part per axis: [length, its columns].
+	// [positions, dim]. Over a grid, there is a part for each axis: [length, columns of that axis].
 	Form_FORM_TABLE Form = 1
 	// diagonals [heads, queries + keys - 1]:
 	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. If values are vectors, their columns are an
@@ -157,7 +157,7 @@ func (Form) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
-// Kind of numbers to return.
+// Kind of values to return.
 type Values int32
 
 const (
@@ -209,7 +209,7 @@ func (Values) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{2}
 }
 
-// Axes of a table of relative biases, whose rows are buckets or positions.
+// Axis order of a relative bias table, whose rows are buckets or positions.
 type TableLayout int32
 
 const (
@@ -367,15 +367,13 @@ func (x *Range) GetEnd() int64 {
 	return 0
 }
 
-// List of 1 to 262144 positions, in any order: integers in `positions`, or
-// `doubles`.
+// List of 1 to 262144 positions, in any order: either integers in `positions`, or `doubles`.
 type PositionList struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Positions []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
-	// Positions p of a table of Sinusoidal or Rotary, integers or fractions. The sum
-	// of p and the offset of its axis, 0 without axes, is exactly k 2^e with |k| at
-	// most 2^62, and is 0 or of magnitude at least 2^-149. A list of integers means
-	// the same in either field.
+	// Positions p, integers or fractions, for a Sinusoidal or Rotary table. The sum of p and the
+	// offset of its axis (0 if there are no axes) is exactly k 2^e with |k| at most 2^62, and is 0 or
+	// of magnitude at least 2^-149. A list of integers means the same in either field.
 	Doubles       []float64 `protobuf:"fixed64,2,rep,packed,name=doubles,proto3" json:"doubles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -562,20 +560,19 @@ type isTableRef_Source interface {
 }
 
 type TableRef_Name struct {
-	// Name of a table that this replica has mounted, as in ListTables. Returns
-	// NOT_FOUND if the name is unknown.
+	// Name of a table that this replica has mounted, as listed by ListTables. Returns NOT_FOUND if
+	// the name is unknown.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3,oneof"`
 }
 
 type TableRef_InlineTable struct {
-	// Numbers of the table.
+	// Values of the table.
 	InlineTable *InlineTable `protobuf:"bytes,2,opt,name=inline_table,json=inlineTable,proto3,oneof"`
 }
 
 type TableRef_Sha256 struct {
-	// SHA-256 over dtype, shape and bytes in canonical order, as in a header's
-	// resolved_spec: 64 lowercase hex characters. Returns NOT_FOUND if this replica
-	// does not have the table.
+	// SHA-256 of dtype, shape and bytes in canonical order, as in a header's resolved_spec: 64
+	// lowercase hex characters. Returns NOT_FOUND if this replica does not have the table.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3,oneof"`
 }
 
@@ -654,8 +651,8 @@ type TableExtent struct {
 	Positions *Range `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
 	// One list per axis of the encoding, all of the same length.
 	PositionIds []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
-	// Lengths of a grid, one per axis of an encoding with several axes. Selects all
-	// of its tokens, at most 2^40, in row-major order.
+	// Lengths of a grid, one per axis of an encoding with several axes. Selects all tokens of the
+	// grid, at most 2^40, in row-major order.
 	Grid []int64 `protobuf:"varint,3,rep,packed,name=grid,proto3" json:"grid,omitempty"`
 	// Position of the grid's first token on each axis. Unset: 0.
 	GridOffset    []int64 `protobuf:"varint,4,rep,packed,name=grid_offset,json=gridOffset,proto3" json:"grid_offset,omitempty"`
@@ -728,8 +725,8 @@ type PairExtent struct {
 	// Lengths of the full matrix.
 	QueryLength int64 `protobuf:"varint,1,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
 	KeyLength   int64 `protobuf:"varint,2,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
-	// Position of query 0. Required if the lengths differ, because some frameworks
-	// align the first query with the first key, others the last with the last.
+	// Position of query 0. Required if the lengths differ, because some frameworks align the first
+	// query with the first key, and others the last query with the last key.
 	//
 	// Types that are valid to be assigned to Origin:
 	//
@@ -742,8 +739,8 @@ type PairExtent struct {
 	Heads   *Range `protobuf:"bytes,7,opt,name=heads,proto3" json:"heads,omitempty"`
 	// Absolute positions, instead of query_length, origin and `queries`.
 	QueryPositions *PositionList `protobuf:"bytes,8,opt,name=query_positions,json=queryPositions,proto3" json:"query_positions,omitempty"`
-	// Absolute positions, instead of key_length and `keys`. Without
-	// query_positions, query_offset is then required.
+	// Absolute positions, instead of key_length and `keys`. If query_positions is unset, query_offset
+	// is then required.
 	KeyPositions  *PositionList `protobuf:"bytes,9,opt,name=key_positions,json=keyPositions,proto3" json:"key_positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -869,16 +866,15 @@ func (*PairExtent_Alignment) isPairExtent_Origin() {}
 
 func (*PairExtent_QueryOffset) isPairExtent_Origin() {}
 
-// Tokens of an encoding with its own window size: a row-major grid, preceded by a
-// class token if the encoding has one. The ranges select a window. An unset range
-// or extent means all.
+// Tokens of an encoding that has its own window size: a row-major grid, preceded by a class token
+// if the encoding has one. The ranges select a window. An unset range or extent selects everything.
 type GridExtent struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Queries *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
 	Keys    *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
 	Heads   *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
-	// Uses every n-th token of each axis as a query, starting with the first, and
-	// always the class token. `queries` counts these. Unset: 1 for each axis.
+	// Uses every n-th token along each axis as a query, starting with the first; the class token is
+	// always a query. `queries` counts only these tokens. Unset: 1 for each axis.
 	QueryStride   []int64 `protobuf:"varint,4,rep,packed,name=query_stride,json=queryStride,proto3" json:"query_stride,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -942,8 +938,8 @@ func (x *GridExtent) GetQueryStride() []int64 {
 	return nil
 }
 
-// Pairs to mask, by absolute positions i (query) and j (key). A field that masks
-// none of the requested pairs is equivalent to an unset one.
+// Pairs to mask, selected by absolute positions i (query) and j (key). A field that masks none of
+// the requested pairs is equivalent to an unset field.
 type Mask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Masks j > i.
@@ -952,7 +948,7 @@ type Mask struct {
 	WindowLeft *int64 `protobuf:"varint,2,opt,name=window_left,json=windowLeft,proto3,oneof" json:"window_left,omitempty"`
 	// Masks j > i + window_right. Unset: unlimited.
 	WindowRight *int64 `protobuf:"varint,3,opt,name=window_right,json=windowRight,proto3,oneof" json:"window_right,omitempty"`
-	// Value of masked elements. Default: negative infinity.
+	// Value for masked elements. Default: negative infinity.
 	//
 	// Types that are valid to be assigned to Fill:
 	//
@@ -1057,22 +1053,21 @@ func (*Mask_FillValue) isMask_Fill() {}
 
 func (*Mask_FillLowest) isMask_Fill() {}
 
-// Numbers, form and type of the result.
+// Values, form and element type of the result.
 type Output struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Element type. Default: F32, or I32 with BUCKETS.
 	DataType DataType `protobuf:"varint,1,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
-	// Form. Returns INVALID_ARGUMENT if the encoding does not have it.
+	// Form. Returns INVALID_ARGUMENT if the encoding does not support it.
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
-	// Numbers to return. Default: BIAS, or BUCKETS for encodings that have only indices.
+	// Kind of values to return. Default: BIAS, or BUCKETS for encodings that have only indices.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
-	// Mask. Only for values BIAS, and only if each pair has a number, not a
-	// vector. For KEY_ROW encodings and those with a border, a mask that hides
-	// any pair requires form DENSE.
+	// Mask. Only for values BIAS, and only if each pair has a number and not a vector. For KEY_ROW
+	// encodings and encodings with a border, a mask that hides any pair requires form DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
-	// Factor applied before the single rounding. Does not change the mask's
-	// fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon
-	// ALiBi's by 1/sqrt(d_head).)
+	// Factor applied to the values before they are rounded (once). Does not change the mask's fill.
+	// (x-transformers multiplies T5's bias by sqrt(d_head), and Falcon multiplies ALiBi's by
+	// 1/sqrt(d_head).)
 	Scale         *float64 `protobuf:"fixed64,5,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1146,11 +1141,10 @@ func (x *Output) GetScale() float64 {
 // Named tensor inside a payload.
 type TensorPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "diagonals", "row", "dense" or "block"; for tables "positions" or the
-	// encoding's part names. "border" [heads, 3] follows the compact form of an
-	// encoding with a class token, which is token 0: the numbers of class to token,
-	// token to class, class to class. Over a grid, form TABLE has "NAME.axis0",
-	// "NAME.axis1" and so on for each table.
+	// "diagonals", "row", "dense" or "block"; for tables, "positions" or the encoding's part names.
+	// "border" [heads, 3] follows the compact form of an encoding with a class token, which is token
+	// 0; it holds the values for class to token, token to class, and class to class. Over a grid,
+	// form TABLE has "NAME.axis0", "NAME.axis1" and so on for each table.
 	Name     string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType DataType `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Form     Form     `protobuf:"varint,3,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`

@@ -409,9 +409,7 @@ def test_authentication_errors_suggest_a_fix(
 def test_token_requires_tls_beyond_loopback(
     pki: Pki, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    want = (
-        "^token: got a token but no TLS, and host:50051 is not on this machine, .* tls=True"
-    )
+    want = "^token: got a token but no TLS, and host:50051 is not on this machine, .* tls=True"
     with pytest.raises(ValueError, match=want):
         attnbias.Client("host", token="abc")
     attnbias.Client("host", token="abc", tls=Tls(ca=pki.authority.certificate))

@@ -76,12 +76,12 @@ __all__ = [
 class Timescales(Fields):
     """Ends of a geometric progression.
 
-    Frequency k is ``min (max/min)^(-k / m)``, where m is n - 1 and at least 1.
+    Frequency k is ``min (max/min)^(-k / m)``, where m is n - 1, but at least 1.
 
     Attributes:
         min: First frequency. In [1e-6, 1e6]. Default: 1.
-        max: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 / f``. In [1,
-            1e18]. Default: 10000.
+        max: Longest timescale, if ``min`` is 1. To make f the last frequency, use ``min^2 / f``. In
+            [1, 1e18]. Default: 10000.
     """
 
     _: KW_ONLY
@@ -93,12 +93,11 @@ class Timescales(Fields):
 class Ladder(Fields):
     """Frequencies of n column pairs, in radians per unit of x.
 
-    Pair k counts from 0.
+    The pair index k starts at 0.
 
     Attributes:
-        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
-            counts as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``,
-            ``frequencies``.
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without a cosine counts
+            as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``, ``frequencies``.
         timescales: First and last timescale of a geometric progression. Not with ``base``,
             ``frequencies``.
         frequencies: Explicit frequencies, n of them, each 0 or of magnitude 1e-30 to 1e6. Not with
@@ -115,18 +114,18 @@ class Ladder(Fields):
 class Axis(Fields):
     """One position axis.
 
-    Position p of the axis becomes ``x = (p + offset) scale / (length + eps)``, in real arithmetic.
+    Position p on the axis becomes ``x = (p + offset) scale / (length + eps)``, in real arithmetic.
 
     Attributes:
-        scale: Factor of every position. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12.
+        scale: Factor applied to every position. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12.
             Default: 1.
         offset: Added to every position. In [-2^40, 2^40], 0 or of magnitude at least 1e-30.
             Default: 0.
         length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
         eps: Added to the length. In [0, 1], 0 or of magnitude at least 1e-30. Default: 0.
         ladder: Frequencies of this axis's pairs. Unset: those of the encoding's common progression,
-            which spans all n pairs in Rotary and only the pairs without their own ladder in
-            Sinusoidal.
+            which spans all n pairs in Rotary, but only the pairs that have no ladder of their own
+            in Sinusoidal.
     """
 
     _: KW_ONLY
@@ -141,22 +140,22 @@ class Axis(Fields):
 class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
-    A column pair is the sine and the cosine of ``x w``, where w is the frequency of the pair and x
-    the position on its axis. With several axes, each axis has its own list of position_ids.
-    Positions are in [-2^40, 2^40]; in position_ids they may be fractions. Correctly rounded, so not
-    bit-identical to the framework. Found in the original Transformer, Marian, fairseq, Whisper,
-    DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
+    A column pair is the sine and cosine of ``x w``, where w is the frequency of the pair and x the
+    position on its axis. With several axes, each axis has its own list of position_ids. Positions
+    are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, and
+    therefore not bit-identical to the framework's. Found in the original Transformer, Marian,
+    fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
     a GridTable over several axes.
 
     Attributes:
-        dim: Columns of the table. In [1, 65536].
-        ladder: Frequencies of the column pairs of all axes without their own ladder.
+        dim: Number of columns in the table. In [1, 65536].
+        ladder: Frequencies of the column pairs of all axes that have no ladder of their own.
         axes: Position axes. Unset: one axis, with x equal to the position. At most 4.
-        axis_dims: Columns of each axis, ``dim`` in total. Unset: an equal number for each; with
-            ``odd`` "zero", the largest even number. As many as ``axes``. Each in [2, 65536]. Only
-            with ``axes``. Not with ``frequency_matrix``.
+        axis_dims: Number of columns for each axis, ``dim`` in total. Unset: an equal number for
+            each axis; with ``odd`` "zero", the largest even number. As many as ``axes``. Each in
+            [2, 65536]. Only with ``axes``. Not with ``frequency_matrix``.
         columns: Order of sines and cosines in the columns of an axis.
             - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
               keras-hub, DETR).
@@ -167,7 +166,7 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
             specifies (timm). Not with ``columns`` "interleaved". Only with ``axes``. Not with
             ``frequency_matrix``.
         odd: Last column of an axis with an odd number of columns.
-            - "sine" (default): The sine of one more frequency.
+            - "sine" (default): The sine of an additional frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
         frequency_matrix: Frequency matrix W: the angle of pair m is the sum of ``x_a W[a, m]`` over
             the axes a, and ``dim`` is twice the number of pairs. Not with ladders, ``odd``, a
@@ -200,21 +199,21 @@ class T5(Encoding[Toeplitz]):
     is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
 
     Attributes:
-        bidirectional: True for an encoder, false for a decoder, where keys to the right of the
-            query are in bucket 0. Has no default, because a wrong value is the most common error
-            with T5.
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
-        num_buckets: Rows of the table. If bidirectional, even and at least 4: one half serves keys
-            to the right of the query. In [2, 4096]. Default: 32.
-        max_distance: Distance at which logarithmic buckets end: all keys at least this far, and
-            some nearer ones, are in the last bucket. Larger than the number of exact buckets. In
-            [1, 2^31 - 1]. Default: 128.
+        bidirectional: True for an encoder; false for a decoder, where keys to the right of the
+            query are in bucket 0. There is no default, because a wrong value is the most common
+            error with T5.
+        num_heads: Number of heads in the table. In [1, 65536]. Default: that of ``table``.
+        num_buckets: Number of rows in the table. If bidirectional, even and at least 4: half of the
+            rows are for keys to the right of the query. In [2, 4096]. Default: 32.
+        max_distance: Distance at which logarithmic buckets end: all keys at least this far away,
+            and some nearer ones, are in the last bucket. Larger than the number of exact buckets.
+            In [1, 2^31 - 1]. Default: 128.
         table: Learned bias. Required with values "bias". Shape ``[num_buckets, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        bucket_rule: Rounding of logarithmic buckets.
+        bucket_rule: Rounding of the boundaries of logarithmic buckets.
             - "exact" (default): Exact arithmetic.
             - "float32_log": Correctly rounded float32 logarithm, float32 division and
               multiplication, as torch computes them on a CPU.
@@ -237,9 +236,9 @@ class ALiBi(Encoding[Compact]):
     """Attention with linear biases (Press et al. 2022).
 
     If the number of heads H is a power of two, slope h is ``2^(-alibi_bias_max (h+1) / H)``.
-    Otherwise the slopes are those of the power of two below, followed by every other slope of the
-    power of two above. With the framework's slopes, bit-identical to the framework. Found in BLOOM,
-    MPT and Falcon.
+    Otherwise, the slopes are those for the next lower power of two, followed by every other slope
+    for the next higher power of two. With the framework's slopes, bit-identical to the framework.
+    Found in BLOOM, MPT and Falcon.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A KeyRow with ``variant``
     "key_from_start" or "key_from_end".
@@ -248,9 +247,9 @@ class ALiBi(Encoding[Compact]):
         num_heads: Number of slopes. In [1, 65536]. Default: that of ``slopes``.
         alibi_bias_max: Negated exponent of the last slope. In (0, 1024]. Default: 8. Not with
             ``slopes``.
-        slopes: Slopes of another implementation, one per head, instead of the computed ones. As
-            many as ``num_heads``. Each finite.
-        variant: Formula of the bias, where i and j are the absolute positions of query and key.
+        slopes: Slopes from another implementation, one per head, to use instead of the computed
+            ones. As many as ``num_heads``. Each finite.
+        variant: Formula for the bias, where i and j are the absolute positions of query and key.
             - "symmetric" (default): ``-slope |i - j|`` (x-transformers, llm-foundry ``full``,
               flash-attention without a causal mask).
             - "causal": ``-slope max(i - j, 0)``: zero for keys to the right (Megatron).
@@ -302,21 +301,21 @@ class ALiBi(Encoding[Compact]):
 class Resample(Fields):
     """Resampling of a table whose rows form a line or a row-major grid.
 
-    Along an axis of n rows, row r of the m target rows is at ``x = (r + 1/2) step - 1/2``, where
+    Along an axis with n rows, row r of the m target rows is at ``x = (r + 1/2) step - 1/2``, where
     step is n / m:
 
         target[r] = sum_j filter(j - x) source[clamp(j, 0, n - 1)]
 
-    Weights of two axes are multiplied. These are the numbers of torch's ``interpolate`` in rational
-    arithmetic, rounded once.
+    If there are two axes, their weights are multiplied. The results are those of torch's
+    ``interpolate``, computed in rational arithmetic and rounded once.
 
     Attributes:
         source: Sides of the table's grid: rows, then columns. Unset: the table is a line. At most
             2, each in [1, 2^20].
         target: Sides of the result, as many as ``source`` has, or one if ``source`` is unset. Not
             in GridRelative, which uses the sides of its window. At most 2, each in [1, 2^20].
-        prefix_rows: Number of leading rows that are copied unchanged, such as a class token's. Not
-            in GridRelative, whose class token has the last rows. In [0, 2^20]. Default: 0.
+        prefix_rows: Number of leading rows that are copied unchanged, such as a class token's row.
+            Not in GridRelative, where the class token has the last rows. In [0, 2^20]. Default: 0.
         filter: Filter along each axis.
             - "linear" (default): ``max(1 - |d|, 0)`` (torch's modes "linear" and "bilinear").
             - "cubic": ``(a + 2)|d|^3 - (a + 3)|d|^2 + 1`` up to 1 and ``a (|d| - 1)(|d| - 2)^2`` up
@@ -324,13 +323,13 @@ class Resample(Fields):
         cubic_a: Parameter a of "cubic": the slope at distance 1. Only with ``filter`` "cubic".
             Unset: -0.75, or -0.5 with ``antialias``, as in torch. In [-1, 0].
         align_corners: Aligns the first and the last rows of source and target: x is ``r (n - 1) /
-            (m - 1)``, or 0 if m is 1. With ``antialias`` x is as above, and step is ``(n - 1) / (m
-            - 1)``.
-        antialias: Stretches the filter by step, if step is above 1. Drops weights of rows beyond
-            the table, and divides the others by their sum.
-        step: Step of each axis, instead of n / m: 1 / ``scale_factor``. torch ignores
-            ``scale_factor`` on an axis with n = m if the filter is "linear" or ``antialias`` is
-            set; there step is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
+            (m - 1)``, or 0 if m is 1. With ``antialias``, x is as in the formula above, and step is
+            ``(n - 1) / (m - 1)``.
+        antialias: Stretches the filter by step if step is greater than 1. Drops the weights of rows
+            beyond the table, and divides the remaining weights by their sum.
+        step: Step for each axis, to use instead of n / m: 1 / ``scale_factor``. On an axis with n =
+            m, torch ignores ``scale_factor`` if the filter is "linear" or ``antialias`` is set; its
+            step there is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
     """
 
     _: KW_ONLY
@@ -389,7 +388,7 @@ class Dynamic(Fields):
     """Dynamic NTK: ``rope_theta`` grows with the length.
 
     It is multiplied by ``(factor L/M - (factor - 1))^(dim / (dim - 2))``, where L is
-    ``sequence_length``, at least M, and M is ``max_position_embeddings``.
+    ``sequence_length``, but at least M, and M is ``max_position_embeddings``.
 
     Attributes:
         factor: Stretch factor. In [1, 1e6].
@@ -438,7 +437,7 @@ class Yarn(Fields):
             with ``mscale``, and then required.
         attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Not with
             ``mscale``.
-        truncate: Rounds the correction range outwards to whole pairs. Default: True.
+        truncate: Rounds the correction range outward to whole pairs. Default: True.
     """
 
     factor: float
@@ -461,8 +460,10 @@ class Longrope(Fields):
     and ``attention_factor`` is set.
 
     Attributes:
-        short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
-        long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
+        short_factor: Divisors of the n frequencies for lengths up to the original length. Each in
+            [1e-6, 1e6].
+        long_factor: Divisors of the n frequencies for lengths beyond the original length. Each in
+            [1e-6, 1e6].
         original_max_position_embeddings: Length before extension. In [2, 2^40].
         sequence_length: Length for which the table is computed, which selects the divisors. A
             window of positions does not change it. In [1, 2^40].
@@ -495,8 +496,8 @@ class Llama3(Fields):
     Attributes:
         factor: Stretch factor. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
-        low_freq_factor: Number of rotations over that length below which a pair is stretched. In
-            [1e-6, 1e6].
+        low_freq_factor: Number of rotations over the original length below which a pair is
+            stretched. In [1e-6, 1e6].
         high_freq_factor: Number of rotations above which a pair is unchanged. Larger than
             ``low_freq_factor``. In [1e-6, 1e6].
     """
@@ -526,7 +527,7 @@ class Proportional(Fields):
 class Decay(Fields):
     """Decay of rotary positions (xPos: Sun et al. 2022).
 
-    Queries are multiplied by scale, keys divided by it:
+    Queries are multiplied by scale, and keys are divided by it:
 
         scale(p, m) = ((m / n + gamma) / (1 + gamma))^((p - center) / scale_base)
 
@@ -552,15 +553,15 @@ class Decay(Fields):
 class Rotary(Encoding[Compact]):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
-    Fields are named as in transformers' rope_parameters. The angle of position p and pair m is ``p
-    inv_m`` for the n = dim / 2 pairs, where dim is the part of ``head_dim`` that rotates. Cosines
-    and sines are multiplied by the attention factor. Correctly rounded, so not bit-identical to the
-    framework.
+    Fields are named as in transformers' rope_parameters. The angle for position p and pair m is ``p
+    inv_m``. There are n = dim / 2 pairs, where dim is the part of ``head_dim`` that rotates.
+    Cosines and sines are multiplied by the attention factor. Values are correctly rounded, and
+    therefore not bit-identical to the framework's.
 
-    With ``axes``, p is the coordinate x of the pair's axis: the position on that axis, shifted and
+    With ``axes``, p is the coordinate x on the pair's axis: the position on that axis, shifted and
     scaled. In position_ids it may be a fraction if ``angle`` is "exact" and ``decay`` is unset.
 
-    The header's ``derived`` holds ``inverse_frequencies``, in radians per position,
+    The header's ``derived`` holds ``inverse_frequencies`` (in radians per position),
     ``attention_factor`` and, if used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma,
     Phi-3 and torchscale.
 
@@ -569,12 +570,12 @@ class Rotary(Encoding[Compact]):
     axes.
 
     Attributes:
-        head_dim: Dimension of a head. Even, in [2, 65536].
+        head_dim: Dimension of each head. Even, in [2, 65536].
         rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
             Default: 10000. Not with ``inverse_frequencies``.
         partial_rotary_factor: Fraction of ``head_dim`` that rotates: dim is floor(head_dim *
             factor), rounded down to an even number. In (0, 1]. Default: 1.
-        layout: Columns of the tables.
+        layout: Column layout of the tables.
             - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
             - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
@@ -593,18 +594,18 @@ class Rotary(Encoding[Compact]):
         proportional: Frequencies spaced over the whole head, only part of which rotates. Not with
             ``linear``, ``dynamic``, ``ntk``, ``yarn``, ``longrope``, ``llama3``.
         axes: Position axes, in the order of ``position_ids``, with at least one pair each. Unset:
-            one axis. Pairs of an axis with a ladder use that ladder, from its first frequency on;
-            all others use the progression over n pairs. A ladder cannot be combined with
+            one axis. Pairs of an axis with a ladder use that ladder, starting at its first
+            frequency; all others use the progression over n pairs. A ladder cannot be combined with
             ``inverse_frequencies`` or a length extension. At most 4.
-        pair_axis: Axis of each of the n pairs, counted from 0. Unset: every axis has the same
-            number of pairs, one axis after the other. Each in [0, 3]. Only with ``axes``. Not with
-            ``frequency_matrix``.
+        pair_axis: Axis of each of the n pairs; axes are counted from 0. Unset: every axis has the
+            same number of pairs, one axis after another. Each in [0, 3]. Only with ``axes``. Not
+            with ``frequency_matrix``.
         angle: Precision of the angle ``p inv_m``.
             - "exact" (default): The product in real arithmetic.
             - "float32": The float32 product of position and float32 frequency: within 1 ulp of
               torch with transformers' own ``inverse_frequencies``.
-        inverse_frequencies: Frequencies of another implementation, n of them, instead of the
-            computed ones, without a length extension. Pass an attention factor as the request's
+        inverse_frequencies: Frequencies from another implementation, n of them, to use instead of
+            the computed ones, without a length extension. Pass an attention factor as the request's
             scale. Each in [0, 1e6], 0 or of magnitude at least 1e-30.
         decay: Adds xPos's decay: a third table, ``scale``, to which no attention factor is applied.
             Not with ``axes``.
@@ -721,8 +722,8 @@ class LearnedRelative(Encoding[Toeplitz]):
 
     Attributes:
         right: Farthest relative position to the right with its own row. In [0, 2^30 - 1].
-        scalars: Learned bias, with one column per head or one for all. Shape ``[left + right + 1,
-            num_heads or 1]``. Not with ``vectors``; values "bias" require one of them.
+        scalars: Learned bias, with one column per head or one for all heads. Shape ``[left + right
+            + 1, num_heads or 1]``. Not with ``vectors``; values "bias" require one of them.
         scalars_layout: Axes of ``scalars``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -730,8 +731,8 @@ class LearnedRelative(Encoding[Toeplitz]):
         vectors: Learned vectors, for keys or for values, with a leading axis of at most 65536 heads
             if heads differ. Shape ``[heads?, left + right + 1, dim]``. Not with ``scalars``; values
             "bias" require one of them.
-        num_heads: Heads of the result. In [1, 65536]. Default: that of ``scalars``. Not with
-            ``vectors``.
+        num_heads: Number of heads in the result. In [1, 65536]. Default: that of ``scalars``. Not
+            with ``vectors``.
         left: Farthest relative position to the left with its own row. Required unless symmetric. In
             [0, 2^30 - 1]. Not with ``symmetric``.
         symmetric: Ignores the sign of j - i (Huang et al. 2020).
@@ -741,7 +742,7 @@ class LearnedRelative(Encoding[Toeplitz]):
               tensor2tensor, wav2vec2-BERT).
             - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
               BERT, Transformer-XL).
-        beyond: Result beyond left and right.
+        beyond: Result for relative positions beyond left and right.
             - "clip" (default): The farthest row.
             - "refuse": Returns ``OutOfRangeError``.
     """
@@ -772,11 +773,11 @@ class Kerple(Encoding[Toeplitz]):
         kernel: Kernel.
             - "log": ``-p ln(1 + a |i - j|)``.
             - "power": ``-a |i - j|^p``.
-        p: One value per head, or one for all; at most 2 with "power". As many as ``num_heads``, or
-            ``1``. Each in [1e-30, 1e30].
-        a: One value per head, or one for all. As many as ``num_heads``, or ``1``. Each in [1e-30,
-            1e30].
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``p`` or ``a``.
+        p: One value per head, or one for all heads; each at most 2 with "power". As many as
+            ``num_heads``, or ``1``. Each in [1e-30, 1e30].
+        a: One value per head, or one for all heads. As many as ``num_heads``, or ``1``. Each in
+            [1e-30, 1e30].
+        num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``p`` or ``a``.
     """
 
     field: ClassVar[str] = "kerple"
@@ -798,8 +799,8 @@ class Sandwich(Encoding[Toeplitz]):
     A Toeplitz; ask with ``query_length`` and ``key_length``.
 
     Attributes:
-        num_heads: Heads H of the bias. In [1, 65536].
-        dim: Columns of the sinusoid. Even, in [2, 65536]. Default: 128.
+        num_heads: Number H of heads in the bias. In [1, 65536].
+        dim: Number of columns in the sinusoid. Even, in [2, 65536]. Default: 128.
         base: Base of the progression. In [1, 1e18]. Default: 10000.
     """
 
@@ -824,15 +825,15 @@ class Fire(Encoding[npt.NDArray[Any]]):
     Attributes:
         hidden_weight: Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
             units. Shape ``[hidden, 1]``.
-        output_weight: Weight of the output, with at most 2^22 numbers. Shape ``[num_heads,
+        output_weight: Weight of the output layer, with at most 2^22 values. Shape ``[num_heads,
             hidden]``.
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
-        c: Factor of the distance inside the logarithm. In [1e-30, 1e30]. Default: 0.1.
+        num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``output_weight``.
+        c: Factor applied to the distance inside the logarithm. In [1e-30, 1e30]. Default: 0.1.
         threshold: Position up to which rows share the normalizer: the model's learned ``|init_L *
             L_multiplier|``. In [1e-30, 2^40]. Default: 512.
         eps: Added to the normalizer. In [0, 1]. Default: 1e-6.
         hidden_bias: Bias of the hidden layer. Unset: zeros. Shape ``[hidden]``.
-        output_bias: Bias of the output. Unset: zeros. Shape ``[num_heads]``.
+        output_bias: Bias of the output layer. Unset: zeros. Shape ``[num_heads]``.
     """
 
     field: ClassVar[str] = "fire"
@@ -855,7 +856,7 @@ class MlpLayer(Fields):
     Attributes:
         weight: Weight, with at most 65536 outputs. Shape ``[out, in]``.
         bias: Bias. Unset: zeros. Shape ``[out]``.
-        norm_weight: Weight of a LayerNorm after the layer, whose epsilon is 1e-5. Shape ``[out]``.
+        norm_weight: Weight of a LayerNorm (epsilon 1e-5) applied after the layer. Shape ``[out]``.
         norm_bias: Bias of the LayerNorm. Shape ``[out]``. Only with ``norm_weight``, and then
             required.
     """
@@ -875,7 +876,7 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
 
         bias[h, i, j] = output(MLP(x_1, ...))_h
 
-    Without ``window`` there is one input, for i - j; with it, one per axis. Found in Swin-V2,
+    Without ``window``, there is one input, for i - j; with it, one per axis. Found in Swin-V2,
     CrossFormer, timm and x-transformers.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
@@ -883,26 +884,26 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
     ``heads``, or for every n-th query with ``query_stride``.
 
     Attributes:
-        layers: Layers, first to last. The first has one input per coordinate, the last has
-            ``num_heads`` outputs and no LayerNorm. All weights together have at most 2^22 numbers.
+        layers: Layers, first to last. The first has one input per coordinate; the last has
+            ``num_heads`` outputs and no LayerNorm. All weights together have at most 2^22 values.
             At most 64.
-        activation: Function between layers, after the layer's LayerNorm if it has one.
+        activation: Function applied between layers, after the layer's LayerNorm if it has one.
             - "relu": ``max(x, 0)`` (Swin-V2, CrossFormer, timm).
             - "silu": ``x / (1 + exp(-x))`` (x-transformers).
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
-        window: Sides of a window of at most 65536 tokens: frames if any, rows, columns. Empty:
-            tokens form a sequence, and ``coordinates`` is not "log2_normalized". At most 3, each in
-            [1, 256].
-        coordinates: Function of each d.
+        num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``layers``.
+        window: Sides of a window with at most 65536 tokens: frames if any, rows, columns. Empty:
+            the tokens form a sequence, and ``coordinates`` is not "log2_normalized". At most 3,
+            each in [1, 256].
+        coordinates: Function applied to each d.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
-            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
+            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp in mode "cr", x-transformers'
               ``log_distance``).
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).
-        pretrained_window: Sides of the window used in training. A side is 1 only if the window's
-            is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. As many as
+        pretrained_window: Sides of the window used in training. A side may be 1 only if the
+            window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. As many as
             ``window``. At most 3, each in [1, 256].
-        output: Function of the last layer's outputs.
+        output: Function applied to the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
         class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
@@ -926,27 +927,27 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
 class Deberta(Encoding[Toeplitz]):
     """DeBERTa-v2's logarithmic buckets (He et al. 2021).
 
-    The numbers are indices into the model's relative embeddings. Span is ``bucket_size``, or
-    ``max_position`` without buckets. Found in DeBERTa v2 and v3.
+    The values are indices into the model's relative embeddings. Span is ``bucket_size``, or
+    ``max_position`` if there are no buckets. Found in DeBERTa v2 and v3.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. The numbers are i32, without heads.
 
     Attributes:
-        bucket_size: transformers' position_buckets. 0 means the distances themselves, without
-            buckets (transformers' -1); otherwise at least 2. Even, in [0, 4096]. Default: 256.
-        max_position: transformers' max_relative_positions. Above bucket_size / 2 + 1 with buckets.
-            In [1, 2^30]. Default: 512.
+        bucket_size: transformers' position_buckets. 0 (-1 in transformers) means the distances
+            themselves, without buckets; otherwise at least 2. Even, in [0, 4096]. Default: 256.
+        max_position: transformers' max_relative_positions. With buckets, larger than bucket_size /
+            2 + 1. In [1, 2^30]. Default: 512.
         term: Index to return.
             - "content_to_position" (default): ``clamp(bucket(i - j) + span, 0, 2 span - 1)``.
             - "position_to_content": ``clamp(-bucket(i - j) + span, 0, 2 span - 1)``: the paper's
-              delta(j, i). Other implementations use these numbers as gather indices, with keys as
+              delta(j, i). Other implementations use these values as gather indices, with keys as
               rows.
             - "bucket": The signed bucket of i - j itself, neither shifted nor clamped.
         edge: Treatment of distances beyond ``max_position``. Only with ``bucket_size``.
             - "microsoft" (default): Distances are clamped to ``max_position - 1`` first
               (microsoft/DeBERTa).
             - "hf": Distances are not clamped (transformers).
-        bucket_rule: Rounding of logarithmic buckets. Only with ``bucket_size``.
+        bucket_rule: Rounding of the boundaries of logarithmic buckets. Only with ``bucket_size``.
             - "exact" (default): Exact arithmetic.
             - "float32_log": Correctly rounded float32 logarithm, float32 division and
               multiplication, as torch computes them on a CPU.
@@ -966,14 +967,15 @@ class Deberta(Encoding[Toeplitz]):
 class RelativeSinusoidal(Encoding[Toeplitz]):
     """Sinusoids of relative positions (Dai et al. 2019).
 
-    The vector of query i and key j is the row of Sinusoidal at position i - j, or at j - i or |i -
-    j|, depending on ``sign`` and ``symmetric``. Correctly rounded, so not bit-identical to the
-    framework. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
+    The vector for query i and key j is Sinusoidal's row at position i - j, j - i or |i - j|,
+    depending on ``sign`` and ``symmetric``. Values are correctly rounded, and therefore not
+    bit-identical to the framework's. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and
+    Parakeet.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
 
     Attributes:
-        dim: Columns of a vector: the model's d_model. In [1, 65536].
+        dim: Number of columns in a vector: the model's d_model. In [1, 65536].
         ladder: Frequencies of the column pairs, as in Sinusoidal.
         columns: Order of sines and cosines in a vector.
             - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
@@ -981,10 +983,10 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
             - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
-        odd: Last column of an odd ``dim``.
-            - "sine" (default): The sine of one more frequency.
+        odd: Last column if ``dim`` is odd.
+            - "sine" (default): The sine of an additional frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
-        sign: Sign of the position whose row is the vector of a pair. Not with ``symmetric``.
+        sign: Sign of the position whose row is the vector for a pair. Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
@@ -994,7 +996,7 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
             limit. In [1, 2^40].
         right: Largest j - i with its own vector; keys farther right share that vector. Unset: no
             limit. In [1, 2^40]. Not with ``causal``.
-        causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
+        causal: Sets to zero the vectors for keys to the right of the query, which a decoder masks.
     """
 
     field: ClassVar[str] = "relative_sinusoidal"
@@ -1015,12 +1017,12 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
 class GridRelative(Encoding[BlockToeplitz]):
     """Learned relative position bias in a window of a grid (Liu et al. 2021).
 
-    For token i at row r_i, column c_i of a window of Wh by Ww:
+    For token i at row r_i, column c_i of a Wh by Ww window:
 
         bias[h, i, j] = table[index(i, j), h]
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
-    In a window of Wt by Wh by Ww with frames, the index is larger by ``(t_i - t_j + Wt - 1)(2 Wh -
+    In a Wt by Wh by Ww window, with frames, the index is larger by ``(t_i - t_j + Wt - 1)(2 Wh -
     1)(2 Ww - 1)``. Bit-identical to the framework. Found in Swin, BEiT, EVA, MaxViT, CoAtNet,
     LeViT, EfficientFormer, TinyViT and Video Swin.
 
@@ -1030,17 +1032,17 @@ class GridRelative(Encoding[BlockToeplitz]):
     ``resample`` need not be set then.
 
     Attributes:
-        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
-            With one side, the tokens form a sequence. At most 3, each in [1, 256].
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        window: Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh,
+            columns Ww. With one side, the tokens form a sequence. At most 3, each in [1, 256].
+        num_heads: Number of heads in the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows, or ``Wh Ww`` if symmetric, and 3
-            more with a class token. With one or three axes, there is one such factor for each.
+            more with a class token. With one or three axes, there is one such factor for each axis.
             Required with values "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        sign: Sign of all differences. With "key_minus_query" the index has r_j - r_i and c_j - c_i
+        sign: Sign of all differences. With "key_minus_query", the index has r_j - r_i and c_j - c_i
             (MaxViT and CoAtNet in TensorFlow). Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
@@ -1048,11 +1050,11 @@ class GridRelative(Encoding[BlockToeplitz]):
               relative_key of BERT, Transformer-XL).
         symmetric: Ignores the signs: the index is ``|r_i - r_j| Ww + |c_i - c_j|`` (LeViT,
             EfficientFormer and TinyViT).
-        class_token: Adds a class token as token 0, before the window. The last rows of the table
-            are class to token, token to class, class to class (BEiT).
-        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
-            window has at most two axes.
+        class_token: Adds a class token as token 0, before the window. The last three rows of the
+            table are for class to token, token to class, and class to class (BEiT).
+        resample: Resamples a table made for another window. ``source`` has the sides of that
+            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
+            rows are copied. The window has at most two axes.
     """
 
     field: ClassVar[str] = "grid_relative"
@@ -1072,48 +1074,47 @@ class GridRelative(Encoding[BlockToeplitz]):
 class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
     """TUPE (Ke et al. 2020): untied absolute and relative position terms.
 
-    Position 0 is the class token. The relative term has T5's bidirectional buckets. The absolute
-    term has ``position_table``, ``query_weight``, ``query_bias``, ``key_weight`` and ``key_bias``,
-    all or none.
+    Position 0 is the class token. The relative term uses T5's bidirectional buckets. The absolute
+    term uses ``position_table``, ``query_weight``, ``query_bias``, ``key_weight`` and ``key_bias``:
+    set all of them or none.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A dense array with ``position_table``.
     A BorderedToeplitz with ``reset_class_token``. With ``values="buckets"`` the answer is indices,
     i32 without heads. ``num_heads`` and ``relative_table`` need not be set then.
 
     Attributes:
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``relative_table``.
-        relative_table: Learned bias of the relative term. With ``reset_class_token`` its last row
+        num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``relative_table``.
+        relative_table: Learned bias of the relative term. With ``reset_class_token``, its last row
             is "other to class". Unset: no relative term. Shape ``[num_buckets + reset_class_token,
             num_heads]``.
         relative_table_layout: Axes of ``relative_table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        num_buckets: Buckets of the relative term. Not with the absolute term alone. In [2, 4096].
-            Default: 32.
+        num_buckets: Number of buckets in the relative term. Not if there is only the absolute term.
+            In [2, 4096]. Default: 32.
         max_distance: Maximum distance of the relative term, as in T5. In [1, 2^31 - 1]. Default:
             128.
-        position_table: Learned positions of the absolute term, at most 2^22 numbers; one more row
+        position_table: Learned positions for the absolute term, at most 2^22 values; one more row
             with ``reset_class_token``. d_model is at most 4096 and a multiple of ``num_heads``.
             Shape ``[positions, d_model]``. Each in [-3.40282e38, 3.40282e38].
-        query_weight: Projection of queries, as torch's Linear stores it. Shape ``[d_model,
-            d_model]``. Each in [-3.40282e38, 3.40282e38]. Only with ``position_table``, and then
-            required.
-        query_bias: Bias of the projection of queries. Shape ``[d_model]``. Each in [-3.40282e38,
-            3.40282e38]. Only with ``position_table``, and then required.
-        key_weight: Projection of keys, as torch's Linear stores it. Shape ``[d_model, d_model]``.
+        query_weight: Query projection, as torch's Linear stores it. Shape ``[d_model, d_model]``.
             Each in [-3.40282e38, 3.40282e38]. Only with ``position_table``, and then required.
-        key_bias: Bias of the projection of keys. Shape ``[d_model]``. Each in [-3.40282e38,
+        query_bias: Bias of the query projection. Shape ``[d_model]``. Each in [-3.40282e38,
             3.40282e38]. Only with ``position_table``, and then required.
-        norm_weight: Weight of a LayerNorm of the positions. Shape ``[d_model]``. Each in
+        key_weight: Key projection, as torch's Linear stores it. Shape ``[d_model, d_model]``. Each
+            in [-3.40282e38, 3.40282e38]. Only with ``position_table``, and then required.
+        key_bias: Bias of the key projection. Shape ``[d_model]``. Each in [-3.40282e38,
+            3.40282e38]. Only with ``position_table``, and then required.
+        norm_weight: Weight of a LayerNorm applied to the positions. Shape ``[d_model]``. Each in
             [-3.40282e38, 3.40282e38]. Only with ``position_table``.
         norm_bias: Bias of the LayerNorm. Shape ``[d_model]``. Each in [-3.40282e38, 3.40282e38].
             Only with ``norm_weight``, and then required.
         norm_eps: Epsilon of the LayerNorm. In (0, 1]. Default: 1e-5. Only with ``norm_weight``.
         reset_class_token: Unties the class token from positions: the class token has its own
             biases.
-        position_scale: Factor of the absolute term. Unset: ``1 / sqrt(2 d_model / num_heads)``. Not
-            0, in [-3.40282e38, 3.40282e38]. Only with ``position_table``.
+        position_scale: Factor applied to the absolute term. Unset: ``1 / sqrt(2 d_model /
+            num_heads)``. Not 0, in [-3.40282e38, 3.40282e38]. Only with ``position_table``.
     """
 
     field: ClassVar[str] = "tupe"
@@ -1138,18 +1139,18 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShawKeys(LogitsTerm):
-    """Shaw et al. 2018, keys: learned vectors of relative positions.
+    """Shaw et al. 2018, keys: learned vectors for relative positions.
 
-    Also fits Transformer-XL's vectors after their projection.
+    Also fits Transformer-XL's vectors after they are projected.
 
-    The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
+    The vector for query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[num_heads?,
-            left + right + 1, head_dim]``.
+        table: Learned vectors, with a leading head axis if heads differ. Shape ``[num_heads?, left
+            + right + 1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
-        sign: Direction in which the table is indexed. With "query_minus_key" the vector is
+        sign: Direction in which the table is indexed. With "query_minus_key", the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
@@ -1170,17 +1171,17 @@ class ShawKeys(LogitsTerm):
 class ShawValues(LogitsTerm):
     """Shaw et al. 2018, values: sums of vectors, weighted by attention.
 
-    Rows are attention weights [heads, queries, keys], results are [heads, queries, head_dim].
+    Rows are attention weights [heads, queries, keys], and results are [heads, queries, head_dim].
     Weights of masked keys are ignored.
 
-    The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
+    The vector for query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a leading axis of heads if heads differ. Shape ``[num_heads?,
-            left + right + 1, head_dim]``.
+        table: Learned vectors, with a leading head axis if heads differ. Shape ``[num_heads?, left
+            + right + 1, head_dim]``.
         left: Farthest relative position to the left with its own vector. In [0, 2^40].
         right: Farthest relative position to the right with its own vector. In [0, 2^40].
-        sign: Direction in which the table is indexed. With "query_minus_key" the vector is
+        sign: Direction in which the table is indexed. With "query_minus_key", the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
@@ -1199,15 +1200,15 @@ class ShawValues(LogitsTerm):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SinusoidalDistances(LogitsTerm):
-    """Sinusoids of the distance: Transformer-XL's (b), with query_bias (b) + (d).
+    """Sinusoids of the distance: Transformer-XL's (b), or (b) + (d) with query_bias.
 
     XLNet and Conformer have the same term.
 
-    The vector of query i and key j is ``projection[h] R(i - j)``.
+    The vector for query i and key j is ``projection[h] R(i - j)``.
 
     Attributes:
-        sinusoidal: R, without axes. Its columns are required: "sines_cosines" for Transformer-XL
-            and XLNet, "interleaved" for Conformer. Its dim is the model's.
+        sinusoidal: R, without axes. Its ``columns`` must be set: "sines_cosines" for Transformer-XL
+            and XLNet, "interleaved" for Conformer. Its dim is that of the model.
         projection: W_kR, as a linear layer stores it. Unset: dim is head_dim and all heads share R.
             Shape ``[num_heads * head_dim, dim]``.
         clamp_len: Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping. In [1,
@@ -1226,14 +1227,15 @@ class SinusoidalDistances(LogitsTerm):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AbsoluteKeys(LogitsTerm):
-    """Absolute positions of keys.
+    """Absolute key positions.
 
-    The vector of key j is ``projection[h] positions[j]``.
+    The vector for key j is ``projection[h] positions[j]``.
 
     Attributes:
-        positions: Vectors of at least key_length positions. Shape ``[num_heads?, positions, dim]``.
+        positions: Vectors for at least key_length positions. Shape ``[num_heads?, positions,
+            dim]``.
         projection: W_k, as a linear layer stores it. Unset: dim is head_dim, and positions may have
-            a leading axis of heads. Shape ``[num_heads * head_dim, dim]``.
+            a leading head axis. Shape ``[num_heads * head_dim, dim]``.
     """
 
     field: ClassVar[str] = "absolute_keys"
@@ -1249,9 +1251,9 @@ class DecomposedRelativePositions(LogitsTerm):
 
     SAM needs a request for each window, and does not scale these queries.
 
-    Tokens of both grids are row-major and start at token 0. The direction is "bidirectional" and,
-    if the grids differ, the alignment is "start". A pair has a vector for its rows and one for its
-    columns, with the indices of transformers' get_rel_pos:
+    Tokens of both grids are in row-major order and start at token 0. The direction is
+    "bidirectional" and, if the grids differ, the alignment is "start". A pair has one vector for
+    its rows and one for its columns, with the indices from transformers' get_rel_pos:
 
         H[f(row of i, row of j)] + W[f(column of i, column of j)]
         f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
@@ -1263,10 +1265,11 @@ class DecomposedRelativePositions(LogitsTerm):
         rel_pos_h: H, shared by all heads. A table with a different number of rows is resampled, as
             in learned_absolute with ``filter`` "linear". Shape ``[rows_h, head_dim]``.
         rel_pos_w: W, with the same rules. Shape ``[rows_w, head_dim]``.
-        query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
-        query_width: Columns of queries. In [1, 256].
-        key_height: Rows of keys. key_length is key_height * key_width. In [1, 256].
-        key_width: Columns of keys. In [1, 256].
+        query_height: Rows of the query grid. query_length is query_height * query_width. In [1,
+            256].
+        query_width: Columns of the query grid. In [1, 256].
+        key_height: Rows of the key grid. key_length is key_height * key_width. In [1, 256].
+        key_width: Columns of the key grid. In [1, 256].
     """
 
     field: ClassVar[str] = "decomposed_relative_positions"

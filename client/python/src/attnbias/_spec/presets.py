@@ -65,10 +65,10 @@ def Tensor2Tensor(  # noqa: N802
     A Sinusoidal with ``ladder.timescales`` and ``columns="sines_cosines"`` and ``odd="zero"``.
 
     Args:
-        dim: Columns of the table. In [1, 65536].
+        dim: Number of columns in the table. In [1, 65536].
         min_timescale: First frequency. In [1e-6, 1e6]. Default: 1.
-        max_timescale: Longest timescale, if ``min`` is 1. For a last frequency f it is ``min^2 /
-            f``. In [1, 1e18]. Default: 10000.
+        max_timescale: Longest timescale, if ``min`` is 1. To make f the last frequency, use ``min^2
+            / f``. In [1, 1e18]. Default: 10000.
     """
     return Sinusoidal(
         dim=dim,
@@ -99,10 +99,10 @@ def DetrSinusoidal(  # noqa: N802
     ``axes.1.ladder``.
 
     Args:
-        dim: Columns of the table. In [1, 65536].
-        height: Number of rows of the feature map without padding. In [1e-6, 1e12].
-        width: Number of columns without padding. In [1e-6, 1e12].
-        temperature: Base of the progression of both axes: 20 in DAB-DETR and Grounding DINO. In [1,
+        dim: Number of columns in the table. In [1, 65536].
+        height: Number of rows in the feature map, excluding padding. In [1e-6, 1e12].
+        width: Number of columns, excluding padding. In [1e-6, 1e12].
+        temperature: Base of the progression on both axes: 20 in DAB-DETR and Grounding DINO. In [1,
             1e18]. Default: 10000.
         offset: Added to every position: -1/2 in Deformable DETR. In [-2^40, 2^40], 0 or of
             magnitude at least 1e-30. Default: 0.
@@ -144,7 +144,7 @@ def MaeSinusoidal(  # noqa: N802
     temperature: float | None = None,
     scale: float | None = None,
 ) -> Sinusoidal:
-    """Sinusoids of row and column (He et al. 2021), half of the table's columns each.
+    """Sinusoids of row and column (He et al. 2021), each with half of the table's columns.
 
     Sines precede cosines. Axes are in the order of the position lists: columns before rows in MAE,
     AIMv2 and DiT, rows before columns in RT-DETR and D-FINE.
@@ -152,10 +152,10 @@ def MaeSinusoidal(  # noqa: N802
     A Sinusoidal with ``axes.0.ladder`` and ``axes.1.ladder`` and ``columns="sines_cosines"``.
 
     Args:
-        dim: Columns of the table. In [1, 65536].
-        temperature: Base of the progression of both axes. In [1, 1e18]. Default: 10000.
-        scale: Factor of a position on both axes: DiT's base size divided by side and interpolation
-            scale. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12. Default: 1.
+        dim: Number of columns in the table. In [1, 65536].
+        temperature: Base of the progression on both axes. In [1, 1e18]. Default: 10000.
+        scale: Factor applied to positions on both axes: DiT's base size divided by the side and the
+            interpolation scale. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12. Default: 1.
     """
     return Sinusoidal(
         dim=dim,
@@ -188,9 +188,9 @@ def TransformerXL(  # noqa: N802
     A RelativeSinusoidal with ``columns="sines_cosines"`` and ``causal=True``.
 
     Args:
-        dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
-            counts as half a pair. In [1, 1e18]. Default: 10000.
+        dim: Number of columns in a vector: the model's d_model. In [1, 65536].
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without a cosine counts
+            as half a pair. In [1, 1e18]. Default: 10000.
         clamp_len: Largest distance; larger distances are clamped to it. Unset: no clamping. In [1,
             2^40].
     """
@@ -219,13 +219,13 @@ def XLNet(  # noqa: N802
     A RelativeSinusoidal with ``columns="sines_cosines"``.
 
     Args:
-        dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
-            counts as half a pair. In [1, 1e18]. Default: 10000.
+        dim: Number of columns in a vector: the model's d_model. In [1, 65536].
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without a cosine counts
+            as half a pair. In [1, 1e18]. Default: 10000.
         clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
             2^40].
-        causal: Sets the vectors of keys to the right of the query, which a decoder masks, to zero.
-        sign: Sign of the position whose row is the vector of a pair.
+        causal: Sets to zero the vectors for keys to the right of the query, which a decoder masks.
+        sign: Sign of the position whose row is the vector for a pair.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
             - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
@@ -247,16 +247,16 @@ def Conformer(  # noqa: N802
     *,
     base: float | None = None,
 ) -> RelativeSinusoidal:
-    """Relative positions of Conformer (Gulati et al. 2020): sinusoids of the distance i - j.
+    """Conformer's relative positions (Gulati et al. 2020): sinusoids of the distance i - j.
 
     Sines and cosines are interleaved, as in ESPnet, fairseq, wav2vec2-Conformer and Parakeet.
 
     A RelativeSinusoidal with ``columns="interleaved"``.
 
     Args:
-        dim: Columns of a vector: the model's d_model. In [1, 65536].
-        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
-            counts as half a pair. In [1, 1e18]. Default: 10000.
+        dim: Number of columns in a vector: the model's d_model. In [1, 65536].
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without a cosine counts
+            as half a pair. In [1, 1e18]. Default: 10000.
     """
     return RelativeSinusoidal(
         dim=dim, ladder=None if base is None else Ladder(base=base), columns="interleaved"
@@ -276,15 +276,15 @@ def SymmetricSinusoidal(  # noqa: N802
     A RelativeSinusoidal with ``symmetric=True``.
 
     Args:
-        dim: Columns of a vector: the model's d_model. In [1, 65536].
+        dim: Number of columns in a vector: the model's d_model. In [1, 65536].
         columns: Order of sines and cosines in a vector.
             - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
               keras-hub, DETR).
             - "sines_cosines": ``s0 s1 ... c0 c1 ...`` (Transformer-XL, XLNet, Marian, GPT-J,
               tensor2tensor, RT-DETR, MAE).
             - "cosines_sines": ``c0 c1 ... s0 s1 ...`` (Stable Diffusion's timesteps).
-        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without its cosine
-            counts as half a pair. In [1, 1e18]. Default: 10000.
+        base: Base of a geometric progression: ``base^(-k/n)``, where a sine without a cosine counts
+            as half a pair. In [1, 1e18]. Default: 10000.
     """
     return RelativeSinusoidal(
         dim=dim, columns=columns, ladder=None if base is None else Ladder(base=base), symmetric=True
@@ -316,7 +316,7 @@ def Shaw(  # noqa: N802
               tensor2tensor, wav2vec2-BERT).
             - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
               BERT, Transformer-XL).
-        beyond: Result beyond left and right.
+        beyond: Result for relative positions beyond left and right.
             - "clip" (default): The farthest row.
             - "refuse": Returns ``OutOfRangeError``.
     """
@@ -338,18 +338,18 @@ def Swin(  # noqa: N802
     A GridRelative.
 
     Args:
-        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
-            With one side, the tokens form a sequence. At most 3, each in [1, 256].
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        window: Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh,
+            columns Ww. With one side, the tokens form a sequence. At most 3, each in [1, 256].
+        num_heads: Number of heads in the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1)`` rows. Required with values "bias". Shape
             ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
-            window has at most two axes.
+        resample: Resamples a table made for another window. ``source`` has the sides of that
+            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
+            rows are copied. The window has at most two axes.
     """
     return GridRelative(
         window=window,
@@ -376,7 +376,7 @@ def Swin3D(  # noqa: N802
     Args:
         window: Sides of the window in tokens: frames Wt, rows Wh, columns Ww. At most 3, each in
             [1, 256].
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        num_heads: Number of heads in the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wt - 1)(2 Wh - 1)(2 Ww - 1)`` rows. Required with values
             "bias". Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
@@ -402,18 +402,18 @@ def Beit(  # noqa: N802
     A GridRelative with ``class_token=True``.
 
     Args:
-        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
-            With one side, the tokens form a sequence. At most 3, each in [1, 256].
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        window: Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh,
+            columns Ww. With one side, the tokens form a sequence. At most 3, each in [1, 256].
+        num_heads: Number of heads in the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``(2 Wh - 1)(2 Ww - 1) + 3`` rows. Required with values "bias".
             Shape ``[rows, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
-            window has at most two axes.
+        resample: Resamples a table made for another window. ``source`` has the sides of that
+            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
+            rows are copied. The window has at most two axes.
     """
     return GridRelative(
         window=window,
@@ -435,24 +435,24 @@ def LeViT(  # noqa: N802
 ) -> GridRelative:
     """LeViT's attention bias (Graham et al. 2021): unsigned displacements.
 
-    Also found in EfficientFormer and TinyViT. Between stages, LeViT and EfficientFormerV2 have a
+    Also found in EfficientFormer and TinyViT. Between stages, LeViT and EfficientFormerV2 use a
     ``query_stride`` of 2 on each axis, which is an argument of the request.
 
     A GridRelative with ``symmetric=True``.
 
     Args:
-        window: Sides of the window of at most 65536 tokens: frames Wt if any, rows Wh, columns Ww.
-            With one side, the tokens form a sequence. At most 3, each in [1, 256].
-        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        window: Sides of the window, which has at most 65536 tokens: frames Wt if any, rows Wh,
+            columns Ww. With one side, the tokens form a sequence. At most 3, each in [1, 256].
+        num_heads: Number of heads in the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, with ``Wh Ww`` rows. Required with values "bias". Shape ``[rows,
             num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        resample: Resamples the table of another window. ``source`` has the sides of its grid, ``(2
-            Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` of that window. Rows of a class token are copied. The
-            window has at most two axes.
+        resample: Resamples a table made for another window. ``source`` has the sides of that
+            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
+            rows are copied. The window has at most two axes.
     """
     return GridRelative(
         window=window,
@@ -475,12 +475,12 @@ def Xpos(  # noqa: N802
 ) -> Rotary[XposTables]:
     """Rotary positions with a decay: xPos (Sun et al. 2022).
 
-    torchscale and x-transformers have the ``layout`` "interleaved".
+    torchscale and x-transformers use the ``layout`` "interleaved".
 
     A Rotary with ``decay``.
 
     Args:
-        head_dim: Dimension of a head. Even, in [2, 65536].
+        head_dim: Dimension of each head. Even, in [2, 65536].
         center: Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and
             flash-attention, and ceil(L / 2) in torchscale. Only products of rows with the same
             center are consistent. In [-2^40, 2^40]. Default: 0.
@@ -490,7 +490,7 @@ def Xpos(  # noqa: N802
             1e6]. Default: 0.4.
         rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
             Default: 10000.
-        layout: Columns of the tables.
+        layout: Column layout of the tables.
             - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
             - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
@@ -519,11 +519,12 @@ def SwinV2(  # noqa: N802
     ``output="sigmoid_16"``.
 
     Args:
-        layers: Hidden layer with its bias, and output layer without bias. At most 64.
+        layers: Hidden layer with a bias, and output layer without one. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
-        pretrained_window: Sides of the window that the model was trained with. A side is 1 only if
-            the window's is. Empty: ``window``. As many as ``window``. At most 3, each in [1, 256].
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        pretrained_window: Sides of the window that the model was trained with. A side may be 1 only
+            if the window's is. Empty: ``window``. As many as ``window``. At most 3, each in [1,
+            256].
+        num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
@@ -553,9 +554,9 @@ def RelPosMlp(  # noqa: N802
     An MlpBias with ``activation="relu"`` and ``coordinates="signed_log"``.
 
     Args:
-        layers: Hidden layer and output layer, each with its bias. At most 64.
+        layers: Hidden layer and output layer, each with a bias. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
     """
@@ -580,13 +581,13 @@ def DynamicPositionBias(  # noqa: N802
     An MlpBias with ``activation="silu"``.
 
     Args:
-        layers: Layers, first to last. The first has one input per coordinate, the last has
-            ``num_heads`` outputs and no LayerNorm. All weights together have at most 2^22 numbers.
+        layers: Layers, first to last. The first has one input per coordinate; the last has
+            ``num_heads`` outputs and no LayerNorm. All weights together have at most 2^22 values.
             At most 64.
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``layers``.
         coordinates: Function of the distance: "signed_log" is x-transformers' ``log_distance``.
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
-            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp of mode "cr", x-transformers'
+            - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp in mode "cr", x-transformers'
               ``log_distance``).
             - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
               side is that of ``pretrained_window`` (Swin-V2).

@@ -92,9 +92,7 @@ def _malformed() -> DataLossError:
 
 
 def beyond(size: int, missing: int) -> DataLossError:
-    return DataLossError(
-        f"chunk: got {size} bytes of data, want at most the {missing} remaining"
-    )
+    return DataLossError(f"chunk: got {size} bytes of data, want at most the {missing} remaining")
 
 
 def parse_first(message: bytes | None) -> Chunk:
