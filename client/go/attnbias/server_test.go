@@ -252,7 +252,7 @@ func TestArrayReturnsRows(t *testing.T) {
 	expectError(t, err, ErrInvalidArgument, `"cos", want one of the tensor's parts: positions`)
 	expectPanic(t, "got 1 indices, want one for each axis of [3 4]", func() { table.At(1) })
 	expectPanic(t, "got 2 indices", func() { table.Row(1, 2) })
-	expectPanic(t, "index out of range: got 3, want one of", func() { table.Row(3) })
+	expectPanic(t, "index out of range: got 3, want an integer in", func() { table.Row(3) })
 }
 
 func TestGridTableMatchesDenseTable(t *testing.T) {

@@ -83,7 +83,8 @@ TEST_F(Registry, NamesAreCheckedAndUnique) {
   TableSetBuilder builder(1000);
   for (const std::string& name : {std::string(), std::string(513, 'x'), std::string("a\nb"),
                                   std::string("mod\xe8le"), std::string("sha256:00")}) {
-    EXPECT_THAT(Add(builder, name, "two"), IsInvalidWith("want 1 to 512 printable ASCII"));
+    EXPECT_THAT(Add(builder, name, "two"),
+                IsInvalidWith("want a name of 1 to 512 printable ASCII"));
   }
   ASSERT_THAT(Add(builder, "x", "two"), IsOk());
   ASSERT_THAT(Add(builder, "x", "one"), IsOk());
