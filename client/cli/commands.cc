@@ -53,8 +53,8 @@ struct Settings {
   bool json = false;
 };
 
-// Bounds the response for a picture. A picture needs only samples, but for an encoding that accepts
-// no position lists, the server would send the whole tensor.
+// Bounds the response for a picture. A picture needs only samples, but if an encoding accepts no
+// position lists, the server sends the whole tensor.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
 // Size of a picture for a page.
 constexpr Canvas kPngCanvas = {

@@ -61,8 +61,8 @@ class Executor {
   // A task takes milliseconds; longer work continues in another task, so that clients take turns.
   virtual void Schedule(CallerPtr caller, Task task) = 0;
 
-  // Same as Schedule, but for longer, non-preemptible work, which runs on separate threads and
-  // therefore does not delay other tasks.
+  // Schedules longer, non-preemptible work, which runs on separate threads and therefore does not
+  // delay other tasks.
   virtual void ScheduleBlocking(CallerPtr caller, Task task) = 0;
 
   // Called periodically by ScheduleBlocking tasks, with no lock held. May wait while other such

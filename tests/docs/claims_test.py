@@ -11,8 +11,7 @@ import pytest
 import attnbias
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = "correctly rounded, so not bit-identical to the framework"
-THEIRS = "correctly rounded, so they are not bit-identical to the framework's"
+ROUNDED = "correctly rounded, so they are not bit-identical to the framework's"
 CLAIM = (
     "T5 matches frameworks such as transformers bit for bit, as does ALiBi with the framework's "
     "slopes. Rotary tables and sinusoids are correctly rounded. Frameworks usually compute them in "
@@ -39,12 +38,12 @@ def test_readme_states_the_claim() -> None:
 
 @pytest.mark.parametrize("page", ["rotary", "sinusoidal"])
 def test_sine_pages_state_correct_rounding(page: str) -> None:
-    assert f"{THEIRS}." in words_of((ROOT / f"docs/encodings/{page}.md").read_text())
+    assert f"{ROUNDED}." in words_of((ROOT / f"docs/encodings/{page}.md").read_text())
 
 
 @pytest.mark.parametrize("encoding", SINES)
 def test_sine_docstrings_state_correct_rounding(encoding: type[attnbias.Encoding]) -> None:
-    assert f"{OWN[0].upper()}{OWN[1:]}." in words_of(str(encoding.__doc__))
+    assert f"{ROUNDED}." in words_of(str(encoding.__doc__))
 
 
 def test_bias_docstrings_claim_bit_identity() -> None:

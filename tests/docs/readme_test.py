@@ -96,15 +96,16 @@ def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> s
 # after each block's output.
 END = "\0\n"
 RUN_BLOCKS = """
-import sys
-variables = {"__name__": "__main__"}
-block = ""
-for line in sys.stdin:
-    block += line
-    if line == "\\0\\n":
-        exec(block.removesuffix(line), variables)
-        block = ""
-        print(line, end="", flush=True)
+def run_blocks():
+    import sys
+    block = ""
+    for line in sys.stdin:
+        block += line
+        if line == "\\0\\n":
+            exec(block.removesuffix(line), globals())
+            block = ""
+            print(line, end="", flush=True)
+run_blocks()
 """
 
 

@@ -1199,8 +1199,8 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 //
 // A column pair is the sine and cosine of `x w`, where w is the frequency of the pair and x the
 // position on its axis. With several axes, each axis has its own list of position_ids. Positions
-// are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, and
-// therefore not bit-identical to the framework's. Found in the original Transformer, Marian,
+// are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, so
+// they are not bit-identical to the framework's. Found in the original Transformer, Marian,
 // fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1940,7 +1940,7 @@ func (x *Resample) GetStep() []float64 {
 //
 // Fields are named as in transformers' rope_parameters. The angle for position p and pair m is
 // `p inv_m`. There are n = dim / 2 pairs, where dim is the part of `head_dim` that rotates. Cosines
-// and sines are multiplied by the attention factor. Values are correctly rounded, and therefore not
+// and sines are multiplied by the attention factor. Values are correctly rounded, so they are not
 // bit-identical to the framework's.
 //
 // With `axes`, p is the coordinate x on the pair's axis: the position on that axis, shifted and
@@ -3523,9 +3523,8 @@ func (x *Deberta) GetBucketRule() BucketRule {
 // Sinusoids of relative positions (Dai et al. 2019).
 //
 // The vector for query i and key j is Sinusoidal's row at position i - j, j - i or |i - j|,
-// depending on `sign` and `symmetric`. Values are correctly rounded, and therefore not
-// bit-identical to the framework's. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and
-// Parakeet.
+// depending on `sign` and `symmetric`. Values are correctly rounded, so they are not bit-identical
+// to the framework's. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and Parakeet.
 type RelativeSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of columns in a vector: the model's d_model.

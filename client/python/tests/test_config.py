@@ -453,7 +453,7 @@ def test_bert_position_type_selects_the_encoding() -> None:
         ({"model_type": "falcon", "alibi": "yes"}, "alibi: got 'yes', want true or false"),
         (
             {"model_type": "swin", "depths": [2, 2], "num_heads": [3]},
-            "num_heads: got [3], want one for each of 2 stages",
+            "num_heads: got [3], want one for each of the 2 stages",
         ),
         ({"model_type": "swin", "depths": 4}, "depths: got 4, want a list of integers"),
         ({"model_type": "vit", "relative_bias": 3}, "relative_bias: got 3, want no such field"),

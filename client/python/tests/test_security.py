@@ -447,7 +447,7 @@ def test_error_names_unusable_credentials(pki: Pki, tmp_path: Path, connect: Con
             (
                 {"tls": Tls(cert=cert, key=wrong)},
                 ValueError,
-                f"tls.key: got '{wrong}', want {fits} of '{cert}' (",
+                f"tls.key: got '{wrong}', want {fits} for '{cert}' (",
             )
             for wrong in (text, stranger, locked, cert)
         ),

@@ -142,8 +142,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
 
     A column pair is the sine and cosine of ``x w``, where w is the frequency of the pair and x the
     position on its axis. With several axes, each axis has its own list of position_ids. Positions
-    are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, and
-    therefore not bit-identical to the framework's. Found in the original Transformer, Marian,
+    are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, so
+    they are not bit-identical to the framework's. Found in the original Transformer, Marian,
     fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
@@ -555,8 +555,8 @@ class Rotary(Encoding[Compact]):
 
     Fields are named as in transformers' rope_parameters. The angle for position p and pair m is ``p
     inv_m``. There are n = dim / 2 pairs, where dim is the part of ``head_dim`` that rotates.
-    Cosines and sines are multiplied by the attention factor. Values are correctly rounded, and
-    therefore not bit-identical to the framework's.
+    Cosines and sines are multiplied by the attention factor. Values are correctly rounded, so they
+    are not bit-identical to the framework's.
 
     With ``axes``, p is the coordinate x on the pair's axis: the position on that axis, shifted and
     scaled. In position_ids it may be a fraction if ``angle`` is "exact" and ``decay`` is unset.
@@ -968,7 +968,7 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
     """Sinusoids of relative positions (Dai et al. 2019).
 
     The vector for query i and key j is Sinusoidal's row at position i - j, j - i or |i - j|,
-    depending on ``sign`` and ``symmetric``. Values are correctly rounded, and therefore not
+    depending on ``sign`` and ``symmetric``. Values are correctly rounded, so they are not
     bit-identical to the framework's. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and
     Parakeet.
 
