@@ -23,8 +23,8 @@ uint64_t BitsOf(double value) { return std::bit_cast<uint64_t>(value + 0.0); }
 
 }  // namespace
 
-// Each variable-length value is preceded by its length, so that no two sequences of calls produce
-// the same bytes.
+// Each variable-length value is preceded by its length, so that different sequences of calls never
+// produce the same bytes.
 CanonicalWriter::CanonicalWriter(std::string_view domain, uint32_t numerics_version) {
   AppendLittleEndian(domain.size(), 4, bytes_);
   bytes_.append(domain);

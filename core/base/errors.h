@@ -21,7 +21,7 @@
   } while (false)
 
 // Returns from the function if `expression`, an absl::StatusOr, is an error. Otherwise assigns its
-// value to `declaration`, a variable or its declaration:
+// value to `declaration`, an existing variable or the declaration of a new one:
 //
 //   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, engine.MakePlan(spec));
 #define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                                         \

@@ -106,7 +106,7 @@ inline constexpr int64_t kNonPreemptible = 0;
 //
 // Begins on the calling thread, which must be an executor thread, and may end there. The first
 // range is one `unit`; the duration of earlier ranges determines the size of later ones. After a
-// time slice of milliseconds the thread switches to other work and the remaining ranges are
+// time slice of a few milliseconds the thread switches to other work and the remaining ranges are
 // scheduled again; idle threads join in.
 //
 // If `unit` is kNonPreemptible, `body` is called once for all items, in the same way as RunBlocking
@@ -117,7 +117,7 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count, int64_t unit
 
 // Calls `use` with the result of `make`, a value or a Status, or with CANCELLED if the caller has
 // cancelled. If `takes_long`, `make` runs in a ComputeScope on threads for non-preemptible work,
-// and `use` in another task, after `make` is destroyed; otherwise both run inside this call.
+// and `use` runs in another task, after `make` is destroyed; otherwise both run inside this call.
 template <typename Make, typename Use>
 void RunBlocking(Executor& executor, const CallerPtr& caller, bool takes_long, Make make, Use use) {
   using Result = decltype(make());

@@ -74,7 +74,7 @@ struct BandSpec {
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
-  // Encoding::evaluator_bytes for the evaluator that `prepare` makes.
+  // Encoding::evaluator_bytes for the evaluator that `prepare` returns.
   int64_t evaluator_bytes = 0;
   // Called at most once. Null if no band should be computed.
   std::function<EvaluatorPtr()> prepare;
@@ -114,7 +114,7 @@ class BandCache {
   // Same as Allocate, for memory allocated elsewhere.
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes, const Caller& caller);
 
-  // Makes an idle object evictable. It holds `bytes` of the budget and has no other owners.
+  // Makes an idle object evictable. The object holds `bytes` of the budget and has no other owners.
   void AddEvictable(std::shared_ptr<const void> idle, int64_t bytes);
   // Removes an object added by AddEvictable, unless it has been evicted.
   void RemoveEvictable(const void* idle);

@@ -38,7 +38,7 @@ class ByteBudget {
   // Time for which a rejected client counts as waiting; clients retry within this time.
   static constexpr std::chrono::seconds kWait{3};
 
-  // Holds bytes of the budget while it lives.
+  // Holds part of the budget while it lives.
   class [[nodiscard]] Reservation {
    public:
     Reservation() = default;

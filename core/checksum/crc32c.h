@@ -21,7 +21,7 @@ namespace attnbias {
 // alignment.
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size);
 
-// Returns the checksum of `size` bytes; 0 for none.
+// Returns the checksum of `size` bytes; 0 if `size` is 0.
 inline uint32_t Crc32c(const void* data, size_t size) { return ExtendCrc32c(0, data, size); }
 
 // A linear map over GF(2). Maps the checksum of some bytes to the checksum of the same bytes

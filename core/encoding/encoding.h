@@ -41,7 +41,7 @@ namespace attnbias {
 inline constexpr int64_t kMaxNumHeads = 65536;
 // Maximum number of units in a network's hidden layer.
 inline constexpr int64_t kMaxHidden = 65536;
-// All differences between two positions allowed by the contract.
+// All differences between two positions that the contract allows.
 inline constexpr Range kRelativePositions = {-(int64_t{1} << 42), int64_t{1} << 42};
 
 // How real numbers become elements: each is multiplied by the scale and rounded once. I32 elements
@@ -167,21 +167,21 @@ struct Encoding {
   std::vector<AxisColumns> axis_columns = {};
   // BLOCK_TOEPLITZ only.
   Grid grid = {};
-  // Set if position 0 (for pairs) or token 0, before the grid, is a class token whose values are
-  // not part of the structure; the width is then 1. Writes, row-major [lanes, 3], the values from
-  // the class token to every key, from every other query to the class token, and from the class
-  // token to itself.
+  // Set if position 0 (for pairs) or token 0 (which precedes the grid) is a class token whose
+  // values are not part of the structure; the width is then 1. Writes, row-major [lanes, 3], the
+  // values from the class token to every key, from every other query to the class token, and from
+  // the class token to itself.
   std::function<void(const NumberFormat& format, Range lanes, std::byte* out)> write_border =
       nullptr;
-  // Increased whenever unchanged hyperparameters produce different values.
+  // Increased whenever unchanged hyperparameters start to produce different values.
   uint32_t numerics_version = 1;
   // If several messages produce the same values, the message whose identity represents all of them.
   // Null means the message itself.
   std::shared_ptr<const google::protobuf::Message> canonical = nullptr;
   // Returns the derived values that a header holds. Null if there are none.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
-  // Maximum number of bytes that `prepare`, and then its evaluator during one Fill, need in
-  // addition to this object; 0 if negligible. Does not count an accelerator's memory.
+  // Maximum number of bytes needed, in addition to this object, by `prepare` and then by its
+  // evaluator during one Fill; 0 if negligible. Does not count an accelerator's memory.
   int64_t evaluator_bytes = 0;
   // `kernels` must outlive the result, which is independent of this object's lifetime. May end
   // early in a ComputeScope whose caller has cancelled. Null for a TABLE whose columns depend on

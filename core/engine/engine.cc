@@ -10,13 +10,13 @@
 namespace attnbias {
 namespace {
 
-// A cached band takes at most the caller's memory minus the band's evaluator's, divided by this.
+// Divides the caller's memory, less the evaluator's, to give the maximum size of a cached band.
 constexpr int64_t kLargestBandDivisor = 8;
 // Scattered positions use a band of at most this many values per requested value.
 constexpr int64_t kMostWaste = 8;
 
-// Returns an evaluator with width 1 over relative positions that yields the mask's fill at masked
-// coordinates.
+// Returns an evaluator with width 1 over relative positions that yields the mask's fill value at
+// masked coordinates.
 EvaluatorPtr Masked(EvaluatorPtr inner, const ResolvedMask& mask, DataType type) {
   const int64_t batch = inner->batch();
   auto fill = [inner = std::move(inner), mask, type](const Block& block, std::byte* out,

@@ -52,7 +52,7 @@ class Engine {
   // this also counts against the budget.
   void Get(const PlanPtr& plan, CallerPtr caller, Done done);
 
-  // The cache, through which other memory is also charged to the budget or becomes evictable.
+  // The cache. It also charges other memory to the budget and makes other objects evictable.
   BandCache& cache() { return cache_; }
 
   // Reserves memory that is never evicted, such as that of mounted tables: the budget shrinks by

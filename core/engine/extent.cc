@@ -116,7 +116,7 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
   return "";
 }
 
-// Sets a table's rows, which are at positions that are not all integers.
+// Sets the rows of a table at positions that are not all integers.
 absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& extent, Window& window) {
   RealPositions axes;
   for (int axis = 0; axis < extent.position_ids_size(); ++axis) {
@@ -138,7 +138,7 @@ absl::Status ResolveReals(const Encoding& encoding, const v1::TableExtent& exten
   return absl::OkStatus();
 }
 
-// Sets a table's rows, which are at the same consecutive positions on every axis.
+// Sets the rows of a table at the same consecutive positions on every axis.
 absl::Status ResolveListed(const Encoding& encoding, Range positions, Window& window) {
   if (positions.size() > kMaxPositionListLength) {
     return Invalid("table.positions: got ", positions.size(), " positions, want at most ",
@@ -329,7 +329,7 @@ absl::Status ResolveKeys(const Encoding& encoding, v1::PairExtent& extent, Windo
   return absl::OkStatus();
 }
 
-// Returns the field whose value exceeds `domain`.
+// Returns the field to blame for positions outside `domain`.
 absl::string_view FieldBeyond(Range domain, const Plan& plan, const v1::TensorSpec& spec) {
   if (spec.has_table()) {
     if (!spec.table().grid().empty()) return "table.grid";

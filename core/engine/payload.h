@@ -59,8 +59,8 @@ struct Chunk {
 
 // Checksums of a dense matrix's overlapping rows.
 //
-// Row i of a Toeplitz matrix is row i - 1 moved by one element, so hashing every row would hash the
-// same bytes again and again. The checksum of any row can be computed in constant time from the
+// Row i of a Toeplitz matrix is row i - 1 shifted by one element, so hashing every row would hash
+// the same bytes again and again. The checksum of any row can be computed in constant time from the
 // checksums of its lane's prefixes: crc(ab) = shift_b(crc(a)) ^ crc(b).
 class RowChecksums {
  public:
@@ -114,8 +114,8 @@ class Payload {
   bool IsReadAtOnce() const;
 
   // Passes bytes [offset, offset + size), which must lie inside the payload, to `done`: inside this
-  // call or, if they take longer than a time slice, on an executor thread. The next Read must not
-  // begin before `done` is called.
+  // call or, if producing them takes longer than a time slice, on an executor thread. The next Read
+  // must not begin before `done` is called.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
   // CANCELLED           the caller has cancelled
@@ -145,7 +145,7 @@ class Payload {
   // Returns the `unit` to pass to ForRanges.
   int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
-  // Writes some of the values of a payload by axis; they are counted over all its parts.
+  // Writes values `numbers` of a payload by axis, counted over all its parts.
   void MakeByAxis(Range numbers, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
   // The following functions write `elements` of a row to `out`.
@@ -166,7 +166,7 @@ class Payload {
   const bool sliceable_;
   // Set if many rows of a lane are sliced.
   std::optional<RowChecksums> row_checksums_;
-  // Set if an accelerator makes the elements.
+  // Set if an accelerator produces the elements.
   std::unique_ptr<DenseExpander> expander_;
 };
 

@@ -21,8 +21,8 @@ namespace {
 constexpr std::string_view kPartNames[] = {"", "", "diagonals", "row", "dense", "block"};
 static_assert(v1::FORM_TOEPLITZ == 2 && v1::FORM_BLOCK_TOEPLITZ == 5);
 
-// Returns the range of the relative positions (key - query) of a window's pairs. The first and the
-// last occur even if positions are lists.
+// Returns the range of the relative positions (key - query) of a window's pairs. Both ends of the
+// range occur even if positions are lists.
 Range RelativePositions(const Window& window) {
   const Range queries = window.queries.hull();
   const Range keys = window.keys.hull();
@@ -71,7 +71,7 @@ std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
 }
 
 // Returns the queries q for which no k in `keys` has k - q in `visible`: indices into `queries`, as
-// ascending ranges. The run time depends on the length of lists, but not of ranges.
+// ascending ranges. The run time depends on the length of lists, but not on that of ranges.
 std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries, const Positions& keys,
                                           Range visible) {
   const std::vector<Range> seeing = SeeingPositions(keys, visible);

@@ -81,7 +81,7 @@ struct ResolvedMask {
 
 class Plan {
  public:
-  // Not copied: its index maps point into its window.
+  // Not copyable, since its index maps point into its window.
   Plan(Plan&&) = default;
 
   const std::vector<Part>& parts() const { return parts_; }
@@ -123,7 +123,7 @@ class Plan {
   // Returns whether a border follows the rows or is part of them.
   bool has_border_part() const { return encoding_->has_border() && form_ != v1::FORM_DENSE; }
   bool has_border_in_rows() const { return encoding_->has_border() && form_ == v1::FORM_DENSE; }
-  // Bytes of an element: one value, or all columns of a table.
+  // Bytes of an element: one value, or all columns of a table row.
   int64_t element_bytes() const { return encoding_->width * SizeOf(data_type_); }
   // Contains every requested coordinate.
   Range hull() const { return hull_; }
@@ -184,8 +184,8 @@ inline constexpr int64_t kMaxGridTokens = 65536;
 //                   TensorSpec and ": "
 absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Window& window);
 
-// Rejects positions that the contract allows if the encoding has no values for them. `spec` is the
-// request.
+// Rejects positions that the contract allows but for which the encoding has no values. `spec` is
+// the request.
 //
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);

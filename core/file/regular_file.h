@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens files from untrusted folders only if they are regular and lie inside the folder.
+// Opens a file from an untrusted folder only if it is a regular file and lies inside the folder.
 #pragma once
 
 #include <cstdint>

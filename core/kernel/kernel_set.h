@@ -38,8 +38,8 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
   return {rotors.sin_hi, rotors.sin_lo, rotors.cos_hi, rotors.cos_lo};
 }
 
-// Error of a sine or cosine formed from correctly rounded doubles, in units of |S c| + |C s|: one
-// rounding for each factor, each product, the two sums and the interval's other end add up to 6 x
+// Error of a sine or cosine formed from correctly rounded doubles, in units of |S c| + |C s|: the
+// roundings of each factor, each product, the two sums and the interval's other end add up to 6 x
 // 2^-53. The rest is margin.
 inline constexpr double kRotationBound = 0x1p-50;
 
@@ -98,7 +98,7 @@ struct KernelSet {
   FillSinusoid<uint16_t> fill_sinusoid_f16;
 
   // Sets `out` to the sums of the angles of `a` and `b`, over `pairs` pairs (a multiple of
-  // kPairMultiple), each value within 2^-101 (|S c| + |C s|) of its exact formula. `out` may be `a`
+  // kPairMultiple), each value within 2^-101 (|S c| + |C s|) of its exact value. `out` may be `a`
   // or `b`.
   void (*rotate)(const ConstRotors& a, const ConstRotors& b, const Rotors& out,
                  int64_t pairs) noexcept;
@@ -108,8 +108,8 @@ struct KernelSet {
   void (*stream)(const std::byte* source, std::byte* out, int64_t size) noexcept;
   void (*end_streaming)() noexcept;
 
-  // Copies the row_bytes at source + i * source_stride (in bytes, of either sign; rows may overlap;
-  // any alignment) to row i of the contiguous `out` [rows, row_bytes]. Results of at least
+  // Copies the row_bytes bytes at source + i * source_stride (in bytes, of either sign; rows may
+  // overlap; any alignment) to row i of the contiguous `out` [rows, row_bytes]. Results of at least
   // kStreamingBytes bypass the caches.
   void (*expand_rows)(const std::byte* source, int64_t source_stride, std::byte* out, int64_t rows,
                       int64_t row_bytes) noexcept;
@@ -135,7 +135,7 @@ std::span<const BuiltKernelSet> BuiltKernelSets();
 // Returns the sets that this CPU supports, in the same order. Never empty.
 std::span<const KernelSet* const> SupportedKernelSets();
 
-// Returns the supported set of that name, or null.
+// Returns the supported set with that name, or null.
 const KernelSet* FindKernelSet(std::string_view name);
 
 }  // namespace attnbias

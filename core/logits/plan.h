@@ -78,7 +78,7 @@ struct LogitsTerm {
 // position of query 0.
 using TermRegistration = Registration<LogitsTerm, v1::LogitsSpec, int64_t>;
 
-// Shared by terms.
+// Helpers shared by terms.
 
 // Projects the vectors of `component` if there is a projection, and checks its columns.
 absl::Status Project(absl::string_view field, const std::optional<Table>& projection,

@@ -48,7 +48,7 @@ void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
   // (Debian's pthread): in serial builds concurrent products corrupt each other.
   static std::once_flag once;
   std::call_once(once, openblas_set_num_threads, 1);
-  // For one row this is a product with a vector, for which b is not repacked.
+  // With one row this is a matrix-vector product, for which b is not repacked.
   if (a.rows == 1 && b_transposed) {
     return kGemv<T>(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1, b.data,
                     Int(b.stride), a.data, 1, 0, out, 1);

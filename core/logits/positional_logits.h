@@ -32,8 +32,8 @@ struct LogitsResources {
   std::function<absl::StatusOr<ByteBudget::Reservation>(int64_t bytes)> reserve;
 };
 
-// Rows that have passed LogitsPlan::CheckRows: [num_heads, num_rows, input_width] of the spec's
-// data_type, at any alignment.
+// Rows that have passed LogitsPlan::CheckRows: [num_heads, num_rows, input_width] elements of the
+// spec's data_type, at any alignment.
 struct RowBlock {
   int64_t first_row = 0;
   int64_t num_rows = 0;
@@ -59,8 +59,8 @@ class PositionalLogits {
   int64_t memory_bytes() const;
 
   // Writes lines of the block's result; asynchronous like ForRanges. The result is row-major
-  // [num_heads, num_rows, output_width] of the spec's output_data_type; line n is row n % num_rows
-  // of head n / num_rows. `out` is aligned to an element.
+  // [num_heads, num_rows, output_width], with elements of the spec's output_data_type; line n is
+  // row n % num_rows of head n / num_rows. `out` is aligned to an element.
   //
   // INVALID_ARGUMENT    data: a value, or a sum of products, is not finite; weights for masked keys
   //                     are not read

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes which tensors of which models hold positions, and how the models use them: which spec
-// fields come from config.json, and which are fixed in the model's code. Tensor names are those in
+// fields come from config.json, and which are fixed in the models' code. Tensor names are those in
 // checkpoints from transformers 5.23 and earlier. The registry of model types lists the tensors and
 // names the functions defined here.
 //
-// Facts follow transformers 5.23, or the last version that had the model. The tensor that a spec
-// describes equals the result of that code.
+// Facts are taken from the code of transformers 5.23, or of the last version that had the model.
+// The tensor that a spec describes equals the result of that code.
 #pragma once
 
 #include <array>
@@ -43,9 +43,9 @@ class ModelConfig {
   std::string String(const char* field, std::string_view otherwise);
   int64_t Integer(const char* field, int64_t least = -kMaxInteger);
   int64_t Size(const char* field) { return Integer(field, 1); }
-  // Returns the integer at `index` of a list.
+  // Returns the integer at `index` in a list.
   int64_t Element(const char* field, size_t index);
-  // Returns the height and width, both positive, from a list of the two or one integer for both.
+  // Returns the height and width, both positive, given as a list or as a single integer for both.
   std::array<int64_t, 2> Sides(const char* field);
 
   // Returns the fields read since the last call, for a message: "FIELD = VALUE, ...".
@@ -84,7 +84,7 @@ struct Site {
 // matches the model.
 using Use = std::optional<v1::TensorSpec> (*)(const Site& site, ModelConfig& config);
 
-// A tensor of a model type. "*" stands for the layer number in the tensor and site names; a
+// A tensor in models of one type. "*" stands for the layer number in the tensor and site names; a
 // tensor's name may have additional leading segments.
 struct Rule {
   std::string model_type;
@@ -112,7 +112,7 @@ std::vector<std::string> MountedModelTypes();
 // that type's. Returns INVALID_ARGUMENT for an unknown type; the message lists the known types.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
-// Returns the shape that transformers gives `rule`'s tensor with these numbers in its name.
+// Returns the shape that transformers gives the tensor named by `rule` with these numbers.
 std::vector<int64_t> ShapeOf(const Rule& rule, ModelConfig& config,
                              const std::vector<int64_t>& numbers);
 

@@ -18,9 +18,9 @@ absl::StatusOr<nlohmann::json> ParseJson(const std::string& path, const std::str
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
                                             const std::string& folder = "");
 
-// Same as ReadJsonFile, but reads the file as Python's json does for transformers: NaN, Infinity
-// and numbers beyond a double's range are values, represented here as strings with the same text; a
-// byte order mark is an error.
+// Same as ReadJsonFile, but reads the file as Python's json module does for transformers: NaN,
+// Infinity and numbers beyond a double's range are values, represented here as strings with the
+// same text; a byte order mark is an error.
 absl::StatusOr<nlohmann::json> ReadPythonJsonFile(const std::string& path,
                                                   const std::string& folder);
 

@@ -27,7 +27,7 @@ namespace attnbias {
 
 struct MountedTable {
   std::string name;
-  // FILE:TENSOR, without the file's folder; escaped unless it is ASCII.
+  // FILE:TENSOR, without the file's folder; escaped with absl::CEscape.
   std::string source;
   Table table;
   // Spec of an encoding that uses the table as the checkpoint's model does, if known. The spec
@@ -38,8 +38,8 @@ struct MountedTable {
 // Immutable; names are unique. Thread-safe.
 class TableSet {
  public:
-  // Returns the tables of this set whose names begin with one of `prefixes`: the same set for all
-  // callers with these prefixes.
+  // Returns the tables of this set whose names begin with one of `prefixes`. All callers that pass
+  // the same prefixes get the same set.
   std::shared_ptr<const TableSet> Under(const std::vector<std::string>& prefixes) const;
 
   // Returns whether a name matches the prefixes for which this set was made.
@@ -86,7 +86,7 @@ class TableSetBuilder {
 
   // Reads a tensor from `file`. The result lives until Build. Returns INVALID_ARGUMENT, with the
   // location, for a name that no request could use, an entry that is not a table, or too many
-  // values. Also returns the errors of `hold`.
+  // values. Also returns errors from `hold`.
   absl::StatusOr<MountedTable*> Add(const std::string& name, SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
 
@@ -118,7 +118,7 @@ class TableRegistry {
   TableSetPtr tables_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const TableSet>();
 };
 
-// Maximum bytes of a table's values inside a request.
+// Maximum size in bytes of a table's values inside a request.
 inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
 // Returns the tables that `request`, a TensorSpec or a LogitsSpec, refers to, from the request

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on unevaluated sums of two doubles: about 106 significant bits. Logarithms and
-// exponentials use only additions, multiplications and tables, not the machine's math library.
+// Arithmetic on unevaluated sums of two doubles, which have about 106 significant bits. Logarithms
+// and exponentials use only additions, multiplications and tables, not the machine's math library.
 //
 // Error bounds are relative to the exact result unless stated otherwise, with u = 2^-53, and hold
 // if nothing overflows or underflows. Needs round-to-nearest and no contraction of a * b + c.
@@ -90,7 +90,7 @@ inline constexpr double kLeastExponent = -600;
 inline constexpr double kMostExponent = 700;
 Estimate ExpOf(DoubleDouble x);
 
-// Returns ln x for x > 0: the nearest float, which is never subnormal.
+// Returns the float nearest to ln x, for x > 0. It is never subnormal.
 float RoundedLog(float x);
 
 // Return ln(1 + x) for x >= 0 and e^x, respectively: the nearest double, if that is normal. A

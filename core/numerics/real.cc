@@ -25,7 +25,7 @@ Real TwoPi(int precision_bits) {
 
 void RoundReal(const Real& value, DataType type, std::byte* out) {
   if (type == DataType::kF64) return RoundDouble(value.ToDouble(), type, out);
-  // All reals between two neighboring doubles round to the same value with fewer bits.
+  // All reals between two neighboring doubles round to the same value in a narrower type.
   const double inner = mpfr_get_d(value.get(), MPFR_RNDZ);
   if (mpfr_cmp_d(value.get(), inner) == 0) return RoundDouble(inner, type, out);
   const double least = std::numeric_limits<double>::denorm_min();

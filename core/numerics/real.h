@@ -19,8 +19,8 @@ namespace attnbias {
 template <typename Number>
 concept Arithmetic = std::is_arithmetic_v<Number>;
 
-// Operators and functions round to nearest, at the precision of their first Real operand. Other
-// functions are MPFR's, applied to get().
+// Operators and functions round to nearest, at the precision of their first Real operand. For other
+// functions, call MPFR's on get().
 class Real {
  public:
   // NaN until it is set.

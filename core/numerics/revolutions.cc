@@ -97,7 +97,8 @@ Limbs MagnitudeOf(const Real& value) {
 }
 
 // Returns the angle of `fraction` times 2^-(256 + shift) revolutions. `fraction` is modulo 2^256
-// and has an error of `units`. If there is a shift, the angle is below a quarter revolution.
+// and has an error of `units` units in the last place. If there is a shift, the angle is below a
+// quarter revolution.
 ReducedAngle ReducedOf(Limbs fraction, int shift, double units) {
   ReducedAngle angle;
   if (shift == 0) {

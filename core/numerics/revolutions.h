@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Angles in revolutions, reduced by exact integer multiplication.
 //
-// An angular frequency is stored as its revolutions per position, to 256 bits. Its product with a
+// An angular frequency is stored as revolutions per position, to 256 bits. Its product with a
 // position is exact, and the bits below one revolution are the angle, without argument reduction or
 // loss of accuracy at large positions.
 #pragma once

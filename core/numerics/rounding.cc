@@ -57,7 +57,7 @@ void RoundSum(DoubleDouble value, DataType type, std::byte* out) {
 void RoundProduct(double a, double b, DataType type, std::byte* out) {
   DoubleDouble product = {a * b, 0};
   // Outside this range the error term may not be representable, but a narrow result is zero or
-  // infinite for any rounding of the product.
+  // infinite however the product is rounded.
   if (std::fabs(product.hi) > 0x1p-200 && std::fabs(product.hi) < 0x1p1000) {
     product.lo = std::fma(a, b, -product.hi);
   }

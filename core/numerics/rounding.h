@@ -34,7 +34,7 @@ inline double OutwardReach(DoubleDouble value, double bound) {
 // of `value` must be 0 or in [2^-900, 2^900].
 [[nodiscard]] bool TryRound(DoubleDouble value, double bound, DataType type, std::byte* out);
 
-// TryRound to F64, inline for loops.
+// TryRound to F64, inline for use in loops.
 [[nodiscard]] inline bool TryRoundToDouble(DoubleDouble value, double bound, double* out) {
   const double reach = OutwardReach(value, bound);
   const double high = value.hi + (value.lo + reach);

@@ -55,7 +55,7 @@ int64_t IntegerIn(const Message& message, const FieldDescriptor& field) {
              : message.GetReflection()->GetInt64(message, &field);
 }
 
-// Returns the value of a singular number, bool or enum.
+// Returns the value of a singular number, bool or enum field.
 double ScalarIn(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
   switch (field.cpp_type()) {

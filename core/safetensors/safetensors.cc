@@ -42,8 +42,8 @@ std::string Quoted(std::string_view name) {
                       shown.size() < name.size() ? "..." : "", "'");
 }
 
-// Parses the header without building anything that the format forbids: other depths, other value
-// types, repeated names.
+// Parses the header, and stops at anything that the format forbids (other depths, other value
+// types, repeated names) instead of building it.
 class HeaderReader final : public json::json_sax_t {
  public:
   absl::Status status = absl::OkStatus();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads .safetensors files from untrusted sources, for the server and the command line.
 //
-// A file consists of the header's length in 8 bytes, the header in JSON, and the data. Every entry
-// of the header is checked.
+// A file consists of an 8-byte header length, the header as JSON, and the data. Every header entry
+// is checked.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct SafetensorsEntry {
 };
 
 // Parses the JSON `header` into entries in ascending order of name. Returns INVALID_ARGUMENT unless
-// each entry is complete, has a known dtype and the size that its shape implies, and the entries
+// each entry is complete and has a known dtype and the size that its shape implies, and the entries
 // together cover `data_size` bytes exactly once.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string_view header,
                                                                      int64_t data_size);

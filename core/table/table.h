@@ -95,7 +95,7 @@ class Table {
 bool IsTable(const SafetensorsEntry& entry);
 
 // Reads `entry` from the file. The shape in `entry` may differ from the one in the file if the
-// number of elements is the same. The table keeps `held` alive as long as its values. Returns
+// number of elements is the same. The table keeps `held` alive as long as its values live. Returns
 // INVALID_ARGUMENT, with a message that begins with the path and name, unless the entry is a table.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file, const SafetensorsEntry& entry,
                                 std::shared_ptr<const void> held = nullptr);

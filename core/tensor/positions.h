@@ -90,7 +90,7 @@ class IndexMap {
   };
 
   // Returns tokens [first, first + size) of a grid with at most three axes, the last of which
-  // varies fastest. Token -1, before the grid, maps to 0, as token 0 does.
+  // varies fastest. Token -1, which precedes the grid, maps to 0, as does token 0.
   static IndexMap Tokens(int64_t first, int64_t size, std::span<const Axis> axes) {
     IndexMap map(Range{0, size});
     map.first_ = first;
@@ -145,7 +145,7 @@ class IndexMap {
  private:
   int64_t size_ = 0;
   int64_t origin_ = 0;
-  // Number of tokens before the map.
+  // Index of the first token in the map.
   int64_t first_ = 0;
   // Axes longer than 1, fastest first.
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary frequencies and factors over real numbers: transformers' formulas without its rounding.
+// Rotary frequencies and factors over real numbers: transformers' formulas, without the rounding.
 //
-// Specs must be valid. Results are within a relative error of 2^-precision of the real numbers that
-// the spec's doubles define.
+// Specs must be valid. Results differ from the real numbers that the spec's doubles define by a
+// relative error of at most 2^-precision.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Rotation {
 };
 
 // Returns the number of columns that rotate: floor(head_dim x partial_rotary_factor), rounded down
-// to an even number. The product is rounded to a double, as peers do.
+// to an even number. The product is rounded to a double, as in other libraries.
 int64_t RotatingColumns(const v1::Rotary& spec);
 
 // Returns true if long_factor applies instead of short_factor.
@@ -48,8 +48,8 @@ inline bool HasLadder(const v1::Rotary& spec, int64_t axis) {
 }
 
 // Bits of working precision in addition to the requested precision. Cancellation multiplies errors
-// most, by 2^60, if two of a spec's doubles are adjacent: Llama3's high and low factors, or Yarn's
-// betas. A further factor is at most 2^20, and the steps of a progression contribute 2^16.
+// the most (by 2^60) if two of a spec's doubles are adjacent: Llama3's high and low factors, or
+// Yarn's betas. Other error factors are at most 2^20; a progression's steps contribute 2^16.
 inline constexpr int kFrequencyGuardBits = 160;
 
 // Returns the base, raised if the extension raises it.
@@ -57,14 +57,14 @@ Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
 Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
 
-// Computes inv_m, in radians per position of the pair's axis; 0 for pairs that do not rotate.
+// Computes inv_m, in radians per position on the pair's axis; 0 for pairs that do not rotate.
 class InverseFrequencies {
  public:
   // `rotation` must outlive this object.
   InverseFrequencies(const Rotation& rotation, int precision);
 
   Real Of(int64_t pair) const;
-  // Calls `use` with each pair's frequency, in order. Each frequency costs one product.
+  // Calls `use` with each pair's frequency, in order. Each frequency costs one multiplication.
   void ForEach(absl::FunctionRef<void(Real)> use) const;
 
  private:

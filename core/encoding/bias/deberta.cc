@@ -17,7 +17,7 @@
 namespace attnbias {
 namespace {
 
-// Relative error of a logarithm in doubles. Leaves room for any math library.
+// Relative error of a logarithm computed in doubles. Leaves room for any math library.
 constexpr double kEstimateBound = 0x1p-40;
 
 double LogRatio(int64_t numerator, int64_t denominator) {
@@ -65,7 +65,8 @@ class DebertaBuckets {
   //
   // If the sides are equal, they are powers of one rational number whose numerator is at least 2.
   // With the exponents' common divisor removed, the exponent of a is then below 42 and that of M
-  // below 31. With larger exponents the sides are never equal, so enough bits decide.
+  // below 31. With larger exponents the sides are never equal, so computing with enough bits always
+  // settles the comparison.
   bool IsBeyond(int64_t a, int64_t k) const {
     if (k == 0) return middle_ > 1;
     const int64_t divisor = std::gcd(middle_ - 1, k);

@@ -26,7 +26,7 @@ double LogOfTimes(double c, double x) { return RoundedLog1p(TwoProduct(c, x)); }
 
 EvaluatorPtr PrepareFire(const v1::Fire& spec, absl::Span<const NetworkLayer> layers,
                          const NumberFormat& format, const KernelSet& kernels) {
-  // Logarithms of near distances; 0 until computed.
+  // Logarithms of short distances; 0 until computed.
   const auto logs = std::make_shared<std::vector<std::atomic<double>>>(kMostKeptDistances);
   const auto log_of = [logs, c = spec.c()](int64_t distance) {
     const auto x = static_cast<double>(distance);

@@ -23,8 +23,8 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kBorderLength = 3;
-// Relative error of a sigmoid in F64. Leaves room for an exp with an error of thousands of units in
-// the last place.
+// Relative error of a sigmoid computed in F64. Leaves room for an exp with an error of thousands of
+// units in the last place.
 constexpr double kSigmoidBound = 0x1p-40;
 
 // Returns the double nearest to log2(8 distance / (side - 1) + 1) / 3.

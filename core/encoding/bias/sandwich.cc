@@ -31,7 +31,7 @@ void SumCosines(const v1::Sandwich& spec, int64_t distance, Real& sum, Real& bou
 }
 
 // Multiplies `value` by scale H / (8 (h + 1)), rounding three times. Returns true if the last
-// rounding was exact; the others are exact for a 64-bit value in 192 bits.
+// rounding was exact; the others are exact for a 64-bit value at a precision of 192 bits.
 bool MultiplyBySandwichFactor(const v1::Sandwich& spec, int64_t head, double scale, Real& value) {
   value *= spec.num_heads();
   value *= scale;

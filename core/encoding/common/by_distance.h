@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers for encodings that depend only on |key - query|. They compute each distance once.
+// Helpers for encodings that depend only on |key - query|. They compute each distance's value once.
 #pragma once
 
 #include <algorithm>

@@ -69,8 +69,8 @@ int64_t NetworkBytes(absl::Span<const NetworkLayer> layers);
 // Returns an evaluator whose lanes are the outputs of a network, and whose width is 1. `kernels`
 // must outlive the evaluator.
 //
-// `set_inputs` writes the inputs for at most kBatch consecutive coordinates and the block's query
-// to `in` [inputs, kBatch], which initially holds zeros. `write` writes the element for an output.
+// Given at most kBatch consecutive coordinates and the block's query, `set_inputs` writes the
+// inputs to `in` [inputs, kBatch], which initially holds zeros. `write` writes an output's element.
 EvaluatorPtr PrepareNetwork(
     absl::Span<const NetworkLayer> layers, DataType type, const KernelSet& kernels,
     std::function<void(int64_t query, Range coordinates, double* in)> set_inputs,

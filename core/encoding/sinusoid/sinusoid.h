@@ -130,7 +130,7 @@ struct SinusoidRows {
   // Nonzero factor, at kSinusoidPrecision, by which every element is multiplied.
   Real scale;
   // Writes the element at a position and column as `type`, computed from its definition, which is
-  // slow. Positions are integers unless the rest is 0.
+  // slow. Positions are integers unless `rest` is 0.
   std::function<void(BinaryPosition position, int64_t column, DataType type, std::byte* out)>
       reference;
   // Offset added to positions, as an integer and a remainder.

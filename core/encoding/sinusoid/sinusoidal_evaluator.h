@@ -64,7 +64,7 @@ struct RowPart {
 // Returns the maximum size in bytes of JoinRows's result, excluding its parts and their runs.
 int64_t JoinedBytes(int64_t width);
 
-// Joins rows. Columns that belong to no part come from `resting`, a row of `type`.
+// Joins rows. Columns that belong to no part come from `resting`, a row of elements of type `type`.
 EvaluatorPtr JoinRows(std::vector<RowPart> parts, std::vector<std::byte> resting, DataType type);
 
 // Sinusoids whose angles are reduced independently: at positions that are doubles, for sums over

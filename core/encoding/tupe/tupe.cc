@@ -73,9 +73,8 @@ std::shared_ptr<const v1::Tupe> Canonical(const v1::Tupe& spec, const Tables& ta
   return canonical;
 }
 
-// Returns how many of a projection's columns have their weights converted to doubles together:
-// about 1 MiB of doubles. A large model's whole projection would take more memory than everything
-// else.
+// Returns the number of projection columns whose weights are converted to doubles at a time: about
+// 1 MiB of doubles. A large model's whole projection would take more memory than everything else.
 int64_t ColumnsAtOnce(int64_t dim) {
   constexpr int64_t kWeights = int64_t{1} << 17;
   return std::clamp<int64_t>(kWeights / dim, 1, dim);

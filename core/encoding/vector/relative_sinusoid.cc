@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of relative positions (Dai et al. 2019): each pair has a sinusoidal table's row for the
-// pair's distance.
+// Sinusoids of relative positions (Dai et al. 2019): each pair uses the row for its distance in a
+// sinusoidal table.
 #include <algorithm>
 #include <bit>
 #include <cstddef>

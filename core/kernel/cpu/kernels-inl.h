@@ -2,7 +2,7 @@
 // The bodies of all CPU kernels, written once for Highway vectors. Only kernels.cc includes this,
 // once per instruction set.
 //
-// An instruction set needs IEEE 754 doubles. MulAdd may fuse or not: the bounds in kernel_set.h
+// An instruction set needs IEEE 754 doubles. MulAdd may or may not fuse: the bounds in kernel_set.h
 // hold either way. Fused always fuses, for results that are defined exactly.
 #if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_

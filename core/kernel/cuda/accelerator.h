@@ -139,7 +139,7 @@ class Accelerator {
  private:
   GuardedDevice device_;
   const AcceleratorOptions options_;
-  // Lives as long as the memory.
+  // Lives until all memory taken from it has been freed.
   const std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
 };
 

@@ -127,7 +127,7 @@ class CudaStream final : public Stream {
     ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.create(&handle), "create"));
     blas_.reset(handle);
     ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.set_stream(handle, stream_.get()), "set stream"));
-    // Keeps intermediate results no narrower than the inputs.
+    // Keeps intermediate results at least as wide as the inputs.
     return ToStatus(cublas.set_math_mode(handle, CUBLAS_PEDANTIC_MATH), "set mode");
   }
 

@@ -24,7 +24,7 @@ namespace attnbias {
 // Maximum bytes of freed memory kept for later use, for the device and for the host.
 inline constexpr int64_t kMaxPooledBytes = int64_t{64} << 20;
 
-// Freed with its last copy, when no stream may still be using it; device memory is aligned to 256
+// Freed with its last copy; by then no stream may be using it. Device memory is aligned to 256
 // bytes.
 using SharedMemory = std::shared_ptr<std::byte>;
 
@@ -54,7 +54,7 @@ struct ProductLaunch {
   std::byte* out = nullptr;
 };
 
-// Executes work in order. Work is complete only when Wait returns. An error may be caused by
+// Executes work in order. Work is complete only once Wait has returned. An error may be caused by
 // earlier work. Not thread-safe.
 class Stream {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned vectors: for Shaw's keys and values, one per relative position; for absolute positions of
-// keys, one per key.
+// Learned vectors: for Shaw's keys and values, one per relative position; for absolute key
+// positions, one per key.
 #include "core/base/errors.h"
 #include "core/logits/plan.h"
 
@@ -32,7 +32,7 @@ absl::StatusOr<LogitsTerm> DescribeShaw(const v1::RelativeTable& term, const Tab
 const TermRegistration kShawKeys(v1::LogitsSpec::kShawKeysFieldNumber, &DescribeShaw<false>);
 const TermRegistration kShawValues(v1::LogitsSpec::kShawValuesFieldNumber, &DescribeShaw<true>);
 
-// Absolute positions of keys: a vector for each key.
+// Absolute key positions: one vector per key.
 absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(const v1::AbsoluteKeys& term, const Tables& tables,
                                                 const v1::LogitsSpec& request,
                                                 const int64_t& /*query_offset*/) {
