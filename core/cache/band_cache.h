@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps bands, evicts the least recently used, and computes each only once.
+// Keeps bands, evicts the least recently used ones, and computes each band only once.
 //
 // A key contains everything that determines a band's values, not a hash of it. An entry holds all
 // lanes over a span at least as wide as requested, so that it serves every shorter length, window

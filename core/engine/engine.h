@@ -55,7 +55,7 @@ class Engine {
   // The cache. It also charges other memory to the budget and makes other objects evictable.
   BandCache& cache() { return cache_; }
 
-  // Reserves memory that is never evicted, such as that of mounted tables: the budget shrinks by
+  // Reserves memory that is never evicted, such as memory for mounted tables: the budget shrinks by
   // that amount until the memory is released.
   absl::StatusOr<ByteBudget::Reservation> SetAside(int64_t bytes);
 

@@ -118,7 +118,7 @@ class Plan {
   // Returns whether each table is sent as one table per axis of a grid: that axis's columns at that
   // axis's positions.
   bool is_by_axis() const { return window_.is_grid && form_ == v1::FORM_TABLE; }
-  // Returns the axis of each column of a payload by axis; empty for others.
+  // Returns each column's axis in a payload by axis; empty for other payloads.
   std::vector<int32_t> ColumnAxes() const;
   // Returns whether a border follows the rows or is part of them.
   bool has_border_part() const { return encoding_->has_border() && form_ != v1::FORM_DENSE; }

@@ -43,8 +43,8 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
 // 2^-53. The rest is margin.
 inline constexpr double kRotationBound = 0x1p-50;
 
-// Rows of sines and cosines for consecutive positions: the angles are those of a first position
-// plus those of 0, 1, ..., rows - 1. An anchor whose length is not 1 scales all of them.
+// Rows of sines and cosines for consecutive positions: row n has the angles of the first position
+// plus those of position n. An anchor whose length is not 1 scales all of them.
 struct SinusoidBlock {
   // Anchor for the first position, [pairs].
   const double* anchor_sin;

@@ -144,8 +144,8 @@ int32_t Field32(int64_t number) {
   return narrow == number ? narrow : -1;
 }
 
-// Position p is row p + first_row. No spec sets padding_idx: torch's padding_idx excludes that row
-// from training but still returns its values. The excluded row is at the position before the first.
+// Position p is row p + first_row. No spec sets padding_idx: torch excludes that row from training
+// but still returns its values. The excluded row is at the position before the first.
 v1::TensorSpec PositionsFrom(const Site& site, int64_t first_row) {
   v1::TensorSpec spec;
   *spec.mutable_learned_absolute()->mutable_table() = Tables::RefTo(site.table());

@@ -158,7 +158,7 @@ absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
   return Located(path, table.In(layout));
 }
 
-// Replaces the references in `message`, whose path is `path`. The tables of logits terms allow only
+// Replaces the references in `message`, whose path is `path`. Tables for logits terms allow only
 // one axis order.
 absl::Status TakeFrom(const std::string& path, bool takes_layout, const TableSet& mounted,
                       Message& message, Tables& tables) {

@@ -30,8 +30,8 @@ inline double OutwardReach(DoubleDouble value, double bound) {
 }
 
 // Writes the one number to which every real within `bound` of value.hi + value.lo rounds, and
-// returns true. Writes nothing and returns false if several are, or may be, possible. The magnitude
-// of `value` must be 0 or in [2^-900, 2^900].
+// returns true. Writes nothing and returns false if there are, or may be, several. The magnitude of
+// `value` must be 0 or in [2^-900, 2^900].
 [[nodiscard]] bool TryRound(DoubleDouble value, double bound, DataType type, std::byte* out);
 
 // TryRound to F64, inline for use in loops.

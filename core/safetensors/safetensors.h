@@ -45,7 +45,7 @@ struct SafetensorsPlace {
 // Splits FILE.safetensors:TENSOR.
 SafetensorsPlace SplitSafetensorsPlace(const std::string& text);
 
-// Values are copied, since a mapped file could change or shrink while it is read.
+// Values are copied, since a mapped file could change or shrink while it is being read.
 class SafetensorsFile {
  public:
   // Opens a file with RegularFile::Open. Returns INVALID_ARGUMENT if the file is in another format;

@@ -19,7 +19,7 @@
 namespace attnbias {
 namespace {
 
-// Logarithms of distances below this are cached, in 2 MiB.
+// Logarithms of distances below this are cached, which takes 2 MiB.
 constexpr int64_t kMostKeptDistances = int64_t{1} << 18;
 
 double LogOfTimes(double c, double x) { return RoundedLog1p(TwoProduct(c, x)); }

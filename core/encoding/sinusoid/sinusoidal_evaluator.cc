@@ -385,8 +385,8 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type, const KernelSet&
 }
 
 int64_t SinusoidsBytes(const std::vector<SinusoidAxis>& axes) {
-  // Per frequency: its index in the list of those that rotate, its columns, and its runs, including
-  // the memory for growing the list of runs.
+  // Per frequency: its index in the list of rotating frequencies, its columns, and its runs,
+  // including the memory for growing the list of runs.
   constexpr int64_t kPairBytes = int64_t{15 * sizeof(int64_t)};
   int64_t bytes = JoinedBytes(axes.front().columns.width);
   for (const SinusoidAxis& axis : axes) {

@@ -2,7 +2,7 @@
 // Compiles the kernels once per instruction set, and lists the results.
 #include "core/kernel/kernel_set.h"
 
-// Further instruction sets would double the work of testing. "scalar" excludes GCC's vectors, as
+// Additional instruction sets would double the testing work. "scalar" excludes GCC's vectors, as
 // its name promises.
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
