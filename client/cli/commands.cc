@@ -47,7 +47,7 @@ struct Settings {
   std::string part;
   std::optional<int64_t> head;
   std::string png;
-  // Names of the encodings to list; empty lists all.
+  // Names of the encodings to list; if empty, lists all of them.
   std::vector<std::string> names;
   std::string shell;
   bool json = false;
@@ -56,7 +56,7 @@ struct Settings {
 // Bounds the response for a picture. A picture needs only samples, but if an encoding accepts no
 // position lists, the server sends the whole tensor.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
-// Size of a picture for a page.
+// Size of a PNG picture, which is meant for a page.
 constexpr Canvas kPngCanvas = {
     .most = {.rows = 1024, .columns = 1024}, .pixel_height = 1, .enlarged_to = 512};
 
@@ -456,7 +456,7 @@ void AddCommands(CLI::App* app, Settings* settings) {
       ->required()
       ->type_name("bash|zsh|fish")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
-  // Commands of the Python package, for help and completion.
+  // Commands that the Python package provides, for help and completion.
   for (const auto& [name, description] :
        {std::pair("export", "fills a cache with what a model needs"),
         std::pair("cache", "shows, verifies or clears a cache")}) {
@@ -494,7 +494,7 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
     // CLI11 consumes its arguments from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    // CLI11 throws for help before it checks for unknown words.
+    // CLI11 throws on --help before it checks for unknown arguments.
     const std::vector<std::string> unknown = app.remaining(true);
     if (unknown.empty() && error.get_exit_code() == 0) {
       app.exit(error, terminal.out);

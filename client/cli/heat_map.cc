@@ -84,7 +84,7 @@ class Shares {
   explicit Shares(const HeatMap& map) : map_(map), bounds_(map) {}
 
   // Returns the position of a pixel's value between the bounds, in [0, 1]; NaN if the value is not
-  // finite. Halving keeps the difference of two doubles finite.
+  // finite. Halving keeps the difference between two doubles finite.
   double At(size_t row, size_t column) const {
     const double number = map_.numbers[row * map_.columns.size() + column];
     if (!std::isfinite(number)) return NAN;

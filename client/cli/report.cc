@@ -43,7 +43,7 @@ std::string KindOf(const FieldDescriptor& field) {
   return field.message_type() != nullptr ? "table" : std::string(field.cpp_type_name());
 }
 
-// Returns a field's type, with its bounds, its axes and the fields that it requires.
+// Returns a field's type, with its bounds, its axes and the fields that it requires or excludes.
 std::string TypeOf(const FieldDescriptor& field) {
   const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
   std::string text = field.enum_type() != nullptr

@@ -47,8 +47,8 @@ std::string AsJson(const google::protobuf::Message& message);
 double ReadElement(v1::DataType type, const std::byte* bytes);
 
 // Returns up to six rows and columns of the last two axes, at index 0 of the others, with "..." for
-// the rest. If the first axis is `heads`, labels each head with its index; `heads` is null if all
-// heads share their values.
+// the rest. Labels each head with its index in `heads`, which the first axis covers; `heads` is
+// null if all heads share their values.
 std::string PreviewNumbers(const v1::TensorPart& part, absl::Span<const std::byte> bytes,
                            const v1::Range* heads);
 

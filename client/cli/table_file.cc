@@ -56,7 +56,7 @@ constexpr std::pair<v1::DataType, absl::string_view> kDescrs[] = {{v1::DATA_TYPE
                                                                   {v1::DATA_TYPE_F16, "<f2"},
                                                                   {v1::DATA_TYPE_I32, "<i4"}};
 
-// Returns the size of an array in bytes. INVALID_ARGUMENT for a length below 0 or a size that does
+// Returns the size of an array in bytes. INVALID_ARGUMENT for a negative length or a size that does
 // not fit in 63 bits.
 absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
   int64_t bytes = ElementSize(table.data_type());

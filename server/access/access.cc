@@ -44,7 +44,7 @@ bool IsDigest(absl::string_view text) {
          });
 }
 
-// Errors do not repeat the second word, which may be a secret instead of a digest.
+// Errors do not repeat the second word, which may be a secret rather than a digest.
 absl::StatusOr<TokenLine> ParseLine(absl::string_view text) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
@@ -136,7 +136,7 @@ absl::Status CheckTogether(const AccessFiles& files) {
   return absl::OkStatus();
 }
 
-// Returns a function that parses a value from its only file.
+// Returns a function that parses a value from a single file.
 template <typename Value>
 typename ReloadableFile<Value>::Make Parsed(const std::string& path) {
   return [path](const std::vector<std::string>& contents) {

@@ -88,7 +88,7 @@ template <typename Value>
 class ReloadableFile {
  public:
   using Contents = std::vector<std::string>;
-  // Derives the value from the files' contents, which are in file order. Errors name the file.
+  // Derives the value from the files' contents, in the order of the files. Errors name the file.
   using Make = std::function<absl::StatusOr<Value>(const Contents&)>;
 
   // `what` names the files in the log. Empty paths are ignored.
@@ -202,7 +202,7 @@ class Pacer {
     using Seconds = std::chrono::duration<double>;
     const Seconds takes(static_cast<double>(bytes) / bytes_per_second);
     const Clock::time_point begin = std::max(free_from_, Clock::now());
-    // Stays within the clock's range for any size and rate.
+    // The cap keeps this within the clock's range for any size and rate.
     free_from_ = begin + std::chrono::duration_cast<Clock::duration>(
                              std::min<Seconds>(takes, std::chrono::hours(24)));
     return begin;
@@ -255,7 +255,7 @@ class Access {
 
   // Refreshes each ReloadableFile.
   void Refresh();
-  // Return whether the certificates on disk are invalid, and whether the tokens or the policy are.
+  // Return whether the certificates, and whether the tokens or the policy, are invalid on disk.
   bool tls_failed() const { return certificates_.failed(); }
   bool files_failed() const { return tokens_.failed() || policy_.failed(); }
 

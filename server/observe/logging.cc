@@ -28,7 +28,7 @@ bool as_json = false;
 std::atomic<int64_t> failed_handshakes = 0;
 std::atomic<int64_t> lines_dropped = 0;
 
-// Writes lines to standard error, and drops and counts lines for which it would have to wait.
+// Writes lines to standard error. Drops lines for which it would have to wait, and counts them.
 // spdlog's asynchronous logger is not used, because it does not count the lines that its sink
 // cannot write, and because its queue is lost if the process crashes.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {

@@ -18,7 +18,7 @@ struct LogOptions {
   std::string format = "text";
   // "debug", "info", "warning", "error" or "off".
   std::string level = "info";
-  // Calls to log, regardless of the level: "off", "errors" or "all".
+  // Which calls are logged, regardless of the level: "off", "errors" or "all".
   std::string access = "all";
 };
 
@@ -47,7 +47,7 @@ struct AccessLine {
   std::span<const PhaseClock::Change> changes;
   // Number of tensor bytes sent.
   int64_t bytes = 0;
-  // Empty if the request was rejected before they were known.
+  // Both are empty if the request was rejected before they were known.
   std::string_view encoding;
   std::string_view fingerprint;
   std::string request_id;

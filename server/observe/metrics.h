@@ -24,7 +24,7 @@
 namespace attnbias {
 
 // The methods of AttentionBiasService, followed by those of GRPCInferenceService except its three
-// health methods, each in its contract's order.
+// health methods, each service in its contract's order.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -66,7 +66,7 @@ class Metrics final : public CacheObserver {
  public:
   Metrics();
 
-  // Returns these metrics and the process metrics in Prometheus's text format. Must always be
+  // Returns these metrics and the process metrics in the Prometheus text format. Must always be
   // called from the same thread.
   std::string Text() const;
 

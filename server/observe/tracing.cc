@@ -314,7 +314,7 @@ class Carrier final : public opentelemetry::context::propagation::TextMapCarrier
   const TraceContext& client_;
 };
 
-// Sets attributes, named as OpenTelemetry names them for RPCs or prefixed with attnbias.
+// Sets attributes, which have the names that OpenTelemetry uses for RPCs or the prefix attnbias.
 void Describe(const AccessLine& line, otel::Span& span) {
   const auto set = [&span](const std::string& key, std::string_view value) {
     if (!value.empty()) span.SetAttribute(key, View(value));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's configuration. Precedence: flag, environment, default.
+// The server's configuration. Precedence: flag, environment, --config file, default.
 #pragma once
 
 #include <cstdint>

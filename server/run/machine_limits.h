@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and processors available to this process: the machine's, or what its control groups allow.
+// Memory and processors available to this process under its control groups and affinity mask.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Cgroups {
 int64_t MemoryLimit(const Cgroups& cgroups = {});
 
 // Returns the number of processors that this process may use, at least 1: those in its affinity
-// mask, or its CPU quota rounded up.
+// mask or its CPU quota rounded up, whichever is smaller.
 int ProcessorLimit(const Cgroups& cgroups = {});
 
 }  // namespace attnbias

@@ -35,7 +35,7 @@ constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 
 // The pipe to which the handler writes the signal number. The handler may interrupt any thread,
-// since threads that libraries start before main block no signals.
+// since no signals are blocked in threads that libraries start before main().
 int handler_fd = -1;
 
 void Forward(int signal) {

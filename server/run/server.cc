@@ -91,8 +91,8 @@ class Server::Backend final : public AcceleratorObserver {
  private:
   void OpenDevice(const ServerConfig& config) {
     const bool is_auto = config.backend == "auto";
-    // Results are sent over a network. Whether a device is worth its transfers must be measured
-    // (docs/cuda.md), so it is not used without --cuda-min-bytes.
+    // Results are sent over a network. Whether a device is worth the cost of its transfers must be
+    // measured (docs/cuda.md), so it is not used without --cuda-min-bytes.
     if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) {
       return;
     }
@@ -294,7 +294,7 @@ std::string Server::address() const {
 
 std::string Server::probe_address() const { return ToString(probe_addresses_.front()); }
 
-// After about a second without work, a callback thread of gRPC 1.51 sleeps for 100 ms, and a lone
+// After about a second without work, a callback thread in gRPC 1.51 sleeps for 100 ms, and a lone
 // request then waits for tens of milliseconds. To keep the thread awake, the server calls itself
 // every 400 ms, which costs 1.5 ms of CPU time per second.
 void Server::KeepWarm() {
@@ -384,7 +384,7 @@ void Server::Drain() {
   while (watchdog_.open_calls() > 0 && std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
-  // Cancelled calls may finish a piece of work, but have only a limited time for it.
+  // Cancelled calls may finish the piece of work in progress, but only within a time limit.
   last_resort_.emplace(&timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations are still running after the grace period; exiting");
     std::_Exit(0);

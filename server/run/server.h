@@ -60,7 +60,7 @@ class Server {
   // Returns the version and the configuration on one line.
   std::string Summary() const;
 
-  // Return the addresses with the ports that Start bound; the service's are joined by ", ".
+  // Return the addresses with the ports that Start bound; the service addresses are joined by ", ".
   std::string address() const;
   const std::string& metrics_address() const { return metrics_port_->address(); }
   std::string probe_address() const;

@@ -74,13 +74,13 @@ class FairQueue {
     entry.second.used += time;
     --entry.second.running;
     if (waits) Enqueue(entry);
-    // Raises the level at which new owners start, so that even many cannot overtake waiting owners.
+    // Raises the starting level of new owners, so that even many of them cannot pass waiting ones.
     level_ += time / static_cast<int64_t>(queue_.size() + 1);
     // No owner is waiting, so the time used no longer counts against this owner.
     if (empty()) level_ = std::max(level_, entry.second.used);
   }
 
-  // Removes and returns the items that `fits` accepts, as if they had not been pushed.
+  // Removes and returns the items that `fits` accepts, as if they had never been pushed.
   template <typename Predicate>
   std::vector<Item> Extract(Predicate fits) {
     std::vector<Item> taken;

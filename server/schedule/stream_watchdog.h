@@ -51,7 +51,7 @@ class StreamWatchdog {
     const Caller& caller_;
     // Why the call was closed; OK if it was not. Guarded by the watchdog's mutex.
     absl::Status why_closed_;
-    // Steady-clock nanoseconds; 0 if no write is in progress, or if the call is not idle.
+    // Steady-clock nanoseconds; 0 while no write is in progress, and while the call is not idle.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
   };

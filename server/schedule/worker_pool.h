@@ -63,8 +63,8 @@ class WorkerPool final : public Executor {
   bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ && unfinished_ == 0;
   }
-  // Runs `next`, popped from `queue`, without holding the lock. Sets `start`, which Yield advances
-  // when it charges part of the time, and charges the time since `start`.
+  // Runs `next`, popped from `queue`, without holding the lock. Sets `start` and, at the end,
+  // charges the time since `start`. Yield advances `start` when it charges part of the time.
   void Run(FairQueue<Waiting>& queue, Waiting& next, Clock::time_point& start)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();

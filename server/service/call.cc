@@ -123,7 +123,7 @@ Call::Call(ServerState* server_state, Method method, grpc::CallbackServerContext
 }
 
 Call::~Call() {
-  // A unary call is ended before its client reads the response, and may be cancelled in between.
+  // After End, a unary call may still be cancelled before its client reads the response.
   if (end_.ok() && caller_->cancelled()) EndWith(WhyCancelled());
   const auto now = std::chrono::steady_clock::now();
   const PhaseTimes phases = phases_.End(now);

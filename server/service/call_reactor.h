@@ -156,8 +156,8 @@ class RawService : public Base {
 
 // Writes one message while the executor makes the next.
 //
-// Every event ends in ProceedAndUnlock, which starts the next steps. The call ends when no step is
-// in progress and either a step has failed or none remains.
+// Every event ends with a call to ProceedAndUnlock, which starts the next steps. The call ends when
+// no step is in progress and either a step has failed or none remains.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:

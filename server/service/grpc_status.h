@@ -29,8 +29,8 @@ std::optional<Rejection> RejectionOf(const absl::Status& status);
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
 // Keeps the code and the message, and adds details: ErrorInfo with the status's reason or, if it
-// has none, its code's; BadRequest if the message begins with a field path and ": "; RetryInfo if
-// RetryDelay returns a delay; RequestInfo if `request_id` is not empty.
+// has none, the reason for its code; BadRequest if the message begins with a field path and ": ";
+// RetryInfo if RetryDelay returns a delay; RequestInfo if `request_id` is not empty.
 grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id = "");
 
 }  // namespace attnbias

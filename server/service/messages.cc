@@ -79,8 +79,8 @@ bool Walk(const Descriptor& type, CodedInputStream& in, int64_t& size) {
   return in.BytesUntilLimit() == 0;
 }
 
-// Returns "PATH: WHAT" for a field or enum value, at any depth, that its descriptor does not have,
-// or ": WHAT" if it is a field of `message` itself. Returns "" if there is none.
+// Returns "PATH: WHAT" for a field or enum value, at any depth, that its descriptor does not
+// define, or ": WHAT" if it is a field of `message` itself. Returns "" if there is none.
 std::string FindUnknown(const Message& message);
 
 // Does the same for one field that is set or, if the field is a list, for its element `index`.

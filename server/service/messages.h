@@ -55,8 +55,8 @@ struct Measured {
 Measured Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
 // Returns UNIMPLEMENTED if the message has, at any depth, a field or an enum value that its
-// descriptor does not have. The error names the path, the number and this server's version. If the
-// server ignored such fields, a newer client would receive only part of the requested tensor.
+// descriptor does not define. The error names the path, the number and this server's version. If
+// the server ignored such fields, a newer client would receive only part of the requested tensor.
 absl::Status CheckKnown(const google::protobuf::Message& message);
 
 // Parses a message after `hold(size)` has reserved memory for it. Returns INVALID_ARGUMENT if the

@@ -34,8 +34,8 @@ constexpr int kMaxPageSize = 1000;
 // name, even if tables were mounted in the meantime.
 constexpr char kTokenPrefix[] = "after:";
 
-// Maximum size of the cached responses that gRPC's own threads produce, since switching to another
-// thread would take longer.
+// Cached responses of up to this size are produced on gRPC's own threads, since switching to
+// another thread would take longer.
 constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
@@ -204,7 +204,7 @@ class TensorReactor final : public OutputPump<grpc::ServerWriteReactor<grpc::Byt
       own->header = SerializeHeader<v1::StreamTensorResponse>(header, ChecksumOf(request_));
       if (absl::Status status = CheckSize(*own); !status.ok()) return End(status);
       planned_ = own;
-      // A later range is requested only once. Storing it would displace frequent requests.
+      // Later ranges are requested only once. Storing them would displace frequent requests.
       if (IsRemembered() && planned_->window.bytes.begin == 0) {
         call_.server_state().plan_memo.Insert(KeyOf(method_, request_), call_.tables(), planned_);
       }

@@ -88,8 +88,8 @@ absl::Status Validate(const ClientOptions& options) {
 }
 
 // A call whose messages stay in the slices that gRPC received, so that a payload is copied only
-// once and never through a protobuf message. Not thread-safe. The destructor cancels the call
-// unless it has ended.
+// once and never passes through a protobuf message. Not thread-safe. The destructor cancels the
+// call unless it has ended.
 class RawStream {
  public:
   RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& request,
@@ -152,7 +152,7 @@ class RawStream {
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  grpc::Status status_;  // and the tag of the operation that receives it
+  grpc::Status status_;  // also the tag of the operation that receives it
   bool ended_ = false;
 };
 

@@ -29,11 +29,11 @@ class BearerToken {
   // token. INVALID_ARGUMENT names the option or variable.
   static absl::StatusOr<std::unique_ptr<BearerToken>> From(const ClientOptions& options);
 
-  // Returns the name of the option or variable that the token is from.
+  // Returns the name of the option or variable that the token came from.
   const std::string& name() const { return name_; }
 
-  // Returns the "authorization" value for a call. Rereads the file, if there is one; if it contains
-  // no token, uses the previous one.
+  // Returns the "authorization" value for a call. Rereads the file, if there is one; if it is
+  // unreadable or contains no token, uses the previous token.
   std::string Authorization();
 
  private:

@@ -29,8 +29,8 @@ namespace internal {
 // tensor has a different form, or a border; DATA_LOSS if its shape contradicts its spec.
 absl::StatusOr<std::array<int64_t, 4>> ToeplitzExtents(const v1::TensorHeader& header);
 
-// Returns INVALID_ARGUMENT unless elements of `type` have `size` bytes and are reals if `real` is
-// true, integers otherwise.
+// Returns INVALID_ARGUMENT unless elements of `type` have `size` bytes and are reals (if `real` is
+// true) or integers (otherwise).
 absl::Status CheckElements(v1::DataType type, size_t size, bool real);
 
 // Returns INVALID_ARGUMENT if `part` is empty or not inside [0, extent).
