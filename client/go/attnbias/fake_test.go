@@ -64,7 +64,7 @@ func withHeader(header *pb.TensorHeader) *pb.StreamTensorResponse {
 	}
 }
 
-// answering returns the message. If it has a header, its checksum of the request is set.
+// answering returns the message, with the checksum of the request if it has a header.
 func answering(
 	request *pb.StreamTensorRequest, message *pb.StreamTensorResponse,
 ) *pb.StreamTensorResponse {

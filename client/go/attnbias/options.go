@@ -54,7 +54,7 @@ func WithTimeout(timeout time.Duration) Option {
 // WithConnectTimeout limits how long a client that has not yet reached its server tries to connect.
 // The timeout must be positive; the default is 10 seconds. When it expires, the call fails with
 // ErrUnavailable and the reason, such as a closed port, an unknown host or an untrusted
-// certificate. A client that has reached its server before retries until the timeout set by
+// certificate. A client that has already reached its server keeps retrying until the timeout set by
 // [WithTimeout] expires, since the server may be restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
