@@ -125,12 +125,12 @@ func (c *Client) connectionAdvice() string {
 
 const (
 	oneAddressTime = time.Second // limit for trying to reach one address
-	mostAddresses  = 8           // maximum that one error explains
+	mostAddresses  = 8           // maximum number that one error describes
 )
 
-// explained adds the outcome for each address to the error if the client could not connect and the
-// target has several addresses. gRPC itself reports only one address's failure, and not always the
-// most informative one.
+// explained adds to the error what happened at each address, if the client could not connect and
+// the target has several addresses. gRPC itself reports only one address's failure, and not always
+// the most informative one.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {
 		return err

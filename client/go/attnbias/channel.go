@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// Flow-control window: several chunks.
+// Flow-control window, large enough for several chunks.
 const windowBytes = 16 << 20
 
 // dial returns a connection that is established on the first call. All attnbias clients use these

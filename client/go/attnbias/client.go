@@ -199,7 +199,8 @@ func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
 	return nil, corrupt("tables: got more than %d pages, want at most %d", mostPages, mostPages)
 }
 
-// CheckHealth reports whether the server ("") or one of its services is serving. It does not retry.
+// CheckHealth reports whether one of the server's services, or the server itself (""), is serving.
+// It does not retry.
 func (c *Client) CheckHealth(ctx context.Context, service string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

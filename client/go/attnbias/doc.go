@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attnbias fetches position tensors of Transformer models from an attnbias server: T5,
+// Package attnbias fetches position tensors for Transformer models from an attnbias server: T5,
 // ALiBi and other biases, rotary and sinusoidal tables, positional logits. Checksums cover every
 // byte.
 //

@@ -59,7 +59,7 @@ func sentinel(code codes.Code, text string) error {
 	return sentinels[code]
 }
 
-// FieldViolation is one invalid field of a request.
+// FieldViolation is one invalid field in a request.
 type FieldViolation struct {
 	// Field is the path of the field, such as spec.t5.num_buckets.
 	Field string
@@ -79,7 +79,7 @@ type Error struct {
 	Reason string
 	// RequestID is the call's ID in the server's log; empty if the server sent none.
 	RequestID string
-	// FieldViolations are the invalid fields of the request.
+	// FieldViolations are the invalid fields in the request.
 	FieldViolations []FieldViolation
 
 	delay     *time.Duration
@@ -169,7 +169,8 @@ func (e *Error) takePushback(said []string) {
 	e.delay = &delay
 }
 
-// Maximum number of bytes of a server's message, and of a name from a server, that an error quotes.
+// Maximum number of bytes that an error quotes from a server's message (mostText) or from a name
+// that a server sent (mostBrief).
 const (
 	mostText  = 8 << 10
 	mostBrief = 400

@@ -30,7 +30,7 @@ var alibi = &pb.TensorSpec{
 	Extent:   &pb.TensorSpec_Pair{Pair: &pb.PairExtent{QueryLength: 2, KeyLength: 2}},
 }
 
-// The fake server's payload: 3 diagonals, sent in one chunk each.
+// The fake server's payload: 3 diagonals, each sent in its own chunk.
 var payload = []float32{1, 2, 3}
 
 const (
@@ -57,14 +57,14 @@ func payloadHeader() *pb.TensorHeader {
 	}
 }
 
-// withHeader returns a message with the header, as the answer to an empty request.
+// withHeader returns a message that has the header and answers an empty request.
 func withHeader(header *pb.TensorHeader) *pb.StreamTensorResponse {
 	return &pb.StreamTensorResponse{
 		Header: header, HeaderCrc32C: proto.Uint32(sumOf(header)), RequestCrc32C: proto.Uint32(0),
 	}
 }
 
-// answering returns the message, made to answer the request if it has a header.
+// answering returns the message, with the checksum of the request if it has a header.
 func answering(
 	request *pb.StreamTensorRequest, message *pb.StreamTensorResponse,
 ) *pb.StreamTensorResponse {
@@ -102,7 +102,7 @@ func firstPart() *pb.StreamTensorResponse {
 
 type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 
-// fake answers as an attnbias server does, or follows its script.
+// fake answers like an attnbias server, or follows its script.
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
 	script []func(*pb.StreamTensorRequest, tensorStream) error // for StreamTensor, in order

@@ -17,9 +17,9 @@ type GridTable[T Element] struct {
 // gridColumn holds the axis of a column, and its index among the columns of that axis.
 type gridColumn struct{ axis, place int }
 
-// AsGridTable views the named table, such as "positions", "cos" or "sin", of a tensor over a grid.
-// The error is ErrInvalidArgument if the tensor has no such table in form TABLE over a grid, or if
-// its elements have a different type.
+// AsGridTable views the table with the given name, such as "positions", "cos" or "sin", in a tensor
+// over a grid. The error is ErrInvalidArgument if the tensor has no such table in form TABLE over a
+// grid, or if its elements have a different type.
 func AsGridTable[T Element](tensor *Tensor, name string) (*GridTable[T], error) {
 	axes := len(tensor.header.ResolvedSpec.GetTable().GetGrid())
 	if axes == 0 || len(tensor.header.ColumnAxes) == 0 {

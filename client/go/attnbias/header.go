@@ -149,7 +149,8 @@ func axisOf(list *pb.PositionList, window *pb.Range) axis {
 	return axis{window.GetBegin(), max(window.GetEnd()-window.GetBegin(), 0)}
 }
 
-// product returns the largest int64 and false if the product overflows or a factor is negative.
+// product returns the product of the factors, or the largest int64 and false if it overflows or a
+// factor is negative.
 func product[T int | int64](factors ...T) (int64, bool) {
 	all := int64(1)
 	for _, factor := range factors {

@@ -25,8 +25,8 @@ const (
 )
 
 // Logits computes positional logits over a stream that stays open between calls to Rows, as suits a
-// decoder. In is the element type of the rows that are sent, and Out that of the results. A Logits
-// is not safe for concurrent use.
+// decoder. In is the element type of the rows that are sent, and Out is that of the results. A
+// Logits is not safe for concurrent use.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec

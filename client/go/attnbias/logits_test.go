@@ -39,8 +39,8 @@ func someRows(count int) []float32 {
 	return rows
 }
 
-// expectLogits compares the logits for count rows, starting at row first, with the formula. All
-// values are small integers, so the comparison is exact.
+// expectLogits compares the logits for count rows, starting at row first, with those from the
+// formula. All values are small integers, so the comparison is exact.
 func expectLogits(t *testing.T, got, rows []float32, first, count int) {
 	t.Helper()
 	for h := range 2 {

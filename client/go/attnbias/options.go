@@ -54,7 +54,7 @@ func WithTimeout(timeout time.Duration) Option {
 // WithConnectTimeout limits how long a client that has not yet reached its server tries to connect.
 // The timeout must be positive; the default is 10 seconds. When it expires, the call fails with
 // ErrUnavailable and the reason, such as a closed port, an unknown host or an untrusted
-// certificate. A client that has reached its server before retries until the timeout set by
+// certificate. A client that has already reached its server keeps retrying until the timeout set by
 // [WithTimeout] expires, since the server may be restarting.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
@@ -72,10 +72,10 @@ func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
 }
 
-// WithTLS enables TLS; TLS{} trusts the authorities that the system trusts. Without WithTLS or
-// [WithPlaintext], the environment decides: ATTNBIAS_CLIENT_TLS=1, files named by
-// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY, or a name in ..._SERVER_NAME enable TLS; the
-// default is plaintext.
+// WithTLS enables TLS; TLS{} trusts the system's authorities. Without WithTLS or [WithPlaintext],
+// the environment decides: TLS is enabled by ATTNBIAS_CLIENT_TLS=1, by files named in
+// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY, or by a name in ..._SERVER_NAME; the default is
+// plaintext.
 func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
 }
@@ -109,8 +109,8 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }
 
-// WithProgress sets a function to call after each chunk, with the bytes received so far and the
-// total.
+// WithProgress sets a function to call after each chunk, with the number of bytes received so far
+// and the total number.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }

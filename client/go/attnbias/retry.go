@@ -16,7 +16,7 @@ const (
 	largestBackoff = 2 * time.Second
 )
 
-// attempts decides when a failed call is retried. All calls of this service are safe to repeat.
+// attempts decides when a failed call is retried. All calls to this service are safe to repeat.
 type attempts struct {
 	client   *Client
 	began    time.Time
@@ -27,7 +27,8 @@ type attempts struct {
 // progressed resets the failure count.
 func (a *attempts) progressed() { a.failures = 0 }
 
-// waitAfter waits until the next attempt may begin; it returns an error if no attempt remains.
+// waitAfter waits until the next attempt may begin, or returns an error if no more attempts should
+// be made.
 func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	a.failures++
 	select {

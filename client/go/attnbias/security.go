@@ -29,8 +29,8 @@ type security struct {
 	token *bearer       // nil: none
 }
 
-// securityOf reads the options, or else the environment. The target is one that targetFrom
-// returned.
+// securityOf reads the credentials from the options, or else from the environment. The target is a
+// result of targetFrom.
 func securityOf(s *settings, target string) (*security, error) {
 	who := &security{}
 	var err error
@@ -59,7 +59,7 @@ func (s *security) options() []grpc.DialOption {
 	return options
 }
 
-// certificates holds the files of a [TLS], and the name that errors use for each.
+// certificates holds the files named in a [TLS], and the name that errors use for each.
 type certificates struct {
 	TLS
 	caName, certName, keyName string

@@ -85,7 +85,7 @@ func expectDense[T Element](t *testing.T, got view[T], want Array[T], head, quer
 	}
 }
 
-// windowed is a structure of type V that has windows.
+// windowed is the interface of a structure whose windows have type V.
 type windowed[T Element, V any] interface {
 	view[T]
 	Window(Window) (V, error)

@@ -168,7 +168,7 @@ func FuzzAssemble(f *testing.F) {
 	})
 }
 
-// Any bytes are parsed the way protobuf's own parser parses them.
+// Arbitrary bytes are parsed the way protobuf's own parser parses them.
 func FuzzReadChunk(f *testing.F) {
 	for _, message := range *serialised(withHeader(payloadHeader()), part(1)) {
 		f.Add(message)

@@ -23,7 +23,7 @@ var (
 	bareIPv6 = regexp.MustCompile(`^[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?$`)
 )
 
-// targetFrom returns the target, adding port 50051 to hosts that have none.
+// targetFrom returns the target, adding port 50051 to hosts without a port.
 func targetFrom(target string) (string, error) {
 	scheme, hosts := "", []string{target}
 	if parts := ofHosts.FindStringSubmatch(target); parts != nil {
@@ -62,7 +62,7 @@ func withPort(host string) (string, bool) {
 
 var hostsOf = regexp.MustCompile(`^(?:(?:dns|ipv[46]):(?:///)?)?(.*)$`)
 
-// isOnThisMachine reports whether a target from targetFrom is reached without a network.
+// isOnThisMachine reports whether a target returned by targetFrom can be reached without a network.
 func isOnThisMachine(target string) bool {
 	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
 		return true

@@ -56,15 +56,15 @@ func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 // Fingerprint returns 64 hex digits. Equal fingerprints mean equal bytes, from any server.
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
-// Bytes returns the whole payload, without copying it. The parts are in the order of the header,
-// each little-endian and row-major.
+// Bytes returns the whole payload, without copying it. The parts are in header order, each
+// little-endian and row-major.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
 // Array holds the elements of one part of a payload.
 type Array[T Element] struct {
-	// Data is row-major and not a copy; see [Tensor.Bytes].
+	// Data is row-major and shares the tensor's memory; see [Tensor.Bytes].
 	Data []T
-	// Shape is the length of each axis.
+	// Shape holds the length of each axis.
 	Shape []int
 }
 
@@ -146,7 +146,7 @@ func numbersIn[T Element](memory []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
 }
 
-// InlineTable returns a learned table that is sent with the request. The numbers are in row-major
+// InlineTable returns a learned table that is sent with the request. The values are in row-major
 // order and may occupy at most 2 MiB; shape holds the length of each axis. For T5, the shape is
 // [num_buckets, num_heads], unless a different layout is set. The server rejects tables of the
 // wrong size.

@@ -7,7 +7,7 @@ import pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 // Span is the half-open index range [Begin, End); Span{} selects all indices.
 type Span struct{ Begin, End int }
 
-// Window selects heads, queries and keys of a tensor. A zero Span selects the whole axis.
+// Window selects heads, queries and keys in a tensor. A zero Span selects the whole axis.
 type Window struct{ Heads, Queries, Keys Span }
 
 // within returns the bounds of a span on an axis of the given length.
@@ -45,7 +45,7 @@ func (p *pairs) cut(window Window) (Window, error) {
 	return window, nil
 }
 
-// splitHeads returns the counts of a tensor's window, and the shape of its first part without the
+// splitHeads returns the counts for a tensor's window, and the shape of its first part without the
 // head axis. The resolved request determines whether the part has a head axis.
 func splitHeads(header *pb.TensorHeader, shape []int) (pairs, []int) {
 	spec := header.ResolvedSpec

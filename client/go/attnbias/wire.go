@@ -34,7 +34,8 @@ func serialized(request proto.Message) (rawRequest, error) {
 	return bytes, nil
 }
 
-// rawCodec is protobuf's codec, except that it does not convert messages that are kept serialized.
+// rawCodec is the protobuf codec, except that it passes messages in serialized form through
+// unchanged.
 type rawCodec struct{ encoding.CodecV2 }
 
 func (c rawCodec) Marshal(message any) (mem.BufferSlice, error) {
