@@ -108,7 +108,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _add_security(export: argparse.ArgumentParser) -> None:
-    """Adds the security flags that the command-line tool, ``attnbias``, has."""
+    """Adds the same security flags as the ``attnbias`` command-line tool has."""
     variable = "by default the value of ATTNBIAS_CLIENT_{}".format
     export.add_argument(
         "--tls",

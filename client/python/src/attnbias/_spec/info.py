@@ -56,11 +56,11 @@ class TensorInfo:
     Attributes:
         nbytes: bytes of all parts together.
         fingerprint: 64 hex digits; equal fingerprints mean equal bytes, on any replica at any time.
-        encoding_fingerprint: the same, but ignoring extent, dtype, form and mask: equal for all
-            requests for one encoding.
+        encoding_fingerprint: the same, but independent of extent, dtype, form and mask: equal for
+            all requests for one encoding.
         resolved_spec: the request as the server resolved it: defaults filled in, tables as digests.
-        fully_masked_rows: half-open ranges of queries for which every key is masked, counted inside
-            the window.
+        fully_masked_rows: half-open ranges of queries for which every key is masked, counted from
+            the start of the window.
         derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
         column_axes: for a table over a grid with one part per axis, the axis of each column.
     """

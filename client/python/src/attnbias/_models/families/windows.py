@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin, BEiT and Swin-V2: a bias per layer or for all layers, the same for all images of one size.
+"""Swin, BEiT and Swin-V2: one bias per layer or for all layers, the same for all images of a size.
 
 A bias is computed from weights and is valid until they change.
 """
