@@ -268,7 +268,7 @@ def test_equivalent_request_describes_but_does_not_fetch(
     assert server.describe_calls == 2
 
 
-# Names, which a server may reassign to another table
+# Table names, which a server may reassign
 
 
 def learned(table_: Any) -> attnbias.LearnedAbsolute:
@@ -812,7 +812,7 @@ def test_damaged_file_evicts_no_other(
         fill(server, client, range(2, 3))
     assert len(server.requests) == 1
     assert len(attnbias.Cache(folder).entries()) == 2
-    assert len(caplog.records) == 1  # and it is read only once
+    assert len(caplog.records) == 1  # the damaged file is read only once
 
 
 def test_system_without_flock_does_not_cache(

@@ -197,7 +197,7 @@ def _program() -> str:
 
 
 def _private_folder() -> Path:
-    """Creates a folder for a socket whose path is short enough and contains no comma."""
+    """Creates a folder in which a socket's path is short enough and contains no comma."""
     folder = Path(tempfile.mkdtemp(prefix="attnbias-"))
     path = str(folder / "socket")
     if len(os.fsencode(path)) <= _LONGEST_PATH and "," not in path:

@@ -180,7 +180,7 @@ def axes_of(spec: encodings_pb2.TensorSpec) -> tuple[Sequence[int], Sequence[int
 
 
 def query_stride_of(spec: encodings_pb2.TensorSpec, block: npt.NDArray[Any]) -> tuple[int, ...]:
-    """Returns the query stride of a resolved grid on each axis of its block, if any."""
+    """Returns the query stride on each axis of a block; empty if the resolved spec has no grid."""
     axes = block.ndim - spec.grid.HasField("heads") if spec.HasField("grid") else 0
     return tuple(spec.grid.query_stride) or (1,) * axes
 

@@ -131,7 +131,7 @@ def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
 
 
 class _Origin(list[tuple[torch.Tensor, int]]):
-    """Empty in a copy of the module, whose weights have new version counters."""
+    """Empty in a copy of the module, since the copy's weights have new version counters."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[type, tuple[()]]:
         return type(self), ()
