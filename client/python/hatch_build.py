@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates the modules for the contract's protos and for the public protos that they import.
 
-Only a few protobuf runtimes accept protoc's own Python code. The generated modules therefore hold
-their files' descriptors, which any runtime can read; protoc generates the stubs.
+Only a few protobuf runtimes accept the Python code that protoc generates. The generated modules
+therefore hold file descriptors, which any runtime can read; the stubs are protoc's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _HERE: Final = Path(__file__).parent
 _OURS: Final = "attnbias/v1"
-# These have their own package and descriptor pool, since a program's other packages may contain
+# These have their own package and descriptor pool, since other packages in a program may contain
 # them too.
 _PUBLIC: Final = ("google/rpc", "grpc/health/v1")
 _PUBLIC_PACKAGE: Final = "attnbias/_public"
@@ -32,7 +32,7 @@ _generated.load(globals(), _generated.{pool}, {serialized!r})
 
 
 def version() -> str:
-    """Returns the project's version from CMakeLists.txt; an sdist has it in PKG-INFO."""
+    """Returns the project's version from CMakeLists.txt; in an sdist, PKG-INFO states it."""
     text = (_proto_root().parent / "CMakeLists.txt").read_text()
     found = re.search(r"project\(attnbias VERSION (\S+)", text)
     assert found is not None
@@ -40,7 +40,7 @@ def version() -> str:
 
 
 def _proto_root() -> Path:
-    """Finds proto/: inside an unpacked sdist, but two levels up in the repository."""
+    """Returns the path of proto/: inside an unpacked sdist, but two levels up in a repository."""
     candidates = (_HERE / "proto", _HERE.parent.parent / "proto")
     for candidate in candidates:
         if (candidate / _OURS).is_dir():
@@ -88,7 +88,7 @@ def _generate(protos: Path, target: Path) -> None:
 
 
 def _clear_json_names(file: Any) -> None:
-    """Makes a descriptor identical to the one in protoc's Python code: both may be in one pool."""
+    """Makes a descriptor identical to the one in protoc's Python code: one pool can hold both."""
 
     def clear(messages: Any) -> None:
         for message in messages:

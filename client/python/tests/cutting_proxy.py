@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CuttingProxy:
-    """Forwards to a target; the first connections break after a number of bytes from it.
+    """Forwards to a target; the first connections break after some bytes from the target.
 
     Args:
         target: "host:port".

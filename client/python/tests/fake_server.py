@@ -117,7 +117,7 @@ def abort(
 
 
 def breaks(code: grpc.StatusCode, *details: Message, after: int | None = None) -> Step:
-    """Ends the call with a status after ``after`` bytes of PAYLOAD; None omits its header too."""
+    """Ends the call with a status after ``after`` bytes of PAYLOAD; None sends no header either."""
 
     def step(request: Request, context: Context) -> Iterator[bytes]:
         if after is not None:

@@ -268,7 +268,7 @@ def test_equivalent_request_describes_but_does_not_fetch(
     assert server.describe_calls == 2
 
 
-# Names, which a server may reassign to another table
+# Table names, which a server may reassign
 
 
 def learned(table_: Any) -> attnbias.LearnedAbsolute:
@@ -284,7 +284,7 @@ def test_named_table_is_described_on_every_call(
         assert (server.describe_calls, len(server.requests)) == (calls, 1)
     serve(server, table(-VALUES, fingerprint=OTHER))
     np.testing.assert_array_equal(cached.get(learned("wpe"), positions=1000), -VALUES)
-    with connect("127.0.0.1:1", cache=folder, offline=True) as client:  # its last known value
+    with connect("127.0.0.1:1", cache=folder, offline=True) as client:  # the last known value
         np.testing.assert_array_equal(client.get(learned("wpe"), positions=1000), -VALUES)
 
 
@@ -812,7 +812,7 @@ def test_damaged_file_evicts_no_other(
         fill(server, client, range(2, 3))
     assert len(server.requests) == 1
     assert len(attnbias.Cache(folder).entries()) == 2
-    assert len(caplog.records) == 1  # and it is read only once
+    assert len(caplog.records) == 1  # the damaged file is read only once
 
 
 def test_system_without_flock_does_not_cache(
@@ -895,7 +895,7 @@ PLACES = {
     "draft": f"drafts/{KEY}.safetensors",
 }
 SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
-"""For some places, the places that would keep the client from reading them."""
+"""For some places, the files that must be missing for the client to read them."""
 HUGE = 64 << 30
 USE_AND_KEEP_HOUSE = """
 import resource, sys, attnbias
@@ -1310,7 +1310,7 @@ def test_processes_share_one_mapping(real_target: str, folder: Path) -> None:
     ]
 
     def ask_all() -> list[str]:
-        """Returns the next word from each process, once all have sent it."""
+        """Returns the next word from each process, once all have sent one."""
         said = []
         for holder in holders:
             assert holder.stdout is not None

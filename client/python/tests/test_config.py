@@ -340,7 +340,7 @@ def test_layer_types_have_separate_encodings() -> None:
 
 
 def test_nested_truncate_is_ignored_with_warning() -> None:
-    """The models' code reads truncate only next to the layers' fields."""
+    """The model code reads truncate only one level up, next to the layer types."""
     words = {"rope_type": "yarn", "factor": 2.0, "truncate": False}
     config = {"model_type": "gemma3_text", "rope_parameters": {"full_attention": words}}
     with pytest.warns(UserWarning, match="full_attention.truncate = False"):
@@ -354,7 +354,7 @@ def test_unserved_model_type_names_the_reason() -> None:
 
 
 def test_older_flat_multimodal_configs_equal_nested_ones() -> None:
-    """The text model's fields are next to a part that has the whole model's model_type."""
+    """The flat one has the text fields at the top, and a part with the whole model's model_type."""
     scaling = {"type": "mrope", "mrope_section": [16, 24, 24]}
     text = {"hidden_size": 256, "num_attention_heads": 2, "rope_scaling": scaling}
     flat = {"model_type": "qwen2_5_vl", **text, "vision_config": {"model_type": "qwen2_5_vl"}}

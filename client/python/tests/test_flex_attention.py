@@ -87,7 +87,7 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool, backend: str) -> Non
     counter = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend(backend)
     torch.compiler.reset()
     attend = torch.compile(flex_attention, backend=counter)
-    # Torch 2.15 reads uninitialized memory, whatever the score_mod.
+    # Torch 2.15 reads uninitialized memory here, with any score_mod.
     is_broken = backend == "inductor" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     whole = make()
     query, key, value = (torch.from_numpy(random(1, HEADS, LENGTH, DIM, seed=n)) for n in range(3))

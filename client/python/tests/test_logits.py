@@ -409,7 +409,7 @@ class Scripted:
 
 
 class Counting:
-    """Rows that count their conversions to an array, each of which would copy a GPU's memory."""
+    """Rows that count their conversions to an array; on a GPU, each would copy the rows."""
 
     def __init__(self, array: Array) -> None:
         self.array = array

@@ -71,7 +71,7 @@ def test_rank_holds_its_own_tokens(layout: Layout, world_size: int, size: int) -
 def test_contiguous_layout_matches_torch_chunk(world_size: int, length: int) -> None:
     torch = pytest.importorskip("torch")
     chunks = [chunk.tolist() for chunk in torch.arange(length).chunk(world_size)]
-    chunks += [[]] * (world_size - len(chunks))  # DTensor also has ranks for these
+    chunks += [[]] * (world_size - len(chunks))  # in DTensor, these go to the last ranks
     got = [attnbias.shard_indices(length, r, world_size).tolist() for r in range(world_size)]
     assert got == (chunks if length else [[]] * world_size)
 

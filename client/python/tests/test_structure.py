@@ -651,7 +651,7 @@ def test_structure_is_a_jax_pytree(jax: Any, kind: str) -> None:
         np.testing.assert_array_equal(np.asarray(got), 1 + bias.dense(), strict=True)
         np.testing.assert_array_equal(np.asarray(structure), bias.dense(), strict=True)
         np.testing.assert_array_equal(structure.dense(), bias.dense(), strict=True)
-    assert dense._cache_size() == 2  # one for numpy's parts, one for JAX's, not one per structure
+    assert dense._cache_size() == 2  # one for NumPy parts, one for JAX parts, not one per structure
     if kind != "ring shard":  # its indices are parts too
         doubled = twice(bias)
         assert type(doubled) is type(bias)

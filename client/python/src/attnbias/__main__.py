@@ -108,7 +108,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _add_security(export: argparse.ArgumentParser) -> None:
-    """Adds the security flags that the command-line tool, ``attnbias``, has."""
+    """Adds the same security flags as the ``attnbias`` command-line tool has."""
     variable = "by default the value of ATTNBIAS_CLIENT_{}".format
     export.add_argument(
         "--tls",
@@ -221,7 +221,7 @@ def _clear(options: argparse.Namespace) -> int:
 
 
 def _existing(folder: str) -> Cache:
-    """Returns a cache whose folder exists; a misspelled folder would look like an empty cache."""
+    """Returns the cache in an existing folder: a misspelled name would look like an empty cache."""
     cache = Cache(folder)
     if not cache.folder.is_dir():
         raise FileNotFoundError(f"cache: got {folder!r}, want an existing folder")

@@ -48,7 +48,7 @@ def require_integer(
 
 
 def require_known(call: Any, given: Iterable[str], known: Iterable[str], want: str = "") -> None:
-    """Raises Python's TypeError for an unknown ``**option``; adds ``want`` or the closest name."""
+    """Raises Python's TypeError for an unknown ``**option``, with ``want`` or the closest name."""
     names = [*known, *(call.__kwdefaults__ or ())]
     for name in given:
         if name not in names:

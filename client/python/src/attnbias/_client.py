@@ -153,7 +153,7 @@ class BaseClient:
                 f"{cannot} a token, which anyone with the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or set ATTNBIAS_CLIENT_TOKEN_FILE to its path"
             )
-        return state | {  # regardless of the other process's environment
+        return state | {  # whatever the other process's environment says
             "target": self._endpoint.target,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
@@ -264,9 +264,9 @@ class BaseClient:
 
         A ``.npy`` file holds a one-part payload. A ``.safetensors`` file holds all parts under
         their names ("positions", "diagonals", "row", "block", "border", "dense") and the metadata
-        from which ``attnbias.load`` restores the result. From a ``.npy`` file, NumPy loads bf16 as
-        ``V2``, and ``attnbias.load`` as bf16. The arguments after the path are the same as for
-        ``get``.
+        from which ``attnbias.load`` restores the result. NumPy loads the bf16 values in a ``.npy``
+        file as ``V2``; ``attnbias.load`` loads them as bf16. The arguments after the path are the
+        same as for ``get``.
 
         Raises:
             Error: the server returned an error status, or bytes were damaged (DataLossError).
@@ -421,13 +421,13 @@ class Client(BaseClient):
             port, an unknown name, a different protocol or a wrong certificate. Once the client has
             been connected, only the timeout applies. None means the timeout.
         tls: True enables TLS with the system's certificate authorities, ``attnbias.Tls(ca=...,
-            cert=..., key=...)`` enables it with these files, and False disables it. None means that
-            the environment decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by
+            cert=..., key=...)`` enables it with the given files, and False disables it. None means
+            that the environment decides: ``ATTNBIAS_CLIENT_TLS=1`` or files named by
             ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and ``..._KEY`` enable TLS; the default is
             plaintext.
-        token: identifies the caller. It is either the path of a file with a bearer token, such as
-            ``pathlib.Path("/run/secrets/attnbias")``, which is read again when it changes, or the
-            token itself as a str ("" means no token). None means the environment variable
+        token: identifies the caller: either the path of a file that contains a bearer token, such
+            as ``pathlib.Path("/run/secrets/attnbias")``, or the token itself as a str ("" means no
+            token). A changed file is read again. None means the environment variable
             ``ATTNBIAS_CLIENT_TOKEN_FILE`` or ``ATTNBIAS_CLIENT_TOKEN``. A token leaves this machine
             only over TLS.
         credentials: gRPC credentials, such as ``grpc.ssl_channel_credentials()``, instead of
@@ -442,15 +442,17 @@ class Client(BaseClient):
             stream resets the count. By default, only the timeout applies.
         max_tensor_bytes: larger payloads are rejected before memory is allocated for them.
         streams: number of connections, 1 to 64, over which a payload larger than 16 MiB is fetched
-            in ranges. One stream receives at most a 16 MiB window per round trip: 0.2 GB/s at 80
-            ms. More streams therefore help if round trips are long, but not on one machine.
+            in ranges. One stream receives at most one 16 MiB window per round trip, which is 0.2
+            GB/s at 80 ms. More streams therefore help if round trips are long, but not within one
+            machine.
         cache: a folder for caching fetched tensors, such as "~/.cache/attnbias". Processes that
-            request a cached tensor map it from there, without a call; arrays are then read-only.
-            None means the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no cache.
+            request a cached tensor map it from this folder, without a call; arrays are then
+            read-only. None means the environment variable ``ATTNBIAS_CACHE_DIR``; "" means no
+            cache.
         cache_bytes: maximum size of the cache in bytes; it evicts the least recently used tensors.
             None means no limit.
-        offline: True never calls a server: a tensor that is not cached raises NotFoundError, and a
-            call that needs a server raises UnavailableError.
+        offline: True means that no server is ever called: a tensor that is not cached raises
+            NotFoundError, and a call that needs a server raises UnavailableError.
 
     Calls raise ``attnbias.Error`` (see its subclasses) with the server's status, and TypeError or
     ValueError for arguments that cannot be sent.
@@ -512,7 +514,7 @@ class Client(BaseClient):
                 with the buffer protocol. An array must have either one axis with all elements or
                 the result's shape. For a Toeplitz, that is the shape of its diagonals. Several
                 tables of equal shape need an additional first axis, over the tables. Raw bytes may
-                have any shape. The result is this object.
+                have any shape. This object is also the result.
             device_mesh: a torch mesh, which makes the result a ``DTensor``. This process fetches
                 only the shard that it holds.
             placements: ``Shard(dim)`` or ``Replicate()`` for each axis of the mesh. Dims refer to

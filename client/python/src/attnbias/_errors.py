@@ -140,7 +140,7 @@ class PermissionDeniedError(Error):
 
 
 class ResourceExhaustedError(Error):
-    """The server is out of memory budget, or a payload exceeds ``max_tensor_bytes``."""
+    """The server's memory budget is exhausted, or a payload exceeds ``max_tensor_bytes``."""
 
 
 class FailedPreconditionError(Error):
@@ -156,7 +156,7 @@ class OutOfRangeError(Error):
 
 
 class UnimplementedError(Error):
-    """The server does not know a field, an enum value or a method of this client."""
+    """The server does not know a field, an enum value or a method that this client used."""
 
 
 class InternalError(Error):
@@ -175,7 +175,7 @@ class UnauthenticatedError(Error):
     """The caller's identity is missing or was not accepted."""
 
 
-MOST_CHARACTERS: Final = 8 << 10  # maximum characters in a message, and in each text in its details
+MOST_CHARACTERS: Final = 8 << 10  # maximum characters in a message and in each text in its details
 _MOST_SHOWN: Final = 400  # maximum characters in other texts
 
 

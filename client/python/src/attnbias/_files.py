@@ -44,7 +44,7 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     Args:
         bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one of these; or
             a GridTable.
-        path: a name that ends in .safetensors, or in .npy, which holds only the values.
+        path: a name that ends in .safetensors or .npy; a .npy file holds only the values.
 
     Raises:
         OSError: the file cannot be written.

@@ -26,7 +26,7 @@ _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
 _FLAGS: Final = ("--metrics-listen=127.0.0.1:0", "--log-level=warning", "--access-log=errors")
 _LONGEST_PATH: Final = 107  # maximum length of a socket path on Linux
-_LINES: Final = 10  # maximum lines of the log quoted in an error
+_LINES: Final = 10  # maximum number of log lines that an error quotes
 _PAGE: Final = 4096
 _TURN: Final = 60.0  # seconds; epoll accepts at most 24 days
 _PATIENCE: Final = 5.0  # seconds for a process to end after it closes its pipes and sockets
@@ -46,7 +46,7 @@ exec "$@" 3<&-
 class _Running(NamedTuple):
     process: subprocess.Popen[bytes]
     lifeline: int
-    """The end of the pipe that this process holds."""
+    """This process's end of the pipe."""
     folder: Path
     client: Client
 
@@ -197,7 +197,7 @@ def _program() -> str:
 
 
 def _private_folder() -> Path:
-    """Creates a folder for a socket whose path is short enough and contains no comma."""
+    """Creates a folder in which a socket's path is short enough and contains no comma."""
     folder = Path(tempfile.mkdtemp(prefix="attnbias-"))
     path = str(folder / "socket")
     if len(os.fsencode(path)) <= _LONGEST_PATH and "," not in path:

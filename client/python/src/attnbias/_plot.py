@@ -30,7 +30,7 @@ _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
 _Read: TypeAlias = Callable[[int, Array, Array], Array]
 
 Curve: TypeAlias = tuple[Array, int, str]
-"""Values ``[heads, n]`` or ``[n]``, the position of the first, and the meaning of positions."""
+"""Values ``[heads, n]`` or ``[n]``, the position of the first value, and what positions mean."""
 
 _MOST_PIXELS = 400  # maximum pixels per side
 _MOST_POINTS = 4000  # maximum points per curve
@@ -58,11 +58,11 @@ def plot(
 ) -> list[Axes]:
     """Draws a tensor with matplotlib; the caller shows or saves it.
 
-    Heat maps share one color scale. Elements that are infinite, or that equal the lowest value of
-    their type or fill_value, are considered masked: they are hatched and do not affect the scale.
+    Heat maps share one color scale. Elements that are infinite, or that equal fill_value or the
+    lowest value of their type, are considered masked: they are hatched and do not affect the scale.
     On a long axis, only every n-th position is drawn. Key positions and a table's positions are
-    relative to the first one; query positions are chosen so that differences are relative
-    positions. In a window, a grid's tokens keep their indices.
+    relative to the first one; query positions are chosen so that key position minus query position
+    is the relative position. In a window, a grid's tokens keep their indices.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
@@ -207,7 +207,7 @@ def _columns(count: int) -> int:
 def _axes_for(
     count: int, ax: Axes | Iterable[Axes] | None, proportion: float | None = None
 ) -> list[Axes]:
-    """Returns the caller's axes, or the axes of a new figure row by row."""
+    """Returns the caller's axes or, row by row, the axes of a new figure."""
     plt = _pyplot()
     if ax is not None:
         given = np.array(list(ax) if isinstance(ax, Iterable) else [ax], dtype=object).ravel()

@@ -30,9 +30,9 @@ class BlockToeplitz(Structure):
     See ``Structure`` for common members.
 
     Attributes:
-        block: ``[H, 2 height - 1, 2 width - 1]``, an odd length for each axis.
-        border: None, or ``[H, 3]``: the values for pairs in which only the query is the class
-            token, only the key is, and both are.
+        block: ``[H, 2 height - 1, 2 width - 1]``; every grid axis has an odd length.
+        border: None, or ``[H, 3]``: the values for pairs in which only the query, only the key, or
+            both are the class token.
         grid: sides of the grid, as (height, width).
         query_stride: stride of the queries on each axis: with stride n, every n-th token is a
             query.
@@ -169,8 +169,8 @@ class BorderedToeplitz(Structure):
 
     Attributes:
         toeplitz: the tensor as if it had no class token.
-        border: ``[H, 3]``: the values for pairs in which only the query is the class token, only
-            the key is, and both are.
+        border: ``[H, 3]``: the values for pairs in which only the query, only the key, or both are
+            the class token.
         class_query: the query that is the class token; None if it is outside the window.
         class_key: the key that is the class token; None if it is outside the window.
     """

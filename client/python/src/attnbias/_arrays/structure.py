@@ -106,7 +106,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
     _others: ClassVar[tuple[str, ...]] = ()
     """Other constructor arguments."""
     _whole: DeviceCopies | None = None
-    """The whole tensor's values (this may be a window), for ``score_mod``; created on first use."""
+    """The whole tensor's values, even if this is a window, for ``score_mod``; made on first use."""
     _begin: int = 0
     """Index in ``_whole`` of this window's first value."""
 
@@ -250,7 +250,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return dense
 
     def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
-        """Returns the dense tensor in torch, expanded on the device from the compact form.
+        """Returns the dense tensor as a torch tensor, expanded on the device from the compact form.
 
         Args:
             device: the tensor's device; None means the CPU.
@@ -265,7 +265,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
         return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
-        """Returns the dense tensor in JAX, expanded on the device from the compact form.
+        """Returns the dense tensor as a JAX array, expanded on the device from the compact form.
 
         JAX has no f64 unless ``jax_enable_x64`` is set.
 
@@ -327,17 +327,17 @@ class Structure(NDArrayOperatorsMixin, ABC):
     def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
         """Returns a ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
 
-        In attention, query 0 and key 0 are query 0 and key 0 of this tensor; to use others, take a
-        window first, or pass ``query_offset``. ``torch.compile`` compiles once for all windows of a
-        tensor: they share the whole tensor's values, which are copied to a device once and stay
-        there as long as the tensor exists. Hidden pairs have the mask's fill value.
+        Query 0 and key 0 in attention correspond to query 0 and key 0 of this tensor; to use
+        others, take a window first, or pass ``query_offset``. ``torch.compile`` compiles once for
+        all windows of a tensor: they share the whole tensor's values, which are copied to a device
+        once and stay there as long as the tensor exists. Hidden pairs have the mask's fill value.
 
         Args:
             device: device that attention runs on; None means the CPU.
-            query_offset: the query of this tensor that is query 0 in attention. If this is a torch
-                tensor, its value may change between calls, so that one function can decode token
-                after token. The value is not checked: out-of-range queries read wrong values or
-                fail on the device.
+            query_offset: the query of this tensor that corresponds to query 0 in attention. If this
+                is a torch tensor, its value may change between calls, so that one function can
+                decode token after token. The value is not checked: out-of-range queries read wrong
+                values or fail on the device.
 
         Raises:
             IndexError: query_offset is an int outside this tensor.
@@ -736,7 +736,7 @@ class RingShard(Structure):
     ) -> None:
         """Wraps a structure without copying. None selects all queries or keys.
 
-        If the structure is a RingShard, wraps its whole instead and composes the indices.
+        If the structure is a RingShard, wraps its ``whole`` instead and composes the indices.
 
         Raises:
             IndexError: there are no indices, or some are outside the structure.

@@ -24,8 +24,8 @@ class GridTable(Structure):
     are the keys.
 
     Attributes:
-        numbers: a flat array that holds the tables of the grid's axes one after another. Each is
-            ``[length, its columns]``, row-major.
+        numbers: a flat array that holds the tables of the grid's axes one after another. Each table
+            is ``[length, its columns]``, row-major.
         lengths: lengths of the grid's axes.
         column_axes: the axis of each column of the whole table.
         queries: the tokens (begin, end) that are its rows; all unless this is a window.

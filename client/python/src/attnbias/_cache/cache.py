@@ -343,7 +343,7 @@ class Cache:
                     requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
-        """Removes the drafts of processes that have died."""
+        """Removes drafts left by processes that have died."""
         with contextlib.suppress(OSError):
             for drafts, name in self._files(_DRAFTS):
                 with contextlib.suppress(OSError):

@@ -33,8 +33,8 @@ class Replacement:
         path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
         fetched_bytes: size of the response; 0 if another replacement fetched it.
-        spared_bytes: size of the tensors that are no longer computed, for max_length and a batch of
-            one.
+        spared_bytes: size of the tensors that are no longer computed, for max_length tokens and a
+            batch of one.
         left: True if it was left unchanged.
         reason: why it was not replaced, or why its values could not be compared with the server's;
             empty if neither applies.
@@ -57,7 +57,7 @@ class Replacement:
 
 
 class Attached:
-    """A model that gets its positions from a server; leaving ``with`` detaches it."""
+    """A model that gets its positions from a server; leaving the ``with`` block detaches it."""
 
     def __init__(self, changes: Changes, replacements: tuple[Replacement, ...]) -> None:
         self._changes = changes
@@ -103,8 +103,8 @@ def attach(
         max_length: maximum number of tokens that the model will process, including cached ones.
         attention: implementation to use from now on: "eager", "sdpa" or "flex"; None keeps the
             model's. "flex" is torch's FlexAttention, which reads a bias in its compact form: it
-            needs no memory that grows with the square of the length. It supports neither dropout
-            nor attention weights, nor gradients on a CPU. Not every family supports it.
+            needs no memory that grows with the square of the length. It does not support dropout,
+            attention weights or, on a CPU, gradients. Not every family supports it.
 
     Returns:
         An object that reports the replacements, and that can detach the model.
@@ -190,7 +190,7 @@ def _attached(
 
 
 def _compared(site: Site, answer: Any) -> str:
-    """Returns why a site is not replaced or compared; "" if it was compared."""
+    """Returns why a site was not replaced or compared; "" if it was compared."""
     from attnbias._models.compare import (  # noqa: PLC0415  # imports torch
         IncomparableError,
         require_same,

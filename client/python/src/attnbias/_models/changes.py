@@ -22,7 +22,7 @@ class Changes:
         self._undo: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Sets an attribute of an instance; the class may define the attribute."""
+        """Sets an attribute of an instance, which may hide an attribute of the class."""
         before = vars(owner).get(name, _ABSENT)
         setattr(owner, name, value)
         if before is _ABSENT:
@@ -48,7 +48,7 @@ class Changes:
 
         The tensor is put on the device of ``near``, a tensor of the module. If ``near`` is on the
         meta device, as with weights that are loaded later, the added tensor keeps its values and
-        its device, and the code that reads it moves it.
+        its device, and is moved by the code that reads it.
         """
         if near.is_meta:
             self.set(module, name, tensor)

@@ -23,7 +23,7 @@ class IncomparableError(Exception):
 
 @dataclass(frozen=True)
 class Pair:
-    """Values of a module, and the server's values for the same indices.
+    """A module's values, and the server's values for the same indices.
 
     Attributes:
         quantity: name of the values.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Description of a family of models, which ``attach`` applies.
 
-A family is a module of ``families`` with a ``FAMILY``. The registry, attnbias/_models/models.json,
-names the module in the rows of its model types.
+A family is a module in ``families`` that defines ``FAMILY``. The registry,
+attnbias/_models/models.json, names the module in the rows for its model types.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Site:
         replace: installs the fetched values in the module through ``Changes``; None leaves the
             module unchanged.
         spared_bytes: see ``Replacement``.
-        compare: pairs the module's values with those fetched; None if it has no values.
+        compare: pairs the module's values with the fetched values; None if it has no values.
         reason: why the module is not replaced.
     """
 
@@ -130,7 +130,7 @@ _BY_HAND: Final = "Leave it unattached, or use what Client.get returns: docs/enc
 
 
 def _module_of(module: nn.Module) -> str | None:
-    """Returns the family's module for a model or a part that is a model; None for others."""
+    """Returns the family's module for a model, or for a part that is a model; None for others."""
     model_type: str = getattr(getattr(module, "config", None), "model_type", "")
     is_model = hasattr(module, "set_attn_implementation")
     return MODELS[model_type].attach if is_model and model_type in MODELS else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodings of transformers models, and their places, by family.
 
-Facts follow the code of transformers 5.23. Places have the names under which servers mount the
-tables of a checkpoint.
+Facts follow the transformers 5.23 code. Places have the names under which servers mount a
+checkpoint's tables.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def deberta_v2(config: ConfigFields, table: TableOf) -> Places:
         distance = config.integer("max_relative_positions", least=-1)
         if distance < 1:
             distance = config.integer("max_position_embeddings")
-        # Returns the rows that pairs use, for both terms; the rows themselves depend on content.
+        # The result is the row that each pair uses, for both terms; the row itself depends on
+        # content.
         places["encoder"] = (
             Deberta(
                 bucket_size=buckets, max_position=distance, edge="hf", bucket_rule="float32_log"
@@ -305,7 +306,7 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
 
 
 def detr(config: ConfigFields, table: TableOf) -> Places:
-    """Positions are fractions of an image, whose size the caller sets in place of the invalid 0."""
+    """Positions are fractions of the image size, which the caller sets instead of the invalid 0."""
     places: Places = {"queries": LearnedAbsolute(table=table("queries"), offset=0)}
     if config.choice("position_embedding_type", ["sine", "learned"]) == "learned":
         axes = ("rows", "columns")

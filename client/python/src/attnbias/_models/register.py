@@ -36,7 +36,7 @@ class Model:
     Attributes:
         rule: names the function of places.py that makes its encodings.
         arguments: that function's arguments after the configuration.
-        defaults: values for fields that the code reads and a configuration omits.
+        defaults: values for fields that the code reads but a configuration omits.
         only: fields that its code does not read, with the value that the code uses; any other value
             is rejected, since the weights depend on it.
         ignored: the same, but no weights depend on the value, so a different value is accepted with

@@ -27,7 +27,7 @@ EXTENSIONS: Final[dict[str, Any]] = {
     field.name: getattr(encodings, field.message_type.name)
     for field in _ROTARY.oneofs_by_name["extension"].fields
 }
-"""Classes of Rotary's length extensions, keyed by their fields, which are also their rope_types."""
+"""Rotary's length extension classes, keyed by field name, which is also the rope_type."""
 
 
 def Mrope(  # noqa: N802
@@ -45,10 +45,11 @@ def Mrope(  # noqa: N802
 
     Args:
         head_dim: Dimension of a head.
-        mrope_section: Pairs of each axis, n in total. Default: one axis, or with ``rope_type``
-            "axial" two axes, each with half of the pairs.
-        mrope_interleaved: Assigns pairs to the axes in turn while an axis has pairs left, and the
-            rest to axis 0 (Qwen3-VL). False: one axis after the other (Qwen2-VL).
+        mrope_section: Number of pairs for each axis, n in total. Default: one axis or, with
+            ``rope_type`` "axial", two axes, each with half of the pairs.
+        mrope_interleaved: True assigns pairs to the axes in turn; the turns of an axis that already
+            has all its pairs go to axis 0 (Qwen3-VL). False assigns them one axis after the other
+            (Qwen2-VL).
         rope_type: Name of a length extension of Rotary, or "default" for none; or "axial": every
             axis has the whole progression, over its own pairs (vision transformers).
         rope_theta: Base of the progression. Default: 10000.
@@ -77,7 +78,7 @@ def Mrope(  # noqa: N802
 
 
 def extended(rope_type: str | None, words: dict[str, Any]) -> dict[str, Any]:
-    """Returns ``words`` as Rotary arguments, with those of a length extension in its message.
+    """Returns ``words`` as Rotary arguments; those of a length extension move into its message.
 
     Raises ValueError for an unknown rope_type.
     """
@@ -119,21 +120,22 @@ class RotaryModel:
     """How a model's code interprets rope fields.
 
     Attributes:
-        head_dim: the field with the number of a head's columns that hold positions.
-        hidden_size: the field with the number of columns in all heads, if there is no head_dim.
+        head_dim: the field that states how many columns of a head hold positions.
+        hidden_size: the field that states the number of columns in all heads, used if there is no
+            head_dim.
         rope_theta: the field that holds rope_theta if the rope parameters do not.
         partial_rotary_factor: the field that holds that factor if the rope parameters do not.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: layout of its columns.
-        default_type: its rope_type instead of "default".
+        default_type: the rope_type that it uses for "default".
         renamed_types: rope_types that its code calls by other names.
         layer_types: if layers differ by type, the field that held each type's rope_theta before
-            rope_parameters, or the rope_theta itself if it is fixed.
+            there were rope_parameters, or the rope_theta itself if it is fixed.
         scales_all_types: whether the former rope_scaling applies to all of these types instead of
             only the first.
         reads: additional parameters that its code reads but no encoding has.
         mrope_interleaved: whether pairs are assigned to the axes in turn, if there are several.
-        mrope_section: pairs of each axis if the rope parameters lack them.
+        mrope_section: number of pairs for each axis, if the rope parameters do not state it.
     """
 
     head_dim: str = "head_dim"

@@ -71,8 +71,8 @@ class TableInfo:
             selects the table by its digest.
         sha256: selects the same values on any server: ``table="sha256:" + sha256``.
         source: the file and tensor that the values came from.
-        encoding: the encoding that the table was trained for, which refers to it by name; None
-            unless the table is from a checkpoint and its use is known.
+        encoding: the encoding that the table was trained for, which refers to the table by name;
+            None unless the table is from a checkpoint and its use is known.
     """
 
     name: str
@@ -245,7 +245,7 @@ def _set_message(message: Any, value: Any, name: str) -> None:
 
 
 LISTS: Final = {"positions": "position_ids", "queries": "query_positions", "keys": "key_positions"}
-"""The contract's lists of positions that may replace each range."""
+"""For each range, the contract's list of positions that may replace it."""
 
 
 def _to_list(ids: Any) -> tensor_pb2.PositionList:
@@ -315,7 +315,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @property
     def extent(self) -> str:
-        """Its field among the contract's extents: "table", "pair" or "grid"."""
+        """Name of its extent in the contract: "table", "pair" or "grid"."""
         given = (getattr(self, name) is not None for name in self._restructuring)
         return self._extents[-1 if any(given) else 0]
 
@@ -341,7 +341,7 @@ class Encoding(Fields, Generic[Compact]):
 
     @contextmanager
     def _renaming_errors(self) -> Iterator[None]:
-        """Makes errors raised inside name the preset that made this, and its arguments."""
+        """In errors from the block, replaces field names with the preset and its arguments."""
         preset, renamed = self._preset
 
         def translated(text: str) -> str:

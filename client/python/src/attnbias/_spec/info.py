@@ -56,11 +56,11 @@ class TensorInfo:
     Attributes:
         nbytes: bytes of all parts together.
         fingerprint: 64 hex digits; equal fingerprints mean equal bytes, on any replica at any time.
-        encoding_fingerprint: the same, but ignoring extent, dtype, form and mask: equal for all
-            requests for one encoding.
+        encoding_fingerprint: the same, but independent of extent, dtype, form and mask: equal for
+            all requests for one encoding.
         resolved_spec: the request as the server resolved it: defaults filled in, tables as digests.
-        fully_masked_rows: half-open ranges of queries for which every key is masked, counted inside
-            the window.
+        fully_masked_rows: half-open ranges of queries for which every key is masked, counted from
+            the start of the window.
         derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
         column_axes: for a table over a grid with one part per axis, the axis of each column.
     """
@@ -180,7 +180,7 @@ def axes_of(spec: encodings_pb2.TensorSpec) -> tuple[Sequence[int], Sequence[int
 
 
 def query_stride_of(spec: encodings_pb2.TensorSpec, block: npt.NDArray[Any]) -> tuple[int, ...]:
-    """Returns the query stride of a resolved grid on each axis of its block, if any."""
+    """Returns the query stride on each axis of a block; empty if the resolved spec has no grid."""
     axes = block.ndim - spec.grid.HasField("heads") if spec.HasField("grid") else 0
     return tuple(spec.grid.query_stride) or (1,) * axes
 

@@ -89,10 +89,11 @@ class Request(RequestFields):
     Attributes:
         encoding: the encoding to compute, such as ``attnbias.ALiBi(num_heads=8)``.
         positions: a window of consecutive positions, for an encoding of absolute positions.
-        position_ids: explicit positions instead; one sequence per axis for an encoding with several
-            axes. For sinusoidal and rotary tables, they may be fractions.
-        grid: lengths of a grid instead, one per axis for an encoding with several axes; selects all
-            its tokens, row-major. The result is a ``GridTable`` or, with form "dense", an array.
+        position_ids: explicit positions instead of ``positions``; one sequence per axis for an
+            encoding with several axes. For sinusoidal and rotary tables, they may be fractions.
+        grid: lengths of a grid instead of ``positions``; one per axis for an encoding with several
+            axes; selects all its tokens, row-major. The result is a ``GridTable`` or, with form
+            "dense", an array.
         grid_offset: position of the grid's first token on each axis; None means 0.
         query_length: total number of queries.
         key_length: total number of keys, the first at position 0.
@@ -117,7 +118,8 @@ class Request(RequestFields):
         window_right: masks keys more than this many positions after the query.
         fill_value: value of masked elements; None means -inf. Allowed only with a mask: causal,
             window_left or window_right.
-        fill_lowest: fills masked elements with the data type's lowest finite value instead.
+        fill_lowest: fills masked elements with the data type's lowest finite value, instead of
+            ``fill_value``.
     """
 
     def __post_init__(self) -> None:

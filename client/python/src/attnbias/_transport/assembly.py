@@ -3,7 +3,7 @@
 
 All responses use the field numbers of StreamTensorResponse, so one parser reads them all. A
 generated parser would copy ``data`` into a new bytes object. Here ``data`` stays a view of the
-received message until it is copied into place, once. Checksums need the bytes as received, which a
+received message and is copied only once, into place. Checksums need the bytes as received, which a
 parsed header no longer has. All data is checked before it is written.
 """
 
@@ -24,7 +24,7 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED32: 4, _FIXED64: 8}
 _HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _REQUEST_CRC32C, _DATA = 1, 2, 3, 5, 6, 16
 _MAX_VARINT_BYTES = 10
-_MORE = 0x80  # the bit in a varint's byte that announces another byte
+_MORE = 0x80  # the bit in a varint byte that announces another byte
 
 
 class Chunk(NamedTuple):
@@ -55,7 +55,7 @@ def parse_chunk(message: bytes) -> Chunk:
         if wire_type == _LENGTH_DELIMITED:
             size, at = _read_varint(message, at)
         else:
-            size = _FIXED_SIZES.get(wire_type, end)  # longer than the remaining message
+            size = _FIXED_SIZES.get(wire_type, end)  # the default exceeds what remains
         if size > end - at:
             raise _malformed()
         value_bytes = memoryview(message)[at : at + size]
@@ -113,7 +113,7 @@ def read_header(message: bytes | None, kind: type[_Header], request: bytes) -> _
 def header_of(chunk: Chunk, kind: type[_Header], request: bytes) -> _Header:
     """Returns the header of a message that may hold data too.
 
-    Rejects a missing or damaged header, and a response to a request other than these bytes.
+    Rejects a missing or damaged header, and a response to a request other than ``request``.
     """
     if chunk.header is None:
         raise DataLossError("stream: the first message has no header")
@@ -150,7 +150,7 @@ class Assembler:
         If the memory is read-only, it is the data of the only chunk, which is checked but not
         copied.
         """
-        self._target = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
+        self._target = memoryview(memory)  # type: ignore[arg-type]  # in numpy's stubs since 3.12
         total = len(self._target)
         self.end = total if self.limit is None else min(self.limit, total)
 

@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 # status that the server sent: https://github.com/grpc/grpc/issues/36066
 _LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 _LOST: Final = "the server ended the call; its message was lost"
-_EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
+_EOF: Final = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing from its stubs
 
 
 class AsyncConnection(forks.Forkable):
@@ -154,7 +154,7 @@ class AsyncCalls:
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
-            while not working.done():  # keeps its memory alive
+            while not working.done():  # the work still uses the caller's memory
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([working])
             raise

@@ -69,7 +69,7 @@ WATCH_HEALTH: Final = replace(_method(_HEALTH, "Watch"), kind="stream_stream")
 
 
 Part: TypeAlias = "Callable[[Any], Coroutine[Any, Any, Any]]"
-"""Work that makes its calls through the object that it receives."""
+"""Work that makes its calls through the object passed to it."""
 Read: TypeAlias = "Callable[[], Coroutine[Any, Any, Any]]"
 """Reads the next message of a stream; returns None if the stream ended with OK.
 

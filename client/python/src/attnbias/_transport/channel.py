@@ -68,7 +68,7 @@ def addresses_of(target: str) -> list[str]:
         scheme, rest = target[:5], target[5:].removeprefix("///")
         return [f"{scheme}{address}" for address in rest.split(",")]
     host, _, port = _bare(target).rpartition(":")
-    if host == "localhost":  # gRPC tries both on any system
+    if host == "localhost":  # gRPC tries both addresses on any system
         return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
@@ -107,7 +107,7 @@ _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 _OPTIONS: Final[Mapping[str, Any]] = {
     # Spreads calls over all replicas behind the name, except stopped ones.
     "grpc.lb_policy_name": "round_robin",
-    # gRPC's default is one lookup per 30 s; replicas are replaced within 5 s.
+    # gRPC's default is one lookup per 30 s, but replicas are replaced within 5 s.
     "grpc.dns_min_time_between_resolutions_ms": 500,
     # Clients in one process do not share a connection, since a connection is limited to one core.
     "grpc.use_local_subchannel_pool": 1,
@@ -165,7 +165,7 @@ class Endpoint:
         return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
 
     def open_to(self, address: str) -> grpc.Channel:
-        """Opens a channel whose calls block, to one of the target's addresses."""
+        """Opens a channel to one of the target's addresses; calls over it block."""
         host = "" if "," in self.target else _host_of(_bare(self.target))
         names = {"grpc.default_authority": host, "grpc.ssl_target_name_override": host}
         return self._open(grpc, {**_SYNC_OPTIONS, **(names if host else {})}, address)

@@ -4,9 +4,9 @@
 A fork copies gRPC's locks, memory and sockets but not its threads. A call in the child would hang,
 or consume bytes that the parent waits for. gRPC ends its threads when its last channel is closed.
 Channels are therefore closed just before a fork and opened again by the next call in either
-process; calls in flight are interrupted and resume over the new channel. The channel of an event
-loop cannot be closed from outside, so the child of a process that has one must not make calls.
-Neither must the child of a process whose gRPC ignores forks.
+process; calls in flight are interrupted and resume over the new channel. An event loop's channel
+cannot be closed from outside the loop, so the child of a process that has such a channel must not
+make calls. Nor must the child of a process in which gRPC ignores forks.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class LogitsStream:
             ).SerializeToString()
 
     async def _receive(self, read: Read, begin: int, end: int) -> None:
-        """Copies the result for one block once it is completely received and checked."""
+        """Copies a block's result into place once it has been received completely and checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
         assembler = Assembler()

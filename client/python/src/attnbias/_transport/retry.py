@@ -103,7 +103,7 @@ class Retry:
                 continue
             except CallFailed as failed:
                 failure = failed.error
-            await self.wait_after(failure)  # outside except, since its traceback is useless
+            await self.wait_after(failure)  # outside except: the failure's traceback is useless
 
     async def wait_after(self, error: Error) -> None:
         """Waits for the next attempt; raises ``error`` if another would be useless."""

@@ -44,7 +44,7 @@ _UNREACHED: Final = re.compile(
     r"(?:; last error: (?P<last>.*))?|errors resolving|DNS resolution failed",
     re.DOTALL,
 )
-"""Matches gRPC's message for a missing connection, and the reason for the last address."""
+"""Matches gRPC's message for a missing connection; ``last`` is the reason for the last address."""
 
 _NOT_FOUND: Final = "^errors resolving|^DNS"
 _WHY_UNREACHED: Final = {
@@ -98,7 +98,7 @@ def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
 
 
 def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> UnavailableError:
-    """Returns the error for an endpoint without a connection.
+    """Returns the error for an endpoint to which there is no connection.
 
     ``reasons`` are gRPC's, keyed by address ("" if there is only one). The most informative reason
     determines the advice.

@@ -109,7 +109,7 @@ def _own_row(model: Any, length: int) -> torch.Tensor:
 
 
 def _pairs(own: torch.Tensor, places: torch.Tensor, answer: KeyRow) -> Iterator[Pair]:
-    """Compares the row that a model computes with the fetched row at these places.
+    """Compares the row that a model computes with the fetched row, at ``places``.
 
     A slope is a power; its last bit depends on the processor, as does the last bit of its float32
     product with a position.

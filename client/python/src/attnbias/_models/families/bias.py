@@ -57,12 +57,12 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
 
 
 def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
-    """Pads a tensor that FlexAttention indexes by batch and key on a CPU; returns others as is.
+    """Pads a tensor that FlexAttention indexes by batch and key on a CPU; returns others unchanged.
 
-    In a program for tensors of any shape, torch 2.15 confuses the names of the tensors' sizes with
-    its own (cpp_flex_attention_template.py), and the C++ compiler rejects the program. Each program
-    is therefore compiled for one shape, and padding the last axis to a power of two limits the
-    number of shapes.
+    In a program for tensors of any shape, torch 2.15 confuses the names of the tensor sizes with
+    its own names (cpp_flex_attention_template.py), and the C++ compiler rejects the program. Each
+    program is therefore compiled for one shape, and padding the last axis to a power of two limits
+    the number of shapes.
     """
     if tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return tensor

@@ -41,7 +41,7 @@ from attnbias._models.rotary_places import with_length
 from attnbias._spec.encodings import Rotary
 from attnbias._spec.request import Request
 
-_LENGTHS_KEPT: Final = 4  # lengths of a "dynamic" rope_type, each with its own table
+_LENGTHS_KEPT: Final = 4  # for a "dynamic" rope_type, which has a table for each length
 
 
 def sites(context: AttachContext) -> Iterator[Site]:
@@ -234,7 +234,7 @@ class _Tables:
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables
     ) -> None:
         self._with_table(changes, module, answer)
-        # The longest sequence so far, under either of transformers' names.
+        # The longest sequence so far, under either of the names that transformers uses.
         own = _own(self.layer_type, "max_seq_len_cached")
         own = own if hasattr(module, own) else "max_seq_len_cached"
         seen = max(trained, int(getattr(module, own)))
@@ -246,7 +246,7 @@ class _Tables:
     def _pairs(
         self, encoding: Rotary, first: int, length: int, answer: RotaryTables
     ) -> Iterator[Pair]:
-        """Compares the module's result at some positions with the rows fetched."""
+        """Compares the module's result at some positions with the fetched rows."""
         module, layer_type = self.module, self.layer_type
         frequencies = self._frequencies()
         require_readable(frequencies)
@@ -400,7 +400,10 @@ def _rows_of_length(
     table: torch.Tensor,
     at: Callable[[int, int, int], torch.Tensor],
 ) -> torch.Tensor:
-    """As in transformers, the length grows until a sequence shorter than in training resets it."""
+    """Returns rows of the table for the longest sequence so far.
+
+    As in transformers, a sequence shorter than the trained length resets this length.
+    """
     on_cpu = position_ids.cpu()
     longest = getattr(module, _name(layer_type, "max_length"))
     check_positions(on_cpu, longest, least=1 - longest)

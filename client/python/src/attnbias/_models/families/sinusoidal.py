@@ -137,7 +137,7 @@ def _table_of(module: Any, answer: Any) -> torch.Tensor:
 def _pairs(
     module: Any, rows: Callable[[Any, torch.Tensor], torch.Tensor], unit: float, answer: Any
 ) -> Iterator[Pair]:
-    """Compares rows of the module's table with those fetched, as far as both exist.
+    """Compares rows of the module's table with the fetched rows, as far as both exist.
 
     Angles are float32, except in Marian and Pegasus, where they are float64; ``unit`` scales the
     tolerance.

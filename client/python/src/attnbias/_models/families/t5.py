@@ -177,7 +177,7 @@ def _mpnet_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
 
 
 def _bucket_pair(own: torch.Tensor, served: torch.Tensor) -> Pair:
-    """Pairs each head's buckets, ``[heads, relative positions]``, with those fetched."""
+    """Pairs each head's buckets, ``[heads, relative positions]``, with the fetched buckets."""
     reach = len(served) // 2
     axes = {"head": range(len(own)), "relative position": range(-reach, len(served) - reach)}
     return Pair("bucket", own, served.expand(len(own), -1), axes)
@@ -190,7 +190,7 @@ def _with_bias(bias: Callable[..., Any], changes: Changes, module: Any, answer: 
 
 def _with_local_bias(max_length: int, changes: Changes, module: Any, answer: Toeplitz) -> None:
     _with_bias(_local_bias, changes, module, answer)
-    # Its bias covers only one block, so it cannot check the length.
+    # This bias covers only one block, so its code cannot check the length.
     changes.add_pre_hook(module, functools.partial(_check_length, max_length))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin, BEiT and Swin-V2: a bias per layer or for all layers, the same for all images of one size.
+"""Swin, BEiT and Swin-V2: one bias per layer or for all layers, the same for all images of a size.
 
 A bias is computed from weights and is valid until they change.
 """
@@ -131,7 +131,7 @@ def _outputs_of(network: Any, answer: BlockToeplitz) -> torch.Tensor:
 
 
 class _Origin(list[tuple[torch.Tensor, int]]):
-    """Empty in a copy of the module, whose weights have new version counters."""
+    """Empty in a copy of the module, since the copy's weights have new version counters."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[type, tuple[()]]:
         return type(self), ()
