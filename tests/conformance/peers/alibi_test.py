@@ -91,7 +91,7 @@ def test_matches_bloom(client: attnbias.Client) -> None:
 
 
 def falcon(num_heads: int, length: int) -> torch.Tensor:
-    """Computes BF16 regardless of the model's type."""
+    """Computes in BF16 regardless of the model's type."""
     mask = torch.ones(1, length, dtype=torch.long)
     alibi = build_falcon_tensor(mask, num_heads, torch.bfloat16)
     return alibi.reshape(num_heads, length)

@@ -84,7 +84,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_p
 
 
 class Answer(NamedTuple):
-    """Numbers that a model computes at a place, and the extent to add to the place's spec."""
+    """The values that a model computes at a place, and the extent to add to the place's spec."""
 
     want: Array
     extent: dict[str, Any]
@@ -210,7 +210,7 @@ def image(model: Any) -> torch.Tensor:
 
 
 def of_patches(model: Any) -> Answers:
-    """Returns the numbers added to zero tokens, including the class token."""
+    """Returns the values added to all-zero tokens, including the class token."""
     for name, parameter in model.embeddings.named_parameters():
         if name != "position_embeddings":
             torch.nn.init.zeros_(parameter)

@@ -3,7 +3,7 @@
 integers.
 
 A causal configuration is (num_buckets, max_distance). A bidirectional one uses the rule for half
-its buckets in either direction, so a sweep over the causal rule decides both.
+its buckets in either direction, so a sweep over the causal rule covers both.
 """
 
 import math
