@@ -118,7 +118,7 @@ def rows_of(
 
 
 def falcon_slopes() -> list[list[float]]:
-    """Returns the slopes, which are the second key's bias."""
+    """Returns the slopes, which equal the second key's biases."""
     return [falcon(n, 2)[:, 1].tolist() for n in HEADS]
 
 

@@ -95,7 +95,7 @@ GENERATORS = [name for name in KINDS if name not in ("bert", "roberta", "clip_te
 
 
 def new_model(name: str, attention: str = "eager") -> Any:
-    """Returns a model with random weights, and positions as large as tokens to expose a wrong row."""
+    """Returns a model with random weights. Positions as large as tokens expose a wrong row."""
     torch.manual_seed(0)
     kind, fields = KINDS[name]
     model = getattr(transformers, kind)
