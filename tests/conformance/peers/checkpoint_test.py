@@ -455,7 +455,7 @@ def test_omitted_config_fields_use_transformers_defaults(tmp_path: Path, model_t
 @pytest.mark.parametrize("pretrained", [[0, 0], [3, 12]])
 @pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
 def test_swin_v2_matches_model(tmp_path: Path, pretrained: list[int], shards: str) -> None:
-    """Its second stage has only 4 tokens per side for a window of 6."""
+    """The second stage has only 4 tokens per side for a window of 6."""
     config = hf.Swinv2Config(**WINDOWED, window_size=6, pretrained_window_sizes=pretrained)
     model = make_model(config)
     model(image(model))

@@ -50,7 +50,7 @@ ROTARY = [
 ]
 LENGTHS = ("phi3", "phi4_multimodal")  # types with a field for the original length
 SECTIONS = {64: [24, 20, 20], 48: [16, 16, 16], 32: [12, 10, 10]}  # in pairs
-# Its default has an odd number of rotated columns.
+# The default of this type has an odd number of rotated columns.
 NO_DEFAULT = "glm4_moe"
 LAYERS = ["sliding_attention", "full_attention"]
 

@@ -148,7 +148,7 @@ class Answer:
     @cached_property
     def _pair(self) -> Formula:
         if self.name == "tupe":
-            # The border has the class token's own numbers.
+            # The border has the class token's own values.
             return tupe(self.encoding, self.buckets, inside=self._form == "TOEPLITZ")
         if self.name == "alibi":
             return alibi(self.encoding, self.buckets, self.spec.pair.key_length)

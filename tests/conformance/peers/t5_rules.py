@@ -62,8 +62,8 @@ def exact_starts(num_buckets: int, max_distance: int) -> list[int]:
     """Returns the smallest distance in each bucket.
 
     With e = num_buckets // 2 exact buckets and s others, distance n belongs to bucket e + k or a
-    later one if ln(n / e) / ln(max_distance / e) * s >= k, which is n^s >= max_distance^k e^(s -
-    k).
+    later one if ln(n / e) / ln(max_distance / e) * s >= k, that is, if
+    n^s >= max_distance^k e^(s - k).
     """
     exact = num_buckets // 2
     steps = num_buckets - exact
