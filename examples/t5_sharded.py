@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a T5 whose sequence is sharded over processes, each with its own bias rows.
+"""Trains a T5 whose sequence is sharded across processes, each with its own bias rows.
 
 Each rank holds some of the tokens (context parallelism): it computes their queries and gathers all
 keys and values. It fetches the buckets for its own rows from the server; the learned table is

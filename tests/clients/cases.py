@@ -288,7 +288,7 @@ CHUNKS = {
 
 
 def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
-    """Declares another F32 shape in the header, by default with the matching size."""
+    """Declares a different F32 shape in the header, by default with a matching size."""
 
     def change(owner: Any) -> None:
         owner.shape[:] = lengths
@@ -460,7 +460,7 @@ RANGES = {
         HUGE,
     ),
     "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=2),
-    # A reset may discard everything its call has been sent, so the resets must stop at some point.
+    # A reset may discard everything sent during its call, so the resets must stop at some point.
     "connection reset beyond 16 MiB": Trial(
         HUGE, for_calls(10, at(PLACE, lambda _: [CUT])), calls=None
     ),

@@ -66,7 +66,7 @@ def _fingerprint(field: str, value: str) -> Trial:
 
 
 def masked(got: str, *rows: dict[str, int]) -> Trial:
-    """Returns a trial whose answer claims that these rows, out of 37, see no key."""
+    """Returns a trial whose answer claims that these rows (of 37) see no key."""
 
     def change(owner: Any) -> None:
         for row in rows:

@@ -103,7 +103,7 @@ def expect_failure(got: Outcome, want: Fails) -> None:
     assert got.get("status") == want.status, got
     assert re.search(want.says, got["message"]), got
     assert all(map(str.isprintable, [got["message"], *got.get("fields", [])])), got
-    if "reason" in got:  # not from the tool, which is for interactive use
+    if "reason" in got:  # absent for the tool, which is for interactive use
         assert got["reason"].isprintable()
         assert got["request_id"].isprintable()
     if "reason" in got and want.reason is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets that cannot be reached, at least not immediately.
 
-Each fails long before its timeout, for which the suite could not wait.
+Each fails long before its timeout, which is longer than the suite could wait.
 """
 
 from tests.clients.faults import Away, in_turn, none, then

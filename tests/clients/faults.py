@@ -132,7 +132,7 @@ def resumed(*each: Fault) -> Fault:
 
 
 def with_header(header_bytes: bytes) -> Fault:
-    """Replaces the first message's header with bytes that need not be one."""
+    """Replaces the first message's header with these bytes, which need not be a valid header."""
 
     def change(raw: bytes) -> bytes:
         fields = _parsed(raw)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that corrupts its answers: a proxy for a real server that forwards every call as bytes
-and injects one fault into answers that carry payloads or tables.
+"""A server that corrupts its answers: a proxy in front of a real server. It forwards every call as
+bytes, and injects one fault into answers that carry payloads or tables.
 
 A front between it and its clients forwards TCP, so that a fault can reset connections.
 """
@@ -154,8 +154,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @contextlib.asynccontextmanager
 async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
-    """Yields arguments for a call to the real server; an error inside ends the proxied call in the
-    same way."""
+    """Yields the arguments for a call to the real server; if that call fails, the proxied call ends
+    with the same error."""
     metadata = [(key, value) for key, value in context.invocation_metadata() if key in _PASSED_ON]
     try:
         yield {"metadata": metadata, "timeout": context.time_remaining()}

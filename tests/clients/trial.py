@@ -51,7 +51,7 @@ class Fails:
 
 @dataclass(frozen=True)
 class Trial:
-    """A request under a fault."""
+    """A request, the fault injected into its answers, and the expected outcome."""
 
     asked: Asked | None
     """None for the list of tables."""

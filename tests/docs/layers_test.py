@@ -16,8 +16,8 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class Layer(NamedTuple):
-    """Our own includes that a folder may use, third-party includes that it must not use, and calls
-    that it must not make."""
+    """The files of ours that a folder may include, the third-party ones that it must not include,
+    and the calls that it must not make."""
 
     ours: tuple[str, ...]
     foreign: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ anything. A block right after a line
 
     <!-- not run: reason -->
 
-is skipped. Blocks that import torch or transformers run where these are installed.
+is skipped. Blocks that import torch or transformers run only where these are installed.
 """
 
 import contextlib
@@ -92,8 +92,8 @@ def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> s
     return run(["bash", "-euo", "pipefail", "-c", code], folder, environment)
 
 
-# Reads blocks from standard input, each followed by a line END, and runs each of them; prints END
-# after each block's output.
+# Reads blocks from standard input, each followed by an END line, and runs each of them; prints
+# END after each block's output.
 END = "\0\n"
 RUN_BLOCKS = """
 def run_blocks():

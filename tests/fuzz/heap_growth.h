@@ -15,8 +15,8 @@ class HeapGrowth {
   HeapGrowth(const HeapGrowth&) = delete;
   HeapGrowth& operator=(const HeapGrowth&) = delete;
 
-  // Aborts, which the fuzzer reports, if at any time more than `fixed` bytes plus `per_byte` for
-  // each of `input_bytes` were in use.
+  // Aborts (which the fuzzer reports) if more than `fixed` bytes plus `per_byte` for each of
+  // `input_bytes` were in use at any time.
   void ExpectAtMost(int64_t fixed, int64_t per_byte, int64_t input_bytes) const;
 };
 

@@ -53,7 +53,7 @@ class Mutator {
  private:
   int Below(int end) { return std::uniform_int_distribution<>(0, end - 1)(random_); }
 
-  // Returns a field, mostly one that is set if any is.
+  // Returns a field: usually one that is set, if there is one.
   const FieldDescriptor* Choose(const Message& message) {
     std::vector<const FieldDescriptor*> set;
     message.GetReflection()->ListFields(message, &set);

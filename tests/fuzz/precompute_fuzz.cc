@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of specs that a server computes before it is ready.
+// The file listing the specs that a server computes before it is ready.
 #include <cstdint>
 
 #include "server/service/precompute.h"

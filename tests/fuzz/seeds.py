@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds for fuzzing: a folder of small inputs for each program, made from the tests' own
-cases, and a dictionary of their words.
+"""Writes the seeds for fuzzing: for each program, a folder of small inputs made from the tests' own
+cases, and a dictionary of the words in these inputs.
 
 Usage: python -m tests.fuzz.seeds FOLDER
 """

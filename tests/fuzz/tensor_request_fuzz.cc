@@ -21,7 +21,7 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
-// Memory independent of the input size: an encoding has numbers for each of its heads or columns,
+// Memory independent of the input size: an encoding has values for each of its heads or columns,
 // of which there may be 65536.
 constexpr int64_t kFixedBytes = int64_t{8} << 20;
 constexpr int64_t kBytesPerByte = 64;

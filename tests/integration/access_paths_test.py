@@ -122,7 +122,7 @@ def test_tool_shows_one_axis_of_a_grid(served: Served) -> None:
 
 
 def fields_reached(owner: Any) -> set[str]:
-    """Returns the names of set fields, including those in nested messages, and of enum values."""
+    """Returns the names of all fields that are set, including nested ones, and of enum values."""
     reached = set()
     for field, value in owner.ListFields():
         reached.add(field.full_name)

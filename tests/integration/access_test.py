@@ -511,7 +511,7 @@ def test_policy_reload_applies_to_next_call(start_server: Any, files: Files) -> 
 
 
 def say(*flags: str) -> str:
-    """Returns a server's output for flags that it cannot use."""
+    """Returns a server's output when it is given flags that it cannot use."""
     done = run_server("--check-config", *flags)
     assert done.returncode == 2
     return done.stderr

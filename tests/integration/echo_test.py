@@ -49,7 +49,7 @@ def text_fields(of: Descriptor, above: tuple[str, ...] = ()) -> Iterator[list[Fi
 
 
 def base(path: str) -> bytes:
-    """Returns a valid request for the method with one field added."""
+    """Returns a valid request for the method, to which the tests add one field."""
     spec = alibi(2, 4)
     requests: dict[str, Callable[[], Any]] = {
         f"/{SERVICE}/{method}": lambda method=method: message(f"{method}Request")(spec=spec)

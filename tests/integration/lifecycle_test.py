@@ -81,8 +81,8 @@ def test_stream_beyond_drain_grace_is_closed(start_server: Any) -> None:
 
 
 def slow(key_length: int) -> Any:
-    """Returns a spec that takes minutes on one core, either for the band or, without one, for the
-    first chunk.
+    """Returns a spec that takes minutes to compute on one core: for the band or, if there is none,
+    for the first chunk.
     """
     pair = {"query_length": 1, "key_length": key_length, "alignment": "ALIGNMENT_START"}
     return spec(sandwich={"num_heads": 1, "dim": 65536}, pair=pair)

@@ -67,7 +67,7 @@ def queries_of(count: int) -> Array:
 
 
 def gathered(queries: Array, keys: int) -> Array:
-    """Computes the definition from the tensor [queries, keys, dim], which the server never
+    """Evaluates the definition with the tensor [queries, keys, dim], which the server never
     materializes.
     """
     count = queries.shape[1]
@@ -89,7 +89,7 @@ GRIDS = {
 
 
 def gathered_in_a_grid(queries: Array) -> Array:
-    """Computes the definition for GRIDS, with a vector for each pair."""
+    """Evaluates the definition for GRIDS, with a vector for each pair."""
     row, column = np.divmod(np.arange(6), 2)
     vectors = VECTORS.astype("f8")
     of_rows = vectors[:5][row[:, None] - row + 2]

@@ -102,7 +102,7 @@ def test_metrics_count_calls(start_server: Any) -> None:
     assert metrics["attnbias_cache_misses_total"] == 1
     assert metrics["attnbias_cache_hits_total"] == 2
     assert metrics["attnbias_cache_bytes"] == metrics["attnbias_memory_used_bytes"] > 0
-    # An entry has a key in addition to its numbers.
+    # An entry holds a key in addition to its values.
     key = metrics["attnbias_cache_bytes"] - metrics["attnbias_computed_bytes_total"]
     assert 0 < key < 2048
 
@@ -121,7 +121,7 @@ def test_process_metrics_match_procfs(start_server: Any) -> None:
     assert most is not None
     resident = metrics["process_resident_memory_bytes"]
     assert resident == pytest.approx(server.resident_bytes(), rel=0.1)
-    # The reader's own connection has one descriptor.
+    # The reader's own connection uses one descriptor.
     assert metrics["process_open_fds"] == pytest.approx(server.descriptors(), abs=2)
     assert metrics["process_max_fds"] == int(most[1])
     assert metrics["process_cpu_seconds_total"] == pytest.approx(used, abs=0.5, rel=0.1)

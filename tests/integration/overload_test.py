@@ -155,7 +155,7 @@ def test_slow_reader_making_progress_is_kept(start_server: Any) -> None:
         got = b""
         for reply in stub.stream(alibi(8, 1024, **DENSE), max_chunk_bytes=2**20):
             got += reply.data
-            time.sleep(0.2)  # 32 times, longer than the timeout in total
+            time.sleep(0.2)  # 32 times; in total, longer than the timeout
         assert got == dense_alibi(8, 1024, 1024).tobytes()
         assert server.metrics()['attnbias_rejected_total{reason="stalled_client"}'] == 0
 

@@ -44,7 +44,7 @@ class Whole:
     def ask(
         self, extent: Spec | None = None, *, lists: Spec | None = None, **output: Any
     ) -> dict[str, Any]:
-        """Returns arrays keyed by part name; `extent` modifies the extent, and lists replace it."""
+        """Returns arrays keyed by part name. `extent` modifies the extent; `lists` replaces it."""
         output.setdefault("values", self.values)
         if self.case.extent == "grid":
             message = {"grid": {"query_stride": self.stride} | (extent or {})}
@@ -232,7 +232,7 @@ def test_mask_hides_exactly_its_pairs(stub: Stub, encoding: str, seed: int) -> N
 
 
 def rounded(numbers: Any, data_type: str) -> Any:
-    """Rounds float64 to nearest, ties to even, and converts it back to float64."""
+    """Rounds float64 values to nearest, ties to even, and converts them back to float64."""
     significant, least = FORMATS[data_type]
     _, exponent = np.frexp(numbers)
     step = np.maximum(exponent - 1, least) - significant + 1
@@ -242,9 +242,9 @@ def rounded(numbers: Any, data_type: str) -> Any:
 
 
 def assert_one_rounding(got: Any, double: Any, data_type: str) -> None:
-    """Compares elements with the float64 of the same real number, which lies within half an ulp of
-    it: the element is between the rounded ends of that ulp. The two ends round to the same element
-    unless the float64 itself is halfway between two elements."""
+    """Compares elements with the float64 of the same real number, which is within half an ulp of
+    it, so the element must lie between the float64's neighbors, rounded. Both neighbors round to
+    the same element unless the float64 itself is halfway between two elements."""
     low, high = (rounded(np.nextafter(double, end), data_type) for end in (-np.inf, np.inf))
     exact = got.astype(np.float64)
     assert np.all((low <= exact) & (exact <= high))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares PNG files from `attnbias show` with the numbers that `attnbias get` fetches."""
+"""Compares PNG files from `attnbias show` with the values that `attnbias get` fetches."""
 
 import pathlib
 from typing import Any
@@ -21,7 +21,7 @@ BUCKETS = ["t5", "bidirectional=true", "--values=buckets", *lengths(40, 40)]
 PAIRS = [
     ["alibi", "num_heads=4", *lengths(48, 48), "--causal", "--window-left=20"],
     ["alibi", "num_heads=4", *lengths(3000, 1500), "--alignment=end", "--data-type=f64"],
-    # A key row, whose keys cannot be a list.
+    # A key row, whose keys cannot be given as a list.
     ["alibi", "num_heads=4", "variant=key_from_end", *lengths(20, 2000), "--alignment=end"],
     ["t5", "bidirectional=false", "num_heads=4", "table=@t5.npy", *lengths(40, 40), WINDOW],
     ["t5", "bidirectional=true", "num_heads=4", "table=@t5.npy", *lengths(9, 9)],
@@ -44,7 +44,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
-    """Equal numbers have equal colors, and larger ones lighter colors; infinite ones are gray."""
+    """Equal values have equal colors, and larger ones lighter colors; infinite ones are gray."""
     pixels = (image.imread(path) * 255).round().astype(int)
     indices = []
     for length, count in zip(numbers.shape, pixels.shape, strict=False):
@@ -63,7 +63,7 @@ def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
 
 
 def compare(server: Server, folder: pathlib.Path, shown: list[str], fetched: list[str]) -> str:
-    """Compares a picture with the numbers that it shows, and returns the tool's output."""
+    """Compares a picture with the values that it shows, and returns the tool's output."""
     said = run_tool(server.address, "show", *shown, "--png=a.png", folder=folder)
     run_tool(server.address, "get", *fetched, "--out=a.npy", folder=folder)
     numbers = np.load(folder / "a.npy")

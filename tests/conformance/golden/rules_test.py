@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes stored requests according to the contract's rules: values that a rule forbids are
-rejected with the field's name, and two requests with the same fingerprint have the same numbers.
+rejected with the field's name, and two requests with the same fingerprint have the same values.
 """
 
 import math
@@ -83,7 +83,7 @@ def served(name: str) -> list[Any]:
 
 @cache
 def fields_in(name: str) -> list[tuple[str, Any]]:
-    """Returns every field of every message in some served request, with the message's path."""
+    """Returns every field of the messages in served requests, with the path of its message."""
     found = {
         path: owner
         for spec in served(name)
@@ -212,7 +212,7 @@ def test_missing_required_fields_are_rejected(stub: Stub, name: str) -> None:
         assert found, f"no request sets {field.full_name}"
         for spec, owner in found:
             owner.ClearField(field.name)
-            # Without a table, the fields whose values it gives are missing as well.
+            # Without a table, the fields whose values it provides are missing as well.
             given = [
                 each.name
                 for each in field.containing_type.fields

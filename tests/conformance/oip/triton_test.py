@@ -144,7 +144,7 @@ def published() -> dict[str, Any]:
 
 
 def test_every_field_matches_the_protocol() -> None:
-    """Compares each field's name, number and type; omitted ones are unknown here and rejected."""
+    """Compares each field's name, number and type; fields omitted here are rejected as unknown."""
     command = ["protoc", f"-I{ROOT}/proto", "--descriptor_set_out=/dev/stdout"]
     done = subprocess.run([*command, "inference/inference.proto"], capture_output=True, check=True)
     (ours,) = descriptor_pb2.FileDescriptorSet.FromString(done.stdout).file

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows docs/encodings.md to the letter for each model, with the sizes of published checkpoints,
-and compares the numbers with those of the installed transformers' module.
+and compares the numbers with those from the module in the installed transformers.
 
 Every row of the page's tables of exceptions has a case, and every case a row.
 """

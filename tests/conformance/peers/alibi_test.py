@@ -91,7 +91,7 @@ def test_matches_bloom(client: attnbias.Client) -> None:
 
 
 def falcon(num_heads: int, length: int) -> torch.Tensor:
-    """Computes BF16 regardless of the model's type."""
+    """Computes in BF16 regardless of the model's type."""
     mask = torch.ones(1, length, dtype=torch.long)
     alibi = build_falcon_tensor(mask, num_heads, torch.bfloat16)
     return alibi.reshape(num_heads, length)
@@ -118,7 +118,7 @@ def rows_of(
 
 
 def falcon_slopes() -> list[list[float]]:
-    """Returns the slopes, which are the second key's bias."""
+    """Returns the slopes, which equal the second key's biases."""
     return [falcon(n, 2)[:, 1].tolist() for n in HEADS]
 
 

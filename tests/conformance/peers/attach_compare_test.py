@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach compares a model's numbers with the server's before it replaces them.
+"""attach compares a model's values with the server's before it replaces them.
 
 Each model is changed after its creation: its configuration, a buffer, a weight, an attribute or a
 method. transformers' own code then computes something other than what the configuration describes.
@@ -230,7 +230,7 @@ def with_few_layers(config: Any) -> Any:
 
 
 def of_defaults(model_type: str) -> Any:
-    """Returns a model without weights, with the rotary modules of transformers' own defaults."""
+    """Returns a model without weights but with the rotary modules transformers uses by default."""
     config = with_few_layers(transformers.AutoConfig.for_model(model_type))
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config, attn_implementation="eager")
@@ -479,7 +479,7 @@ def output(model: Any, model_type: str) -> Tensor:
         return answer
 
 
-SHARDED = {  # True if the model's numbers can be read
+SHARDED = {  # True if the model's values can be read
     "llama": True,
     "gemma3_text": True,
     "t5": True,

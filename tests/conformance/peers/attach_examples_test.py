@@ -12,7 +12,7 @@ SAID = {
     "alibi.py": [
         "transformer.build_alibi_tensor: ALiBi(",
         "transformer.build_mpt_alibi_tensor: ALiBi(",
-        "; 1536 bytes fetched, 0 no longer computed",  # Falcon's numbers, in bfloat16
+        "; 1536 bytes fetched, 0 no longer computed",  # Falcon's values, in bfloat16
     ],
     "learned.py": [
         "transformer.wpe.weight: LearnedAbsolute(table='sha256:",

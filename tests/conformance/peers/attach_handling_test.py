@@ -107,7 +107,7 @@ def test_offloaded_weights_keep_outputs(client: attnbias.Client, name: str) -> N
 
 @pytest.mark.parametrize("name", SINUSOIDS)
 def test_trainable_sinusoids_are_rejected(client: attnbias.Client, name: str) -> None:
-    """In an unattached model, training changes them; FSMT's are trained unless frozen."""
+    """In an unattached model, training changes the sinusoids; FSMT's are trained unless frozen."""
     model = made(name).requires_grad_()
     with attached(client, model):
         with pytest.raises(ValueError, match=r"^model: got gradients for a table of sinusoids "):

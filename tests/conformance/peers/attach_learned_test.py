@@ -95,7 +95,7 @@ GENERATORS = [name for name in KINDS if name not in ("bert", "roberta", "clip_te
 
 
 def new_model(name: str, attention: str = "eager") -> Any:
-    """Returns a model with random weights; positions as large as tokens reveal a wrong row."""
+    """Returns a model with random weights. Positions as large as tokens expose a wrong row."""
     torch.manual_seed(0)
     kind, fields = KINDS[name]
     model = getattr(transformers, kind)
@@ -139,7 +139,7 @@ def client_of_tables(mounted: str) -> Iterator[attnbias.Client]:
         yield connected
 
 
-SIDES = (None, "left", "right")  # where padding is
+SIDES = (None, "left", "right")  # where the padding is
 
 
 def inputs(name: str, side: str | None = None) -> dict[str, Tensor]:

@@ -427,8 +427,8 @@ def test_custom_attention_implementation_is_kept(client: attnbias.Client) -> Non
 def test_outputs_match_with_transformers_own_flex_attention(
     client: attnbias.Client, model_type: str
 ) -> None:
-    """Covers head groups, padding and a sliding window; on a CPU FlexAttention is wrong for few
-    tokens.
+    """Covers head groups, padding and a sliding window; on a CPU, FlexAttention is wrong if there
+    are only a few tokens.
     """
     fields = {"sliding_window": 12} if model_type == "mistral" else {}
     model = new_model(model_type, **fields)

@@ -67,7 +67,7 @@ def test_outputs_are_unchanged(client: attnbias.Client, pretrained: list[int]) -
 def test_biases_are_more_accurate_than_the_module(
     client: attnbias.Client, dtype: torch.dtype, most_error: float
 ) -> None:
-    """The attached biases are closer than the module's own to those of the network in float64."""
+    """The attached biases are closer to those of the float64 network than the module's own are."""
     model = new_model().to(dtype)
     theirs = outputs_of_networks(model)
     with attnbias.attach(model, client, max_length=64):

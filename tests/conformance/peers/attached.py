@@ -110,7 +110,7 @@ def assert_attention(
 
 
 def counted_sdpa(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Appends one item per SDPA call."""
+    """Returns a list to which each SDPA call appends one item."""
     calls: list[int] = []
     own = functional.scaled_dot_product_attention
 

@@ -49,7 +49,7 @@ class BucketServer:
         """Returns [*configuration, distance, FLOAT32_LOG's bucket, EXACT's] where the buckets
         differ.
 
-        Compares the buckets of both rules, whose specs `specs_of` returns, with their oracles.
+        Compares the buckets for both rules (`specs_of` returns the specs) with the rules' oracles.
         torch's own logarithm is not correctly rounded, which changes the buckets of a few
         configurations.
         """

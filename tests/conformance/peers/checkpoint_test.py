@@ -84,7 +84,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_p
 
 
 class Answer(NamedTuple):
-    """Numbers that a model computes at a place, and the extent to add to the place's spec."""
+    """The values that a model computes at a place, and the extent to add to the place's spec."""
 
     want: Array
     extent: dict[str, Any]
@@ -210,7 +210,7 @@ def image(model: Any) -> torch.Tensor:
 
 
 def of_patches(model: Any) -> Answers:
-    """Returns the numbers added to zero tokens, including the class token."""
+    """Returns the values added to all-zero tokens, including the class token."""
     for name, parameter in model.embeddings.named_parameters():
         if name != "position_embeddings":
             torch.nn.init.zeros_(parameter)
@@ -455,7 +455,7 @@ def test_omitted_config_fields_use_transformers_defaults(tmp_path: Path, model_t
 @pytest.mark.parametrize("pretrained", [[0, 0], [3, 12]])
 @pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
 def test_swin_v2_matches_model(tmp_path: Path, pretrained: list[int], shards: str) -> None:
-    """Its second stage has only 4 tokens per side for a window of 6."""
+    """The second stage has only 4 tokens per side for a window of 6."""
     config = hf.Swinv2Config(**WINDOWED, window_size=6, pretrained_window_sizes=pretrained)
     model = make_model(config)
     model(image(model))

@@ -63,9 +63,9 @@ def test_indices_without_buckets_match_transformers(client: attnbias.Client) -> 
 
 
 def test_attention_from_served_indices_matches(client: attnbias.Client) -> None:
-    """Computes what transformers adds to the scores from the served indices.
+    """Computes, from the served indices, what transformers adds to the scores.
 
-    Its p2c term gathers along rows that are keys, so a pair has c2p's index.
+    Its p2c term gathers along rows that stand for keys, so a pair has the same index as in c2p.
     """
     torch.manual_seed(1)
     heads, head_dim, length = 2, 8, 40

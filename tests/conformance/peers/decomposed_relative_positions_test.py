@@ -98,7 +98,7 @@ def assert_same(
     ("rows", "of_queries", "of_keys"),
     [
         ((27, 27), (14, 14), (14, 14)),  # a SAM window
-        ((127, 127), (16, 64), (16, 64)),  # the tables of its global blocks, for another image
+        ((127, 127), (16, 64), (16, 64)),  # the tables of its global blocks, for another image size
         ((27, 27), (9, 21), (9, 21)),
         ((1, 2), (5, 3), (5, 3)),
         ((31, 31), (16, 16), (8, 4)),  # MViTv2's pooled keys

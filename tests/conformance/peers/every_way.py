@@ -16,7 +16,7 @@ from tests.support.server import Stub, refused
 
 # Larger payloads are fetched only by Python, to keep the tests short.
 _MAX_BYTES = 4 << 20
-# One in this many is fetched by the tool, which starts a process for each.
+# One payload in this many is fetched by the tool, which starts a process for each.
 _BY_TOOL = 7
 
 

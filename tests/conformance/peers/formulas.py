@@ -28,7 +28,7 @@ from tests.support.ways import Part, array_of
 
 # Error of float64 sums in a fixed order, relative to the sum of their terms' magnitudes.
 SUMS = mpf(2) ** -44
-# Smallest relative distance from a tie at which PRECISION bits decide the rounding of a sum.
+# Smallest relative distance from a tie at which PRECISION bits suffice to round a sum.
 UNSEEN = mpf(2) ** (50 - PRECISION)
 
 
@@ -73,7 +73,7 @@ class Near:
         self.distance = distance
 
 
-# Returns the number at a pair of positions.
+# Returns the value for a pair of positions.
 Formula = Callable[[int, int, int, int], Any]
 
 
@@ -131,7 +131,7 @@ def alibi(e: Any, _: bool, keys: int) -> Formula:
 
 
 def clipped_row(e: Any, relative: int) -> int:
-    """Returns the row of a table from -left to right, indexed in the direction of its sign."""
+    """Returns the row in a table that spans -left to right in the direction of its sign."""
     clipped = min(max(relative, -e.left), e.right)
     backwards = enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY"
     return int(e.right - clipped if backwards else clipped + e.left)
@@ -266,7 +266,8 @@ def deberta_bucket(distance: int, size: int, most: int, rule: str) -> int:
     middle = size // 2
     if distance <= middle:
         return distance
-    # The smallest k with (distance / m)^(m - 1) <= ((most - 1) / m)^k; equal if 500 bits agree.
+    # The smallest k with (distance / m)^(m - 1) <= ((most - 1) / m)^k. The two sides count as
+    # equal if 500 bits agree.
     with mpmath.workprec(600):
         steps = mpmath.log(mpf(distance) / middle) / mpmath.log(mpf(most - 1) / middle)
         steps *= middle - 1
@@ -398,7 +399,7 @@ def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, Sequence[int
 
 
 def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
-    """Returns the border: class to all, all to class, class to itself."""
+    """Returns the border's value: class to all, all to class, or class to itself."""
     if name == "mlp_bias":
         return mpf(0)
     if name == "grid_relative":

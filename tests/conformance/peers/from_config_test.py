@@ -50,7 +50,7 @@ ROTARY = [
 ]
 LENGTHS = ("phi3", "phi4_multimodal")  # types with a field for the original length
 SECTIONS = {64: [24, 20, 20], 48: [16, 16, 16], 32: [12, 10, 10]}  # in pairs
-# Its default has an odd number of rotated columns.
+# The default of this type has an odd number of rotated columns.
 NO_DEFAULT = "glm4_moe"
 LAYERS = ["sliding_attention", "full_attention"]
 
@@ -138,7 +138,7 @@ def test_rotary_matches_module(plain: attnbias.Client, model_type: str, name: st
     if "mrope_interleaved" in MODELS[model_type].arguments:
         pairs = int(64 * rope["partial_rotary_factor"])
         rope["mrope_section"] = SECTIONS[pairs if rope["rope_type"] != "proportional" else 64]
-    if model_type in LENGTHS:  # their own length takes precedence over that in the parameters
+    if model_type in LENGTHS:  # their own length takes precedence over the one in the parameters
         sizes["original_max_position_embeddings"] = 1024
     encodings = []
     for words in (old_words(model_type, rope), {"rope_parameters": dict(rope)}):
@@ -220,7 +220,7 @@ def test_gemma_3_layer_types_have_their_own_rotary_tables(
 
 
 def test_rotary_matches_rows_of_sines_then_cosines(client: attnbias.Client) -> None:
-    """The rows exist once per pair, in a buffer or a weight of the model or of a layer."""
+    """The rows are stored once per pair, in a buffer or a weight of the model or of a layer."""
     for config in (
         hf.CodeGenConfig(n_layer=1, n_embd=64, n_head=4, rotary_dim=8),
         hf.GPTJConfig(n_layer=1, n_embd=128, n_head=2, n_positions=700, rotary_dim=16),

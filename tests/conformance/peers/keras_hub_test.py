@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """keras-hub's layers, on torch, with random weights: bit for bit if their arithmetic is a single
-operation, otherwise within its error bound. Also covers cases in which their numbers differ."""
+operation, otherwise to within an error bound. Also covers cases in which their values differ."""
 
 from typing import Any
 
@@ -212,7 +212,7 @@ def test_deberta_bucket_may_differ_by_one(
 def test_xlnet_matches(
     client: attnbias.Client, queries: int, keys: int, clamp_len: int | None
 ) -> None:
-    """The layer's positions start at `keys`, which the relative shift drops."""
+    """The layer's positions start at `keys`, whose row the relative shift drops."""
     layer = ContentAndQueryEmbedding(8, 16, 0)
     rows = layer.relative_positional_encoding(queries, keys, 1, clamp_len or -1)
     want = array_of(rows)[1:, 0]

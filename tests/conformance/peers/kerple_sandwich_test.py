@@ -28,7 +28,7 @@ def sandwich_sums(dim: int, base: float) -> list[mpmath.mpf]:
 
 
 def assert_symmetric(diagonals: np.ndarray, want: np.ndarray) -> None:
-    """Compares both sides with the numbers for distances 0, 1, ..."""
+    """Compares both sides with the values for distances 0, 1, ..."""
     assert_same_bits(diagonals[:, LENGTH - 1 :], want)
     assert_same_bits(diagonals[:, LENGTH - 1 :: -1], want)
 

@@ -95,7 +95,7 @@ def resample_of(grid: Grid, how: Filter, **more: Any) -> attnbias.Resample:
 
 
 def assert_torchs(client: attnbias.Client, grid: Grid, how: Filter, dtype: str, mode: Any) -> None:
-    """Compares in float32 and in float64, within the bounds of torch's own roundings."""
+    """Compares in `dtype`, to within the bounds on torch's own roundings."""
     rows = torch.randn(math.prod(grid.source), 5, dtype=DTYPES[dtype])
     image = rows.T.reshape(1, 5, *grid.source)
     resized = torch.nn.functional.interpolate(
@@ -140,7 +140,7 @@ def test_resampled_grid_matches_torch(
 def test_scale_factors_match_torch(
     client: attnbias.Client, source: Any, target: Any, how: Filter, dtype: str
 ) -> None:
-    """Uses DINOv2's offset. torch copies an axis that does not change, unless cubic."""
+    """Uses DINOv2's offset. torch copies an axis of the same length, unless the filter is cubic."""
     torch.manual_seed(source[0])
     factors = [(m + 0.1) / n for n, m in zip(source, target, strict=True)]
     copies = how.antialias or not how.cubic

@@ -168,7 +168,7 @@ def test_fire_matches_paper(client: attnbias.Client, queries: int, keys: int, of
 
 
 def test_fire_matches_known_values(client: attnbias.Client) -> None:
-    """Uses the network's input itself, at the positions of the golden cases."""
+    """The network returns its input; the positions are those of the golden cases."""
     one = np.ones((1, 1), np.float32)
     encoding = attnbias.Fire(num_heads=1, hidden_weight=one, output_weight=one)
     for query, key, want in ((100, 90, 0.17525475), (1023, 1013, 0.14946124)):

@@ -280,7 +280,7 @@ def test_attach_supports_every_rotary_module(client: attnbias.Client, model_type
     for name, buffer in module.named_buffers():
         if "original" not in name:
             buffer.mul_(1.001)
-    # A model whose configuration from_config rejects keeps its own numbers.
+    # A model whose configuration from_config rejects keeps its own values.
     refused = [one.encoding.inverse_frequencies for one in attached.report()]
     if not any(refused):
         with pytest.raises(ValueError, match=r"rotary_emb\.forward with .* the largest difference"):

@@ -12,7 +12,7 @@ from bits import Array
 
 
 class Filter(NamedTuple):
-    """Arguments of torch.nn.functional.interpolate except for its sizes."""
+    """The arguments to torch.nn.functional.interpolate, except the sizes."""
 
     cubic: bool = False
     align_corners: bool = False
@@ -20,7 +20,7 @@ class Filter(NamedTuple):
     cubic_a: float | None = None
 
     def weight(self, distance: Fraction) -> Fraction:
-        """Returns the weight by Keys' cubic convolution, or by a triangle."""
+        """Returns the weight from Keys' cubic convolution filter, or from a triangle filter."""
         s = abs(distance)
         if not self.cubic:
             return max(1 - s, Fraction(0))
@@ -31,7 +31,7 @@ class Filter(NamedTuple):
         return a * s**3 - 5 * a * s**2 + 8 * a * s - 4 * a if s < 2 else Fraction(0)
 
     def step(self, n: int, m: int, given: float | None = None) -> Fraction:
-        """Returns the number of rows of n per row of m."""
+        """Returns the number of source rows (of n) per target row (of m)."""
         if given is not None:
             return Fraction(given)
         if self.align_corners:
@@ -40,7 +40,7 @@ class Filter(NamedTuple):
 
     @cache  # noqa: B019
     def weights(self, n: int, m: int, row: int, given: float | None = None) -> dict[int, Fraction]:
-        """Returns the weights of the rows of n on which row `row` of m depends."""
+        """Returns the weights of the source rows (of n) for target row `row` (of m)."""
         step = self.step(n, m, given)
         corners = self.align_corners and not self.antialias
         x = step * row if corners else (row + Fraction(1, 2)) * step - Fraction(1, 2)
@@ -99,7 +99,7 @@ def grid_of(resample: Any, target: Sequence[int], rows: int) -> Grid:
 
 
 def loss_of(table: Array, grid: Grid, how: Filter) -> float:
-    """Returns the error of torch's numbers, in units in the last place of 1, plus one rounding of
+    """Returns the error in torch's values, in units in the last place of 1, plus one rounding of
     ours.
 
     Along an axis of n rows torch's sample position has three roundings, so its error is at most 3 n

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""transformers' rotary modules, each made from a configuration, and their rope parameters as
+"""transformers' rotary modules, each created from a configuration, and their rope parameters as
 fields.
 """
 
@@ -187,7 +187,7 @@ def relative_bound(rope: Rope) -> float:
 def assert_rows(client: attnbias.Client, encoding: Any, rope: Rope, axes: list[list[int]]) -> None:
     """Compares an encoding's rows with the module's.
 
-    The bound is that of float32: an angle's error is its frequency's error times the position.
+    The bound is for float32: an angle's error is its frequency's error times the position.
     """
     want = cos_and_sin(rope, module_of(rope), axes)
     got = client.get(encoding, position_ids=axes if len(axes) > 1 else axes[0], data_type="f64")

@@ -182,8 +182,8 @@ def test_unrounded_attention_factor_exceeds_1_ulp(client: attnbias.Client) -> No
     """The float32 factor stays within 1 ulp of torch; the float64 factor from which it is rounded
     does not.
 
-    The stored counts compare with correctly rounded cosines and sines times the float32 factor, not
-    with torch's, so that they do not depend on torch's vector library.
+    The stored counts are relative to correctly rounded cosines and sines times the float32 factor,
+    not to torch's, so that they do not depend on torch's vector library.
     """
     rows = []
     for factor in range(2, 65, 2):

@@ -74,7 +74,7 @@ def model_of(model_type: str) -> torch.nn.Module:
 
 
 def position_modules(model_type: str) -> list[Any]:
-    if model_type == "edgetam":  # whose backbone needs timm
+    if model_type == "edgetam":  # its backbone needs timm
         return [EdgeTamSinePositionEmbedding(num_position_features=128, normalize=True)]
     modules = model_of(model_type).modules()
     found = [module for module in modules if OF_IMAGES.match(type(module).__name__)]

@@ -86,8 +86,8 @@ def test_other_dims_and_bases_are_correctly_rounded(
 
 
 def test_half_precision_is_not_rounded_twice(client: attnbias.Client) -> None:
-    """In a 131072 x 512 table, the real value decides each element whose float32 is halfway between
-    two narrower ones; bf16 rounded from float32 is wrong in 515 of them.
+    """In a 131072 x 512 table, each element whose float32 is halfway between two narrower values is
+    rounded from its real value; bf16 rounded from float32 is wrong for 515 of them.
     """
     encoding = attnbias.Sinusoidal(dim=512)
     single = client.get(encoding, positions=131072)

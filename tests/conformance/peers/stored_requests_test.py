@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the stored requests of tests/conformance/golden, and newly drawn ones, with formulas:
-the corners and a sample of each answer's numbers, rounded once.
+the corners and a sample of each answer's values, rounded once.
 """
 
 import json
@@ -53,7 +53,7 @@ def stub() -> Iterator[Stub]:
 
 
 class Answer:
-    """A request with its served answer, and the formula's number for every element."""
+    """A request with its served answer, and the formula's value for every element."""
 
     def __init__(self, spec: Any, header: Any) -> None:
         self.spec = spec
@@ -148,7 +148,7 @@ class Answer:
     @cached_property
     def _pair(self) -> Formula:
         if self.name == "tupe":
-            # The border has the class token's own numbers.
+            # The border has the class token's own values.
             return tupe(self.encoding, self.buckets, inside=self._form == "TOEPLITZ")
         if self.name == "alibi":
             return alibi(self.encoding, self.buckets, self.spec.pair.key_length)
@@ -221,7 +221,7 @@ def is_right(got: float, want: Any, scale: mpf, data_type: str) -> bool:
 
 
 def errors_of(spec: Any, header: Any, data: bytes, seed: int) -> list[str]:
-    """Returns the samples of an answer that differ from the formula's numbers."""
+    """Returns the samples of an answer that differ from the formula's values."""
     wrong = []
     answer = Answer(spec, header)
     for part in header.parts:
@@ -284,7 +284,7 @@ def test_random_tensors_match_formula(stub: Stub, name: str, block: int) -> None
 
 
 class Logits:
-    """A call with its rows, and the formula's number for each element.
+    """A call with its rows, and the formula's value for each element.
 
     The requests are chosen so that every product and sum before `scale` is exact, except the single
     sum of decomposed relative positions.
@@ -304,7 +304,7 @@ class Logits:
         return self.spec.num_heads, self.spec.head_dim
 
     def rows(self, request: Any) -> Any:
-        """Returns a request's queries or weights, in float64."""
+        """Returns a request's queries or weights, as float64."""
         heads, width = self.heads_and_width()
         if self.term == "shaw_values":
             width = self.spec.key_length
@@ -320,7 +320,7 @@ class Logits:
         return seen[enum(self.spec, "direction", "")]
 
     def element(self, row: Any, h: int, query: int, column: int) -> mpf | None:
-        """Returns the element for a query, counted from 0; None for a key that is not seen."""
+        """Returns the element for a query (counted from 0), or None for a key that is not seen."""
         i = query + self.offset
         if self.term == "shaw_values":
             seen = [j for j in range(self.spec.key_length) if self.is_seen(i, j)]

@@ -84,7 +84,7 @@ Run = Callable[..., Peer]
 
 def case(*functions: Any, sizes: list[Any], rounded_once: bool = False) -> Callable[[Run], Run]:
     """Makes a case for each function and size. A function whose name on the page differs is given
-    as a pair of that name and itself.
+    as a pair: that name and the function.
     """
 
     def add(run: Run) -> Run:
@@ -104,7 +104,7 @@ def sized(lengths: list[int]) -> Names:
 
 
 def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
-    """Returns a peer of sines and cosines at positions up to `reach`, for frequencies up to 1.
+    """Returns a peer for sines and cosines at positions up to `reach`, with frequencies up to 1.
 
     An angle takes at most 8 operations of half an epsilon each. An exponent's rounding grows with x
     = ln(1 / frequency), but the frequency falls faster: x exp(-x) < 1. If frequencies rise with the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin-V2's bias: transformers' in float32, the formula in float64, and the maximum difference."""
+"""Swin-V2's bias: transformers in float32, the formula in float64, and their maximum difference."""
 
 import numpy as np
 import torch

@@ -115,7 +115,7 @@ def test_cached_decode_rows_match(client: attnbias.Client, is_decoder: bool) -> 
 
 
 def test_cached_generation_matches_attention_layer(client: attnbias.Client) -> None:
-    """Compares a single tensor with the numbers that the attention layer adds, token by token."""
+    """Compares a single tensor with the values that the attention layer adds, token by token."""
     attention = t5_attention(4, is_decoder=True)
     whole = client.get(encoding_of(attention), query_length=150, key_length=150)
     cache = DynamicCache()

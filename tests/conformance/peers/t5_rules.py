@@ -3,7 +3,7 @@
 integers.
 
 A causal configuration is (num_buckets, max_distance). A bidirectional one uses the rule for half
-its buckets in either direction, so a sweep over the causal rule decides both.
+its buckets in either direction, so a sweep over the causal rule covers both.
 """
 
 import math
@@ -62,8 +62,8 @@ def exact_starts(num_buckets: int, max_distance: int) -> list[int]:
     """Returns the smallest distance in each bucket.
 
     With e = num_buckets // 2 exact buckets and s others, distance n belongs to bucket e + k or a
-    later one if ln(n / e) / ln(max_distance / e) * s >= k, which is n^s >= max_distance^k e^(s -
-    k).
+    later one if ln(n / e) / ln(max_distance / e) * s >= k, that is, if
+    n^s >= max_distance^k e^(s - k).
     """
     exact = num_buckets // 2
     steps = num_buckets - exact

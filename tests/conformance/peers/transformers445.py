@@ -23,7 +23,7 @@ HEADS, HEAD_DIM, MAX_POSITIONS, TOKENS = 4, 16, 48, 33
 def transformer_xl() -> dict[str, torch.Tensor]:
     embedding = PositionalEmbedding(DIM)
     positions = torch.arange(KEYS - 1, -1, -1.0)
-    # _rel_shift maps [queries, keys] of R's rows to distances; applied here to the rows' indices.
+    # _rel_shift maps [queries, keys] of R's rows to distances; here it is applied to row indices.
     rows = torch.arange(KEYS).expand(QUERIES, KEYS)[:, :, None, None]
     shift = RelPartialLearnableMultiHeadAttn._rel_shift
     return {

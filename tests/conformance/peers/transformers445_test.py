@@ -51,7 +51,7 @@ def test_matches_transformer_xl(
     )
     distance = np.arange(queries)[:, None] + keys - queries - np.arange(keys)
     seen = distance >= 0
-    # Their error: a float32 frequency with an error of a few ulps, times a float32 position.
+    # The rows' error: a float32 frequency with an error of a few ulps, times a float32 position.
     frequencies = 10000.0 ** (-np.arange(0, dim, 2) / dim)
     farthest = np.minimum(distance, clamp_len or keys)[..., None]
     lost = 8 * 2.0**-24 * farthest * np.tile(frequencies, 2) + 2.0**-23
@@ -71,7 +71,7 @@ def test_bert_relative_key_logits_match(client: attnbias.Client, oracle: Oracle,
     vectors = client.get(encoding, query_length=tokens, key_length=tokens).dense()
     distance = np.arange(tokens)[:, None] - np.arange(tokens)
     assert_same_bits(vectors, table[distance + reach])
-    # With them, the model's attention matches to within float32's precision.
+    # With these vectors, the model's attention matches to within float32's precision.
     scores = np.einsum("hid,hjd->hij", query, key) + np.einsum("hid,ijd->hij", query, vectors)
     if kind == "relative_key_query":
         scores += np.einsum("hjd,ijd->hij", key, vectors)
@@ -92,7 +92,7 @@ def test_bert_rejects_more_tokens_than_positions(client: attnbias.Client, oracle
 
 
 def test_saved_bert_checkpoint_has_relative_vectors(folder: Path, oracle: Oracle) -> None:
-    """Its positions are in the file, but the model does not add them."""
+    """The positions are in the file, but the model does not add them."""
     want = oracle["saved_bert_vectors"]
     with serving(folder / "bert") as client:
         tables = {table.name: table.encoding for table in client.list_tables()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bounds of the client's extra are the versions with which the model tests run."""
+"""The version bounds in the client's extra are the versions with which the model tests run."""
 
 import os
 import re

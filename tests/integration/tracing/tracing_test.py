@@ -108,7 +108,7 @@ def test_span_events_are_call_phases(start_server: Any, collector: Collector) ->
     times = [*(int(event["timeUnixNano"]) for event in unary["events"]), end]
     assert times == sorted(times)
     assert times[0] == start
-    # A short call has all events, so the test reads its phases from them.
+    # Even a short call produces every event, so the test reads the call's phases from them.
     spent = dict.fromkeys(PHASES, 0)
     for event, at, until in zip(unary["events"], times, times[1:], strict=False):
         spent[event["name"]] += until - at
