@@ -41,7 +41,7 @@ set_up_tests() {
   fi
   # Comes before the tests' packages, whose interpreter must be first on the PATH.
   need_go
-  # Go's tools are compiled while the Python packages are fetched.
+  # The Go tools are compiled while the Python packages are fetched.
   need_go_tools &
   need_venv wheel
   need_venv test
@@ -110,8 +110,9 @@ step_contract() {
   python -m tests.tools.messages --check
 }
 
-# Writes the files that buf and protoc generate from proto/: Go's stubs, and the contract with which
-# later changes are compared. tests/tools/generate.py writes the rest, for Python and the pages.
+# Writes the files that buf and protoc generate from proto/: the Go stubs, and the contract with
+# which later changes are compared. tests/tools/generate.py writes the rest, for Python and the
+# pages.
 generate_into() {
   local module=github.com/attnbias/attnbias/client/go
   (cd proto && protoc -I . --go_out="$1" --go_opt=module="$module" \
@@ -199,7 +200,7 @@ step_locks() {
       --checks='-*,bugprone-unused-raii,clang-diagnostic-thread-safety*' --extra-arg=-Wthread-safety
 }
 
-# Runs clang-tidy on each file of the given folders; takes seconds per file, so only ./dev lint runs
+# Runs clang-tidy on each file in the given folders; takes seconds per file, so only ./dev lint runs
 # it.
 tidy() {
   # Checks each file separately, since clang cannot read headers precompiled by gcc.
@@ -287,8 +288,8 @@ step_fuzz() {
   for program in build/fuzz/bin/*_fuzz; do
     name=${program##*/}
     mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
-    # Each input is a separate test; their number keeps each program below a minute. The program's
-    # own exit code for a finding equals that of a skipped step.
+    # Each input is a separate test; their number is low enough for each program to finish within a
+    # minute. The program's own exit code for a finding equals that of a skipped step.
     "$program" -runs="$fuzz_runs" -seed=1 -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
       -malloc_limit_mb=256 -verbosity=0 -print_final_stats=1 -dict="build/fuzz/seeds/$name.dict" \
       -error_exitcode=1 -artifact_prefix=build/fuzz/findings/ \

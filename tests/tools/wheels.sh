@@ -35,7 +35,7 @@ build_server_wheel() {
   fi
   build "$preset" attnbias-server attnbias
 
-  # The folder's depth is the one at which its pyproject.toml finds the version.
+  # The folder has the depth that its pyproject.toml needs in order to find the version.
   stage=$root/build/server-wheel-$architecture
   rm -rf "$stage"
   cp -r deploy/wheel "$stage"

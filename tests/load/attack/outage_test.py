@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An outage affects each client during a call, and the call succeeds without its caller's help.
+"""Each client suffers an outage during a call, and the call succeeds without the caller's help.
 
 All outages run concurrently, since a client mostly waits.
 """
@@ -133,7 +133,8 @@ class Cell:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """Yields a port that is bound repeatedly, but only by servers configured with it."""
+    """Yields a port that servers can bind again and again, but only if they are configured with
+    it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models: transformers' own compared with the same models attached to a server, each in a
-separate process whose peak memory is measured.
+"""Whole models as transformers provides them, compared with the same models attached to a server.
+Each runs in a separate process whose peak memory is measured.
 
 python -m tests.load.bench.models CASE LENGTH (own | attached) TARGET
 """
