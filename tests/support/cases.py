@@ -50,7 +50,7 @@ class Case:
 
     @property
     def _is_restructured(self) -> bool:
-        """True if a field is set that changes the structure."""
+        """True if one of the fields that change the structure is set."""
         fields = (field for field in self.owner.fields if field.name in self.fields)
         return any(option(field, "rule").structure_if_set for field in fields)
 

@@ -72,7 +72,7 @@ def root_mount() -> Iterator[list[str]]:
     if any(line.split()[4] == "/" for line in mounts):
         yield []
         return
-    # Not in pytest's own folders, which are removed with their contents.
+    # Not in a folder from pytest, which later removes those with their contents.
     folder = tempfile.mkdtemp(prefix="attnbias-machine-")
     output("mount", "--rbind", "/", folder)
     try:

@@ -896,7 +896,7 @@ def go_comment(text: str, margin: str = "") -> str:
 
 
 def go_field(field: Any, value: str) -> str:
-    """Returns a field with its value, as in a literal of its message."""
+    """Returns a field with its value, as written in a literal of its message."""
     name = go_name(field.name)
     if not rivals_of(field):
         return f"{name}: {value}"

@@ -44,7 +44,8 @@ packages_of_libraries() {
       xargs dpkg-query --search | sed "s/: .*//"' bash "${ldd[@]}" "$1"
 }
 
-# Writes a package's bill: its programs' libraries, and those whose headers are compiled in.
+# Writes a package's bill of materials: the libraries that its programs use, and those whose headers
+# are compiled in.
 write_bill() {
   local package=$1 architecture=$2 unpacked=$root/$folder/unpacked program names entries
   rm -rf "$unpacked"

@@ -504,7 +504,7 @@ step_kubernetes() {
   tests/packaging/kubernetes/run.sh build/kubernetes
 }
 
-# Runs core's tests, except those for single evaluators, with the backend.
+# Runs the tests of core with the backend, except those for single evaluators.
 step_cuda_cpp() {
   need_cuda
   build cuda core_test
@@ -549,8 +549,8 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance/peers -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
-  # Runs the tests that depend on transformers' version with the newest one; torch compilation does
-  # not depend on it.
+  # With the newest transformers, runs the tests that depend on its version; torch compilation does
+  # not.
   PYTHONPATH=$TRANSFORMERS_NEWEST:$PYTHONPATH PEERS_TRANSFORMERS=newest pytest -n 2 \
     tests/conformance/peers/attach{,_{learned,rotary,sinusoidal,swin_v2,windows}}_test.py \
     tests/conformance/peers/{checkpoint,default_configs,export,from_config,versions}_test.py \

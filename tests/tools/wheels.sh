@@ -30,7 +30,7 @@ build_server_wheel() {
     need_build_packages
     need_sysroot
     preset=release-aarch64 strip=aarch64-linux-gnu-strip installed=$ATTNBIAS_SYSROOT
-    # The folder with its libraries may have changed.
+    # The folder with the libraries may have changed.
     cmake --fresh --preset "$preset"
   fi
   build "$preset" attnbias-server attnbias

@@ -121,7 +121,7 @@ def measured(case: str, length: int, way: str, target: str) -> Run | None:
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    del repetitions  # each run is a process whose peak hardly varies
+    del repetitions  # each run is a new process, and peaks hardly vary
 
     def row(what: str, against: str, unit: str, ours: float, theirs: float, **more: Any) -> Row:
         return Row(

@@ -98,7 +98,7 @@ class Cluster:
             )
 
     def _write(self, name: str, content: Any) -> pathlib.Path:
-        """Writes a configuration file; YAML readers accept JSON."""
+        """Writes a configuration file, as JSON if it is not text; YAML readers accept JSON."""
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else json.dumps(content))
