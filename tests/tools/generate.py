@@ -706,7 +706,7 @@ class Argument(NamedTuple):
     # For each field that the argument sets: its path, and the bool argument that prevents setting
     # it ("" if there is none).
     paths: list[tuple[str, str]]
-    # The field at the first path; the argument has its type and rule.
+    # The field at the first path, from which the argument takes its type and rule.
     field: Any
     required: bool
 

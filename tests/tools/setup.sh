@@ -36,7 +36,7 @@ as_root() {
   fi
 }
 
-# Prints the names in the given package lists that are not installed.
+# Prints the packages in the given lists that are not installed.
 missing_packages() {
   local name
   local -A installed=()
@@ -229,7 +229,7 @@ need_triton() {
   export TRITON_VENV
 }
 
-# Exports the path of the CUDA compiler: the machine's own, or one from PyPI's packages.
+# Exports the path of the CUDA compiler: the machine's own, or one from PyPI packages.
 need_cuda() {
   local folder hash
   if [[ -z ${CUDACXX:-} ]] && command -v nvcc >/dev/null; then

@@ -77,8 +77,8 @@ export_programs() {
   export ATTNBIAS_CPP_DRIVER=$root/build/$1/bin/attnbias-driver
 }
 
-# Installs the client as users get it, built rather than read from its sources, once per state of
-# the sources.
+# Installs the client as users get it (built, not read from its sources), once per state of the
+# sources.
 install_python_client() {
   local state
   state=$(find client/python proto -type f ! -path '*/attnbias/v1/*_pb2.py*' ! -name '*.pyc' \
@@ -135,7 +135,7 @@ generate() {
   python -m tests.tools.messages
 }
 
-# Finds gofmt in go's folder, since it is not on every machine's PATH.
+# Finds gofmt in Go's folder, since some machines do not have it on the PATH.
 gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
@@ -160,9 +160,9 @@ step_lint() {
   check_commits
 }
 
-# Checks pages, comments and docstrings against the rules in tests/tools/vale, after the rules' own
-# cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++. Compiling
-# Vale takes a minute or two.
+# Checks pages, comments and docstrings against the rules in tests/tools/vale, after testing the
+# rules on their own cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python
+# and C++. Compiling Vale takes a minute or two.
 step_english() {
   need_go_tool "$VALE"
   local rule source lint=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
@@ -239,7 +239,7 @@ step_tsan() {
   ctest --preset tsan
 }
 
-# Runs the tests that involve gRPC, and hostile loads, with the current version.
+# Runs the tests that involve gRPC, and the hostile loads, with the current version of gRPC.
 step_current() {
   ((EUID == 0)) || skip "creating a machine of another Debian release needs root"
   build_current attnbias-server attnbias attnbias-driver attnbias-example-fetch \
@@ -251,7 +251,7 @@ step_current() {
   need_collector
   pytest "${at_once[@]}" tests/integration
   test_golden
-  # The other tests use their own gRPC.
+  # The other clients come with their own gRPC.
   test_clients -k 'c++ or tool'
   test_attack
 }

@@ -334,7 +334,7 @@ NEWEST = bytes([0x80 | 62])
 
 
 def header_references() -> Iterable[bytes]:
-    """Yields one-byte header fields that refer to a field of 4 KB."""
+    """Yields one-byte header fields that refer to a 4 KB field."""
     name, value = b"x", b"v" * 3900
     # Literal with incremental indexing; a length of 127 or more continues in groups of 7 bits.
     length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
@@ -393,7 +393,8 @@ def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how
 
 
 def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
-    """Returns calls of which this many stay open, each on its own connection."""
+    """Returns an unlimited number of calls, this many of which are open at any time, each on its
+    own connection."""
     return Calls(what, path, body, at_once=number, connections=number)
 
 

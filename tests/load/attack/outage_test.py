@@ -30,7 +30,7 @@ SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
 """Maximum time from the end of the outage to the end of the call; clients wait for at most 2 s."""
 GIVEN_UP_SECONDS = 15
-"""Time after which a silent peer's connection is closed."""
+"""Time after which the connection to a silent peer is closed."""
 TIMEOUT = 90
 SLACK_SECONDS = 30  # for a process to start and exit, in addition to its call
 

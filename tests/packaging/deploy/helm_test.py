@@ -134,7 +134,7 @@ containers and volumes:
   extraVolumes: [{name: scratch, emptyDir: {}}]
   extraVolumeMounts: [{name: scratch, mountPath: /scratch}]
   initContainers:
-    - &other # A container that is not the chart's.
+    - &other # A container that the chart does not provide.
       image: rclone/rclone
       args: [copy, remote:tables, /scratch]
       volumeMounts: [{name: scratch, mountPath: /scratch}]
