@@ -196,7 +196,7 @@ def _table(random: Random, *shape: int) -> Any:
 
 
 def _int(random: Random, first: int, last: int) -> int:
-    """Returns an integer, both ends included."""
+    """Returns a random integer between the two, both included."""
     return int(random.integers(first, last + 1))
 
 

@@ -3,7 +3,7 @@
 
 The base image is created once with debootstrap and has this machine's network settings. buildah
 builds with chroot isolation, which needs only root. To run an image for another architecture, the
-kernel must run its programs, which need_arm64 in setup.sh enables.
+kernel must be able to run its programs, which need_arm64 in setup.sh enables.
 """
 
 import contextlib

@@ -202,8 +202,8 @@ def run(client: Client, address: str, out: pathlib.Path) -> End:
 def ends(
     kind: str, seconds: float, proxy: Toxiproxy, folder: pathlib.Path
 ) -> dict[str, tuple[float, str]]:
-    """Returns, for each client, the seconds from the end of the outage to its exit, and its error
-    or ""."""
+    """Returns, for each client, the seconds from the end of the outage to the client's exit, and
+    the client's error or ""."""
     with contextlib.ExitStack() as stack:
         cell = Cell(stack, proxy)
         pool = stack.enter_context(ThreadPoolExecutor(len(CLIENTS)))
