@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA backend is built if a toolkit is found. The environment variable CUDACXX names its
-# compiler.
+# The CUDA backend is built if a toolkit is found. The environment variable CUDACXX names the
+# toolkit's compiler.
 set(ATTNBIAS_CUDA "AUTO" CACHE STRING
     "The CUDA backend: AUTO (where a toolkit is found), REQUIRED or OFF")
 set(ATTNBIAS_HAVE_CUDA OFF)

@@ -11,8 +11,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LINK_DEPENDS_NO_SHARED ON)
 
-# Files of one library are compiled in batches, since compiling a single file mostly means reading
-# the same headers. No two of them may therefore define the same name in an anonymous namespace.
+# The files in a library are compiled in batches, since most of the time to compile one file is
+# spent reading headers that all of them include. No two files in a library may therefore define the
+# same name in an anonymous namespace.
 option(CMAKE_UNITY_BUILD "Compile the files of a library together" ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 32)
 

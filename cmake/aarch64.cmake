@@ -7,8 +7,8 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 
-# Programs that run during the build are this machine's, except for newly built ones, whose help
-# becomes their manual.
+# Programs that the build runs are taken from this machine. Newly built ones run too, but only to
+# print the help that becomes their manual.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L "${CMAKE_SYSROOT}/")
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)

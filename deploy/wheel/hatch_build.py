@@ -17,7 +17,7 @@ def _machine(program: Path) -> str:
 
 
 class ProgramsBuildHook(BuildHookInterface[Any]):
-    """Rejects builds without programs: an sdist, and a checkout."""
+    """Rejects builds that lack the programs: sdists, and builds from a checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Implements hatchling's hook."""

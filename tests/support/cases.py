@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random hyperparameters for every encoding, drawn by the contract's rules.
+"""Random hyperparameters for every encoding, drawn according to the contract's rules.
 
 They are valid and small, and every field and enum value occurs for some seed. A table is an array;
 if its axes are swapped, the field next to it states its layout. TIED describes dependencies between
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def _is_restructured(self) -> bool:
-        """True if a field is set that changes the structure."""
+        """True if one of the fields that change the structure is set."""
         fields = (field for field in self.owner.fields if field.name in self.fields)
         return any(option(field, "rule").structure_if_set for field in fields)
 
@@ -101,8 +101,8 @@ class Case:
         return list(self.fields["window"])
 
     def tokens(self, stride: Sequence[int] = ()) -> int:
-        """Returns the number of tokens in a grid, including its class token: all, or every n-th on
-        each axis."""
+        """Returns the number of tokens in a grid, including its class token: all tokens, or every
+        n-th on each axis."""
         strides = stride or [1] * len(self.sides)
         places = (range(0, side, n) for side, n in zip(self.sides, strides, strict=True))
         return math.prod(map(len, places)) + bool(self.fields.get("class_token"))
@@ -196,7 +196,7 @@ def _table(random: Random, *shape: int) -> Any:
 
 
 def _int(random: Random, first: int, last: int) -> int:
-    """Returns an integer, both ends included."""
+    """Returns a random integer between the two, both included."""
     return int(random.integers(first, last + 1))
 
 
@@ -213,7 +213,8 @@ def _pick(random: Random, *values: Any) -> Any:
 
 
 class _Drawing:
-    """The fields of a message: given fields that apply, and others drawn by their rules."""
+    """The fields of a message: the given fields that apply, and others drawn according to their
+    rules."""
 
     def __init__(self, owner: Any, random: Random, most: int, given: Fields) -> None:
         self._owner = owner
@@ -558,7 +559,7 @@ TIED: dict[str, Callable[[Random], Fields]] = {
     "tupe": _tupe,
 }
 """Fields that depend on one another, and axis lengths. A field that others make meaningless is
-omitted. None leaves a field unset; ... draws it by its rule."""
+omitted. None leaves a field unset; ... draws it according to its rule."""
 
 
 def _rows(fields: Fields) -> tuple[int, int]:

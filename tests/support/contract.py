@@ -69,7 +69,8 @@ def header_checksum(reply: Any) -> int:
 
 
 def nested(numbers: list[int], payload: bytes) -> bytes:
-    """Returns a serialized message with only field numbers[0], which has only numbers[1], etc."""
+    """Returns a serialized message whose only field is numbers[0], whose only field is numbers[1],
+    etc."""
     for number in reversed(numbers):
         payload = _varint(number << 3 | 2) + _varint(len(payload)) + payload
     return payload
@@ -103,7 +104,7 @@ def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
 
 
 def with_large_table() -> Any:
-    """Returns a TensorSpec with a 2 MiB table of zeros, the maximum in a request."""
+    """Returns a TensorSpec with a 2 MiB table of zeros, the largest that a request may contain."""
     table = {"data_type": "DATA_TYPE_F32", "shape": [4096, 128], "data": bytes(2 << 20)}
     fields = {"num_heads": 128, "num_buckets": 4096, "max_distance": 8192, "bidirectional": True}
     pair = {"query_length": 4, "key_length": 4}

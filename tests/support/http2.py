@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gRPC client that implements HTTP/2 itself.
 
-It can therefore do what gRPC's own clients would not: leave messages unfinished, never read, and
-flood, at little cost of its own. It does not decode header fields, so all it knows about an answer
+It can therefore do what gRPC's own clients would not, and at little cost to itself: leave messages
+unfinished, never read, and flood. It does not decode header fields, so all it knows about an answer
 is its number of bytes and whether it has ended.
 """
 

@@ -3,7 +3,7 @@
 
 The base image is created once with debootstrap and has this machine's network settings. buildah
 builds with chroot isolation, which needs only root. To run an image for another architecture, the
-kernel must run its programs, which need_arm64 in setup.sh enables.
+kernel must be able to run its programs, which need_arm64 in setup.sh enables.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ def root_mount() -> Iterator[list[str]]:
     if any(line.split()[4] == "/" for line in mounts):
         yield []
         return
-    # Not in pytest's own folders, which are removed with their contents.
+    # Not in a folder from pytest, which later removes those with their contents.
     folder = tempfile.mkdtemp(prefix="attnbias-machine-")
     output("mount", "--rbind", "/", folder)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real server, stubs for calling it, and conditions for which tests wait."""
+"""The real server, stubs for calling it, and conditions that tests wait for."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from tests.support.server_process import PATIENCE, ServerProcess
 
 
 class Server(ServerProcess):
-    """A server that tests call and measure, and whose metrics they read."""
+    """A server for tests to call and measure, with access to its metrics."""
 
     def resident_bytes(self) -> int:
         return memory_of(self.process.pid, "VmRSS")
@@ -228,7 +228,7 @@ def listens(port: int) -> bool:
 
 
 def hold_memory(server: Server, stub: Stub) -> Any:
-    """Returns a stream that is no longer read and holds at least 4 MiB."""
+    """Returns a stream that is no longer being read and holds at least 4 MiB."""
     # Rows selected by a list are separate chunks of memory: one is being sent, one waits.
     ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
     holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)

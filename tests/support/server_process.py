@@ -21,7 +21,7 @@ class ServerProcess:
     `stderr`.
 
     Args:
-        prefix: a command that runs the command after it.
+        prefix: a command that runs the command that follows it.
         program: program to run instead of ATTNBIAS_SERVER_BINARY.
     """
 

@@ -56,7 +56,7 @@ def array_of(part: Part) -> Any:
 
 def parts_of(result: Any, names: list[str]) -> Parts:
     """Returns the Python client's result, keyed by the header's part names. The result is an array,
-    or an object with arrays of these names, some of them nested."""
+    or an object that holds arrays under these names, some of them nested."""
     arrays = {}
     for name in names:
         table, _, axis = name.partition(".axis")

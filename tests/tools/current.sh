@@ -16,7 +16,7 @@ need_current_machine() {
   need_once "$machine" "$root/tests/tools/make_current_machine.sh" "$machine" ||
     skip "cannot create the machine: Debian lacks a version that cmake/current-grpc.pref states"
   mapfile -t there < <(env | grep '^CCACHE_')
-  # Its own folder also has the same path there as here; see build_current.
+  # The machine's own folder also has the same path inside it as here; see build_current.
   there=(in_machine "$machine" "$root" "$root $CCACHE_DIR $machine" env "${there[@]}")
 }
 
@@ -29,7 +29,8 @@ build_current() {
     ! grep --quiet --fixed-strings "$machine/" build/current/CMakeCache.txt; then
     folders=("$machine"/usr/lib/*-linux-gnu)
     libraries=${folders[0]}
-    # In the usual directory OpenBLAS is a link to /etc/alternatives, which would be this machine's.
+    # In the usual directory OpenBLAS is a link into /etc/alternatives, and so to this machine's
+    # library.
     flags=-Wl,--disable-new-dtags,-dynamic-linker,$(printf '%s\n' "$libraries"/ld-linux-*)
     flags+=,-rpath,$libraries/openblas-pthread,-rpath,$libraries
     "${there[@]}" cmake --fresh --preset dev -B build/current -DATTNBIAS_CUDA=OFF \

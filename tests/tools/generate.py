@@ -196,7 +196,7 @@ func (p {name}) Encoding() *attnbiaspb.TensorSpec_{kind} {{
 }}
 """
 
-# Class names whose spelling does not follow from their message's name.
+# Names of classes that cannot be derived from the names of their messages.
 NAMES = {"Alibi": "ALiBi"}
 ARRAY = "npt.NDArray[Any]"
 RESULTS = {
@@ -383,7 +383,7 @@ def conditions_of(field: Any) -> list[str]:
 
 
 def in_python(text: str) -> str:
-    """Rewrites the words that a comment has in backquotes."""
+    """Rewrites the backquoted words in a comment."""
 
     def word(found: re.Match[str]) -> str:
         name = found[1]
@@ -451,8 +451,8 @@ def described_values(enum: Any, default: str) -> str:
 def described(
     field: Any, name: str = "", doc: str = "", beside: Iterable[str] = (), *, required: bool = False
 ) -> str:
-    """Describes a field for the docstring of its class or of a preset, under its name there and
-    followed by the conditions on arguments."""
+    """Describes a field for the docstring of its class or of a preset: under its name there, and
+    with the conditions on arguments at the end."""
     sentences = [doc or comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"
     sentences += shape_of(field)
@@ -659,7 +659,7 @@ def type_of_option(field: Any) -> str:
     names = {"PositionList": "Ids", "Range": "Span", "DataType": "DType"}
     if kind is None:
         return type_of(field).replace("int", "SupportsIndex")
-    # A list for each axis, or only the list of a single axis.
+    # One list per axis; for a single axis, the list alone is also accepted.
     return "Reals | Sequence[Reals]" if field.is_repeated else names.get(kind.name, kind.name)
 
 
@@ -703,10 +703,10 @@ class Argument(NamedTuple):
 
     name: str
     doc: str
-    # Pairs of the path of a field that the argument sets and the bool argument that prevents this
-    # ("" if there is none).
+    # For each field that the argument sets: its path, and the bool argument that prevents setting
+    # it ("" if there is none).
     paths: list[tuple[str, str]]
-    # The field at the first path; the argument has its type and rule.
+    # The field at the first path, from which the argument takes its type and rule.
     field: Any
     required: bool
 
@@ -765,7 +765,7 @@ def read_presets() -> list[Preset]:
 
 
 def below(assigned: dict[str, str], name: str) -> dict[str, str]:
-    """Returns the paths that lead into a message, without the message's name."""
+    """Returns the entries whose paths lead into a message, with the message's name removed."""
     start = f"{name}."
     return {path[len(start) :]: it for path, it in assigned.items() if path.startswith(start)}
 
@@ -896,7 +896,7 @@ def go_comment(text: str, margin: str = "") -> str:
 
 
 def go_field(field: Any, value: str) -> str:
-    """Returns a field with its value, as in a literal of its message."""
+    """Returns a field with its value, as written in a literal of its message."""
     name = go_name(field.name)
     if not rivals_of(field):
         return f"{name}: {value}"
@@ -905,8 +905,8 @@ def go_field(field: Any, value: str) -> str:
 
 
 def go_place(constants: Any, path: str) -> tuple[str, list[Any]]:
-    """Returns the last message on a path that is set in the constants, and the message fields below
-    it."""
+    """Returns the last message on a path that the constants set, and the message fields on the path
+    below it."""
     place, missing = "encoding", []
     words = path.split(".")[:-1]
     while words:

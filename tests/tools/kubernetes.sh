@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
-# The programs of a Kubernetes cluster, without an image registry: Kubernetes and CoreDNS are built
+# The programs for a Kubernetes cluster, without an image registry: Kubernetes and CoreDNS are built
 # from Go modules, the others come from Debian.
 
 need_kubernetes() {

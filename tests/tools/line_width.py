@@ -33,7 +33,8 @@ def files() -> Iterator[pathlib.Path]:
 
 
 def lines_that_can_be_broken(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Omits table rows, code blocks, and lines with an address from a page."""
+    """Yields the lines of a file, except lines with an address and, on a page, table rows and code
+    blocks."""
     in_block = False
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if path.suffix == ".md":

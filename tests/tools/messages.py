@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the texts that users see at run time in messages.txt, so that they can be reviewed
+"""Collects in messages.txt the texts that users see at run time, so that they can be reviewed
 together.
 
 Usage: python -m tests.tools.messages [--check]

@@ -11,7 +11,7 @@ REGISTER = ROOT / "client/python/src/attnbias/_models/models.json"
 
 
 def attach(row: dict[str, Any]) -> str:
-    """Returns the module that replaces the positions, or the reason that none does, and the row's
+    """Returns the module that replaces the positions, or the reason why none does, and the row's
     note."""
     cell = row.get("attach") or f"no: {row['unattached']}"
     return "; ".join(filter(None, (cell, row.get("note"))))

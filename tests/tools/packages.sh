@@ -25,7 +25,8 @@ need_build_machine() {
 }
 
 # Makes FILE.spdx.json from dpkg's data about packages. Their sources are included if apt, on a
-# machine of the same release, knows them: bill_of_materials NAME ARCHITECTURE MACHINE FILE ENTRIES
+# machine with the same release, knows them: bill_of_materials NAME ARCHITECTURE MACHINE FILE
+# ENTRIES
 bill_of_materials() {
   debsbom generate --sbom-type spdx --validate --from-pkglist --distro-name "$1" \
     --distro-arch "$2" --root "$3" --out "$4" <<<"$5"
@@ -44,7 +45,8 @@ packages_of_libraries() {
       xargs dpkg-query --search | sed "s/: .*//"' bash "${ldd[@]}" "$1"
 }
 
-# Writes a package's bill: its programs' libraries, and those whose headers are compiled in.
+# Writes a package's bill of materials: the libraries that its programs use, and those whose headers
+# are compiled in.
 write_bill() {
   local package=$1 architecture=$2 unpacked=$root/$folder/unpacked program names entries
   rm -rf "$unpacked"

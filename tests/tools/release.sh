@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and the functions are the sourcing script's
-# Builds all files of a release into build/release-VERSION. docs/releasing.md lists the files, and
+# Builds all files for a release into build/release-VERSION. docs/releasing.md lists the files, and
 # states which of them are identical in two builds of the same commit.
 
 project_version() { sed -n 's/^project(attnbias VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt; }

@@ -36,7 +36,7 @@ as_root() {
   fi
 }
 
-# Prints the names in the given package lists that are not installed.
+# Prints the packages in the given lists that are not installed.
 missing_packages() {
   local name
   local -A installed=()
@@ -85,7 +85,7 @@ need_arm64() {
 }
 
 # Creates a folder in the cache by running a command once: need_once FOLDER COMMAND… The folder's
-# name must change with every input to its contents.
+# name must change whenever an input to its contents changes.
 need_once() {
   local folder=$1
   shift
@@ -120,7 +120,7 @@ need_venv() {
   [[ :$PATH: == *":$folder/bin:"* ]] || export PATH=$folder/bin:$PATH
 }
 
-# Exports the path of Envoy, which is in an environment whose interpreter does not run the tests.
+# Exports the path of Envoy, which has an environment of its own, not the one that runs the tests.
 need_envoy() {
   local folder
   folder=$(venv_of envoy)
@@ -179,8 +179,8 @@ need_transformers_newest() {
   need_once "$TRANSFORMERS_NEWEST" install_over_peers "$TRANSFORMERS_NEWEST" transformers-newest
 }
 
-# Exports the interpreter that has Triton's and KServe's clients, whose packages conflict with the
-# tests' packages.
+# Exports the interpreter for Triton's and KServe's clients, which need packages that conflict with
+# the tests' packages.
 need_oip_clients() {
   local folder
   folder=$(venv_of oip)
@@ -229,7 +229,7 @@ need_triton() {
   export TRITON_VENV
 }
 
-# Exports the path of the CUDA compiler: the machine's own, or one from PyPI's packages.
+# Exports the path of the CUDA compiler: the machine's own, or one from PyPI packages.
 need_cuda() {
   local folder hash
   if [[ -z ${CUDACXX:-} ]] && command -v nvcc >/dev/null; then

@@ -41,7 +41,7 @@ set_up_tests() {
   fi
   # Comes before the tests' packages, whose interpreter must be first on the PATH.
   need_go
-  # Go's tools are compiled while the Python packages are fetched.
+  # The Go tools are compiled while the Python packages are fetched.
   need_go_tools &
   need_venv wheel
   need_venv test
@@ -77,8 +77,8 @@ export_programs() {
   export ATTNBIAS_CPP_DRIVER=$root/build/$1/bin/attnbias-driver
 }
 
-# Installs the client as users get it, built rather than read from its sources, once per state of
-# the sources.
+# Installs the client as users get it (built, not read from its sources), once per state of the
+# sources.
 install_python_client() {
   local state
   state=$(find client/python proto -type f ! -path '*/attnbias/v1/*_pb2.py*' ! -name '*.pyc' \
@@ -110,8 +110,9 @@ step_contract() {
   python -m tests.tools.messages --check
 }
 
-# Writes the files that buf and protoc generate from proto/: Go's stubs, and the contract with which
-# later changes are compared. tests/tools/generate.py writes the rest, for Python and the pages.
+# Writes the files that buf and protoc generate from proto/: the Go stubs, and the contract with
+# which later changes are compared. tests/tools/generate.py writes the rest, for Python and the
+# pages.
 generate_into() {
   local module=github.com/attnbias/attnbias/client/go
   (cd proto && protoc -I . --go_out="$1" --go_opt=module="$module" \
@@ -134,7 +135,7 @@ generate() {
   python -m tests.tools.messages
 }
 
-# Finds gofmt in go's folder, since it is not on every machine's PATH.
+# Finds gofmt in Go's folder, since some machines do not have it on the PATH.
 gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
@@ -159,9 +160,9 @@ step_lint() {
   check_commits
 }
 
-# Checks pages, comments and docstrings against the rules in tests/tools/vale, after the rules' own
-# cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python and C++. Compiling
-# Vale takes a minute or two.
+# Checks pages, comments and docstrings against the rules in tests/tools/vale, after testing the
+# rules on their own cases. Vale has no grammar for shell, CMake and CUDA: it reads copies as Python
+# and C++. Compiling Vale takes a minute or two.
 step_english() {
   need_go_tool "$VALE"
   local rule source lint=(vale --no-global --config="$root/tests/tools/vale/vale.ini")
@@ -199,7 +200,7 @@ step_locks() {
       --checks='-*,bugprone-unused-raii,clang-diagnostic-thread-safety*' --extra-arg=-Wthread-safety
 }
 
-# Runs clang-tidy on each file of the given folders; takes seconds per file, so only ./dev lint runs
+# Runs clang-tidy on each file in the given folders; takes seconds per file, so only ./dev lint runs
 # it.
 tidy() {
   # Checks each file separately, since clang cannot read headers precompiled by gcc.
@@ -238,7 +239,7 @@ step_tsan() {
   ctest --preset tsan
 }
 
-# Runs the tests that involve gRPC, and hostile loads, with the current version.
+# Runs the tests that involve gRPC, and the hostile loads, with the current version of gRPC.
 step_current() {
   ((EUID == 0)) || skip "creating a machine of another Debian release needs root"
   build_current attnbias-server attnbias attnbias-driver attnbias-example-fetch \
@@ -250,7 +251,7 @@ step_current() {
   need_collector
   pytest "${at_once[@]}" tests/integration
   test_golden
-  # The other tests use their own gRPC.
+  # The other clients come with their own gRPC.
   test_clients -k 'c++ or tool'
   test_attack
 }
@@ -287,8 +288,8 @@ step_fuzz() {
   for program in build/fuzz/bin/*_fuzz; do
     name=${program##*/}
     mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
-    # Each input is a separate test; their number keeps each program below a minute. The program's
-    # own exit code for a finding equals that of a skipped step.
+    # Each input is a separate test; their number is low enough for each program to finish within a
+    # minute. The program's own exit code for a finding equals that of a skipped step.
     "$program" -runs="$fuzz_runs" -seed=1 -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
       -malloc_limit_mb=256 -verbosity=0 -print_final_stats=1 -dict="build/fuzz/seeds/$name.dict" \
       -error_exitcode=1 -artifact_prefix=build/fuzz/findings/ \
@@ -503,7 +504,7 @@ step_kubernetes() {
   tests/packaging/kubernetes/run.sh build/kubernetes
 }
 
-# Runs core's tests, except those for single evaluators, with the backend.
+# Runs the tests of core with the backend, except those for single evaluators.
 step_cuda_cpp() {
   need_cuda
   build cuda core_test
@@ -548,8 +549,8 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance/peers -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
-  # Runs the tests that depend on transformers' version with the newest one; torch compilation does
-  # not depend on it.
+  # With the newest transformers, runs the tests that depend on its version; torch compilation does
+  # not.
   PYTHONPATH=$TRANSFORMERS_NEWEST:$PYTHONPATH PEERS_TRANSFORMERS=newest pytest -n 2 \
     tests/conformance/peers/attach{,_{learned,rotary,sinusoidal,swin_v2,windows}}_test.py \
     tests/conformance/peers/{checkpoint,default_configs,export,from_config,versions}_test.py \

@@ -18,8 +18,8 @@ TOXIPROXY=github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
 COLLECTOR=v0.161.0
 PROTOC_GEN_GO=google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC=google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
-# The Kubernetes version whose schemas manifests are checked against, and the version on which they
-# run.
+# The Kubernetes version that provides the schemas for checking manifests, and the version on which
+# the manifests run.
 KUBERNETES=1.37.0
 KUBERNETES_RUN=1.34.1
 COREDNS=github.com/coredns/coredns@v1.12.4

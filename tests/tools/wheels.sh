@@ -30,12 +30,12 @@ build_server_wheel() {
     need_build_packages
     need_sysroot
     preset=release-aarch64 strip=aarch64-linux-gnu-strip installed=$ATTNBIAS_SYSROOT
-    # The folder with its libraries may have changed.
+    # The folder with the libraries may have changed.
     cmake --fresh --preset "$preset"
   fi
   build "$preset" attnbias-server attnbias
 
-  # The folder's depth is the one at which its pyproject.toml finds the version.
+  # The folder has the depth that its pyproject.toml needs in order to find the version.
   stage=$root/build/server-wheel-$architecture
   rm -rf "$stage"
   cp -r deploy/wheel "$stage"

@@ -57,7 +57,8 @@ class Attack:
 
 
 def computes(*processes: "subprocess.Popen[str]") -> bool:
-    """Observes the processes briefly, and reports whether any uses or waits for a processor."""
+    """Observes the processes briefly, and reports whether any of them uses or waits for a
+    processor."""
     began, used = time.monotonic(), _used(processes)
     waits = False
     for _ in range(_LOOKS):

@@ -82,8 +82,8 @@ class Search:
         self.tried += 1
 
     def _cost_of(self, spec: Any) -> Cost:
-        """Returns the cost of a call until its first message or its end, and of the work after
-        that."""
+        """Returns the cost of a call up to its first message or its end, plus any work that the
+        server does after that."""
         body = request(spec, self._path.rpartition("/")[2])
         connection = http2.Connection(self._address, http2.DEFAULT_WINDOW)
         before = self._cpu_seconds_at_rest()
@@ -96,7 +96,7 @@ class Search:
         return Cost(spec, len(body), self._cpu_seconds_at_rest() - before)
 
     def _cpu_seconds_at_rest(self) -> float:
-        """Returns the processor time once the server is idle."""
+        """Waits until the server is idle, and returns the processor time it has used."""
         deadline = time.monotonic() + 3
         used = cpu_seconds(self._process.pid)
         while time.monotonic() < deadline:

@@ -143,7 +143,7 @@ def request(of: Any, method: str = "GetTensor", **fields: Any) -> bytes:
 
 
 def _fields(parent: str, *path: str) -> list[int]:
-    """Returns field numbers, each in the previous one's message."""
+    """Returns field numbers; each field belongs to the message that the previous field holds."""
     descriptor = message(parent).DESCRIPTOR
     numbers = []
     for name in path:
@@ -163,7 +163,7 @@ def empty_fields(encoding_or_extent: str, repeated: str) -> bytes:
 
 @functools.cache
 def large_request() -> bytes:
-    """Returns a request with a list of numbers of almost 8 MiB."""
+    """Returns a request with a list of almost 8 MiB of numbers."""
     return request(spec(kerple={"kernel": "KERPLE_KERNEL_LOG", "p": [1.0] * (LARGE // 8)}))
 
 
@@ -186,7 +186,7 @@ row_of_sines = partial(sines, rows=1, method="GetTensor")
 
 @functools.cache
 def long_id() -> bytes:
-    """Returns a ModelStreamInfer request whose `id` field has 2 MB."""
+    """Returns a ModelStreamInfer request with an `id` field of 2 MB."""
     return http2.framed(nested([3], b"x" * (2 * MIB)))
 
 
@@ -208,7 +208,7 @@ def ties(n: int) -> bytes:
 
 @functools.cache
 def _kerple_ends() -> tuple[bytes, bytes]:
-    """Returns a request for 65536 heads, split before and after the first number of its `a`."""
+    """Returns a request for 65536 heads, split before and after the first number in its `a`."""
     mark = struct.pack("<d", 1234.5)
     numbers = [1234.5] + [1.0] * 65535
     fields = {"kernel": "KERPLE_KERNEL_LOG", "num_heads": 65536, "p": [1.0] * 65536, "a": numbers}
@@ -324,7 +324,7 @@ def endless_headers() -> Iterable[bytes]:
 
 
 def continued(field: bytes, block: bytes) -> Iterable[bytes]:
-    """Yields a call with a distinct header field, whose headers never end."""
+    """Yields a call with a distinct header field and headers that never end."""
     yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + field)
     yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, block), 200)
 
@@ -334,7 +334,7 @@ NEWEST = bytes([0x80 | 62])
 
 
 def header_references() -> Iterable[bytes]:
-    """Yields one-byte header fields that refer to a field of 4 KB."""
+    """Yields one-byte header fields that refer to a 4 KB field."""
     name, value = b"x", b"v" * 3900
     # Literal with incremental indexing; a length of 127 or more continues in groups of 7 bits.
     length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
@@ -393,7 +393,8 @@ def apart(number: int, what: str, path: str, body: Callable[[int], bytes], **how
 
 
 def kept_up(number: int, what: str, path: str, body: Callable[[int], bytes]) -> Calls:
-    """Returns calls of which this many stay open, each on its own connection."""
+    """Returns an unlimited number of calls, this many of which are open at any time, each on its
+    own connection."""
     return Calls(what, path, body, at_once=number, connections=number)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """In a 300 MiB container, no load gets the server killed or makes it exceed the documented memory.
-Run one after another in 256 MiB, the loads do not get it killed."""
+Running all loads one after another in 256 MiB does not get it killed either."""
 
 import contextlib
 import time

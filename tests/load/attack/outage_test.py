@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An outage affects each client during a call, and the call succeeds without its caller's help.
+"""Each client suffers an outage during a call, and the call succeeds without the caller's help.
 
 All outages run concurrently, since a client mostly waits.
 """
@@ -30,7 +30,7 @@ SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
 """Maximum time from the end of the outage to the end of the call; clients wait for at most 2 s."""
 GIVEN_UP_SECONDS = 15
-"""Time after which a silent peer's connection is closed."""
+"""Time after which the connection to a silent peer is closed."""
 TIMEOUT = 90
 SLACK_SECONDS = 30  # for a process to start and exit, in addition to its call
 
@@ -133,7 +133,8 @@ class Cell:
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """Yields a port that is bound repeatedly, but only by servers configured with it."""
+    """Yields a port that servers can bind again and again, but only if they are configured with
+    it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -201,8 +202,8 @@ def run(client: Client, address: str, out: pathlib.Path) -> End:
 def ends(
     kind: str, seconds: float, proxy: Toxiproxy, folder: pathlib.Path
 ) -> dict[str, tuple[float, str]]:
-    """Returns, for each client, the seconds from the end of the outage to its exit, and its error
-    or ""."""
+    """Returns, for each client, the seconds from the end of the outage to the client's exit, and
+    the client's error or ""."""
     with contextlib.ExitStack() as stack:
         cell = Cell(stack, proxy)
         pool = stack.enter_context(ThreadPoolExecutor(len(CLIENTS)))

@@ -26,7 +26,8 @@ def _cached(diagonals: int) -> bytes:
 
 @dataclass
 class Probe:
-    """Calls on one connection, with a new call every EVERY_SECONDS regardless of earlier ones."""
+    """Calls on one connection, with a new call every EVERY_SECONDS, even if earlier ones are still
+    open."""
 
     what: str
     path: str

@@ -19,8 +19,8 @@ PATHS = (GET, DESCRIBE, STREAM)
 
 
 def distinct_specs(which: int) -> Calls:
-    """Returns calls with specs for every encoding over PATHS[which]; each path has different
-    specs."""
+    """Returns calls over PATHS[which] with specs for every encoding; the specs differ between
+    paths."""
     path = PATHS[which]
 
     def body(n: int) -> bytes:

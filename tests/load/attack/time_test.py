@@ -32,7 +32,7 @@ def server_on_two_processors() -> Iterator[Server]:
 
 
 def seconds_until_idle(server: Server) -> float:
-    """Waits until no call is open or queued, and nothing is computed."""
+    """Waits until no call is open or queued and nothing is being computed."""
     began = time.monotonic()
 
     def is_idle() -> bool:

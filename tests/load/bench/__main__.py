@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark: each measure is a ratio to a real alternative, and both alternate in one run.
+"""The benchmark: each measure is a ratio to a real alternative; the two take turns in one run.
 
 python -m tests.load.bench [--out DIR] [--quick] [--cuda] [GROUP ...]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time until another process has a table from the cache on disk.
+"""Time that another process takes to get a table from the cache on disk.
 
 python -m tests.load.bench.cache FOLDER
 """

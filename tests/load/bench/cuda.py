@@ -50,7 +50,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def logits_row(repetitions: int) -> Row:
-    """Measures over the wire, which, as with torch, includes two copies over the bus."""
+    """Measures over the wire. As with torch, the time includes two copies over the bus."""
     with server(ON_DEVICE) as running, attnbias.Client(running.address) as client:
         contest = Contest(client)
         contest.check()
@@ -72,8 +72,8 @@ def listed(client: attnbias.Client, length: int, seed: int) -> Callable[[], Any]
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns the seconds that each takes, by the answer's size in bytes; the device wins if it
-    takes fewer."""
+    """Returns the seconds that the device and the CPU take, by answer size in bytes; the device
+    wins if it takes fewer."""
     del running
     lengths = [1 << n for n in range(4, 12)]
     curves: dict[str, list[float]] = {"bytes": [4.0 * HEADS * n * n for n in lengths]}

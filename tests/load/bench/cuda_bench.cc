@@ -67,7 +67,7 @@ class Bench {
   const SharedMemory received_;  // in the host's memory
 };
 
-// Times chunks that `work` computes until they reach the host's memory.
+// Times chunks from when `work` starts to compute them until they are in the host's memory.
 void Register(const std::string& name, Bench* bench, std::function<absl::Status()> work) {
   benchmark::RegisterBenchmark(name.c_str(), [bench, work](benchmark::State& state) {
     for (auto _ : state) {

@@ -62,8 +62,8 @@ class T5Contest:
         return self._client.get(self._encoding, **self.extent).view()
 
     def bare(self) -> bytes:
-        """Returns the same values as view() from one GetTensor, with a plain stub and without
-        parsing."""
+        """Returns the same values as view(), fetched by one GetTensor call with a plain stub and
+        not parsed."""
         answer: bytes = self._bare_stub(self._bare_request)
         return answer
 
@@ -175,7 +175,7 @@ def sinusoidal_row(running: Server, repetitions: int) -> Row:
 
 
 def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns the seconds that each takes, by length; the wire wins if it takes fewer."""
+    """Returns the seconds that each way takes, by length; the wire wins if it takes fewer."""
     encoding = attnbias.Sinusoidal(dim=DIM)
     lengths = [1 << n for n in range(4, 18)]
     curves: dict[str, list[float]] = {"length": [float(n) for n in lengths]}

@@ -45,7 +45,8 @@ def measured_rates(kernel_set: str, repetitions: int) -> dict[str, list[float]]:
 
 
 def benchmark_rates(program: str, repetitions: int, *options: str) -> dict[str, list[float]]:
-    """Returns rates in GB per second for each benchmark; the repetitions of all are interleaved."""
+    """Returns rates in GB per second for each benchmark; the repetitions of all benchmarks are
+    interleaved."""
     done = subprocess.run(
         [
             binary(program),

@@ -57,7 +57,8 @@ CASES = {
 
 
 def curves(running: Server, repetitions: int) -> dict[str, list[float]]:
-    """Returns the seconds from request to answer, keyed by length, in the structure's own form."""
+    """Returns the seconds from request to answer, by length, for answers in the structure's own
+    form."""
     fresh = itertools.count(1)
     result: dict[str, list[float]] = {"length": [float(n) for n in LENGTHS]}
     with attnbias.Client(running.address) as client:

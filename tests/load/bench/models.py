@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models: transformers' own compared with the same models attached to a server, each in a
-separate process whose peak memory is measured.
+"""Whole models as transformers provides them, compared with the same models attached to a server.
+Each runs in a separate process whose peak memory is measured.
 
 python -m tests.load.bench.models CASE LENGTH (own | attached) TARGET
 """
@@ -121,7 +121,7 @@ def measured(case: str, length: int, way: str, target: str) -> Run | None:
 
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
-    del repetitions  # each run is a process whose peak hardly varies
+    del repetitions  # each run is a new process, and peaks hardly vary
 
     def row(what: str, against: str, unit: str, ours: float, theirs: float, **more: Any) -> Row:
         return Row(

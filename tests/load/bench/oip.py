@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Open Inference Protocol compared with Triton itself, both called by Triton's own client."""
+"""This server's Open Inference Protocol compared with Triton's, both called by Triton's own
+client."""
 
 import contextlib
 import os

@@ -51,8 +51,8 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     def measure(
         ours: str, theirs: str | None, busy: Processes
     ) -> tuple[dict[str, list[float]], int]:
-        """Returns the seconds with several streams, with one and, if `theirs` is given, with
-        Flight."""
+        """Returns the seconds taken with several streams, with one stream and, if `theirs` is
+        given, with Flight."""
         best = 0
         with attnbias.Client(ours, streams=STREAMS) as several, attnbias.Client(ours) as one:
             rounds: dict[str, Callable[[], object]] = {

@@ -66,7 +66,7 @@ def processor() -> str:
 
 
 def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
-    """Draws the degree to which each goal is met; 1 means exactly met."""
+    """Draws how far each goal is met; 1 means exactly."""
     judged = [row for row in rows if row.goal is not None]
     figure = Figure(figsize=(10, 0.55 * len(judged) + 1.2), layout="constrained")
     axes = figure.subplots()
@@ -86,7 +86,7 @@ def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
 
 
 def draw_curves(path: Path, curves: Curves, unit: str) -> None:
-    """Draws the seconds of every curve by size, which is the first entry of `curves`."""
+    """Draws every curve as seconds against size. The first entry in `curves` holds the sizes."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     sizes, *others = curves

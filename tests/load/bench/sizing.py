@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of a server's answers, in plaintext and over TLS, for capacity planning."""
+"""CPU time that a server spends on answers, in plaintext and over TLS, for capacity planning."""
 
 import contextlib
 import statistics

@@ -58,7 +58,7 @@ def flight_row(running: Server, repetitions: int) -> Row:
 
 
 def do_get_into(location: str, out: np.ndarray) -> tuple[Callable[[], None], int]:
-    """Returns a plain Flight client that reads record batches into one array, and their best
+    """Returns a plain Flight client that reads record batches into one array, and the best batch
     size."""
     client = flight.connect(location)
     flat = out.reshape(-1)

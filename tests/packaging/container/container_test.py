@@ -63,7 +63,7 @@ def root(buildah: Buildah, container: str) -> str:
 
 @contextlib.contextmanager
 def read_only_server(machine: list[str], root: str, config: dict[str, Any]) -> Iterator[str]:
-    """Runs the image's entry point as its user on a read-only root."""
+    """Runs the image's entry point on a read-only root, as the image's user."""
     script = (
         'mount --bind "$0" "$0" && mount -t proc proc "$0/proc"'
         ' && mount -o remount,bind,ro "$0"'
@@ -145,7 +145,7 @@ def test_notice_names_every_source_package(buildah: Buildah) -> None:
     bill = (ROOT / "build" / "image.spdx.json").read_text()
     sources = set(re.findall(r"pkg:deb/debian/([^@]+)@[^\"]*arch=source", bill))
     assert "glibc" in sources
-    # gcc's version is part of its name.
+    # The name of gcc's source package contains the version.
     names = {re.sub(r"^gcc-\d+$", "gcc", source) for source in sources}
     assert names <= set(re.findall(r"[-.\w]*\w", (ROOT / "NOTICE").read_text()))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart: the results of values, alone and combined, and the values that the chart rejects."""
+"""The chart: which results its values yield, alone and combined, and which values it rejects."""
 
 import copy
 import functools
@@ -134,7 +134,7 @@ containers and volumes:
   extraVolumes: [{name: scratch, emptyDir: {}}]
   extraVolumeMounts: [{name: scratch, mountPath: /scratch}]
   initContainers:
-    - &other # A container that is not the chart's.
+    - &other # A container that the chart does not provide.
       image: rclone/rclone
       args: [copy, remote:tables, /scratch]
       volumeMounts: [{name: scratch, mountPath: /scratch}]
@@ -245,7 +245,7 @@ def test_pods_are_restricted(case: str, restricted: Reasons) -> None:
     assert restricted(of_kind(made(case), "Pod")) == [[]]
     [reasons] = restricted([workload(made(case))["spec"]["template"]])
     if "socket" in CASES[case]:
-        # The profile forbids mounting one of the node's folders, and being root to change its
+        # The profile forbids mounting a folder from the node, and running as root to change its
         # owner.
         assert sorted(reasons) == [
             "restricted volume types",
@@ -1021,7 +1021,7 @@ def test_the_schema_lists_every_value() -> None:
 
 
 def test_chart_works_as_subchart(tmp_path: pathlib.Path) -> None:
-    """Helm adds a `global` value to such a chart."""
+    """Helm adds a `global` value to a subchart."""
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "attnbias").symlink_to(CHART)
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: above, version: 0.1.0}")

@@ -21,7 +21,7 @@ VERSION = os.environ["KUBERNETES"]
 
 Resource = dict[str, Any]
 Values = dict[str, Any]
-# Reasons for which Pod Security rejects each pod template.
+# The reasons why Pod Security rejects each pod template.
 Reasons = Callable[[Iterable[Resource]], list[list[str]]]
 
 
@@ -104,7 +104,7 @@ def kubeconform(schemas: pathlib.Path, resources: Iterable[Resource]) -> list[st
 
 
 def strict(schema: Any) -> Any:
-    """Returns the schema of a custom resource that rejects fields it does not list."""
+    """Returns a custom resource's schema with unlisted fields made invalid."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):

@@ -28,7 +28,7 @@ PAGE_URL = "https://github.com/attnbias/attnbias/blob/main/docs/operations/runbo
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 # Labels that Prometheus adds to a target's series.
 TARGET_LABELS = {"namespace": "n", "job": "j", "instance": "i"}
-# Values that Grafana substitutes for variables if all are selected.
+# Values that Grafana substitutes for its variables if "All" is selected for each.
 VARIABLES = {"__rate_interval": "5m"} | dict.fromkeys(
     ["namespace", "job", "instance", "method"], ".*"
 )
@@ -65,7 +65,7 @@ def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def samples(exposition: str) -> list[Sample]:
-    """Returns the labels, with __name__, of the server's samples and Prometheus' own."""
+    """Returns the labels, including __name__, of the server's samples and of Prometheus' own."""
     return [*samples_of(exposition), {"__name__": "up"}]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls through Envoy: the answers, the replica, and state that outlives the replica."""
+"""Calls through Envoy: their answers, the choice of a replica, and replicas that fail or leave."""
 
 import re
 import signal
@@ -173,7 +173,7 @@ def test_started_answer_is_not_retried(start_edge: StartEdge) -> None:
     edge = start_edge()
     with edge.stub() as stub:
         stream = stub.stream(LARGE)
-        for _ in range(2):  # the second begins once the first is counted
+        for _ in range(2):  # the second chunk begins once the first is counted
             next(stream)
         [used] = [
             server

@@ -70,7 +70,7 @@ def shown_by(server: Server) -> str:
 def test_replica_authority_rotates_under_load(
     start_edge: StartEdge, tmp_path: pathlib.Path
 ) -> None:
-    """Follows the order of docs/operations/upgrade.md."""
+    """Follows the order in docs/operations/upgrade.md."""
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     both = tmp_path / "both"
     both.write_text(old.certificate.read_text() + new.certificate.read_text())

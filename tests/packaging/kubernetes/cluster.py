@@ -52,7 +52,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   address = "{socket}"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
-  # Root of a virtual machine may not lower scores, and runc then dies without a word of it.
+  # Root in a virtual machine may not lower scores; runc then dies without reporting why.
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
@@ -98,7 +98,7 @@ class Cluster:
             )
 
     def _write(self, name: str, content: Any) -> pathlib.Path:
-        """Writes a configuration file; YAML readers accept JSON."""
+        """Writes a configuration file, as JSON if it is not text; YAML readers accept JSON."""
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else json.dumps(content))

@@ -37,7 +37,7 @@ inside() {
   local folder setting names
   # The kubelet requires shared mounts; these are shared only within this namespace.
   mount --make-rshared /
-  # Files written there also disappear with this run, whatever flags programs have.
+  # Files written there also disappear when this run ends, whatever flags the programs are given.
   for folder in /run /var/lib /var/log; do
     mount -t tmpfs tmpfs "$folder"
   done

@@ -25,7 +25,7 @@ CLIENTS = 3
 
 BIAS = attnbias.ALiBi(num_heads=8)
 WANTED = dense_alibi(8, 64, 64)
-PATIENCE = 240  # seconds, for a kubelet's periodic work every minute, on busy nodes
+PATIENCE = 240  # seconds; on busy nodes, covers the work that a kubelet does every minute
 
 
 def seconds_until(condition: Callable[[], bool], what: str) -> float:

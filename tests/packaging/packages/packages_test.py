@@ -137,7 +137,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
     nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"]
     nspawn += ["--console=read-only", "--boot", f"--directory={folder}"]
     nspawn += [f"--bind-ro={path}" for path in (BUILT, EXAMPLE.parent, CONSUMER)]
-    # systemd in the container needs this, regardless of this machine's control groups.
+    # systemd in the container needs this, whichever control groups this machine has.
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     with subprocess.Popen(nspawn, env=environment, stdin=subprocess.DEVNULL) as container:
         try:
@@ -152,7 +152,7 @@ def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module", params=PLACES, ids="-".join)
 def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    # Not in pytest's own folders, which are removed with their contents.
+    # Not in a folder from pytest, which later removes those with their contents.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="attnbias-packages-", dir="/var/tmp"))
     try:
         make_machine(folder, request.param)

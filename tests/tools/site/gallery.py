@@ -448,7 +448,8 @@ def pictures(name: str, folder: str = "") -> str:
 
 
 def facts(entry: Entry, sections: dict[str, str]) -> str:
-    """Returns the models, and the names in the contract and in clients."""
+    """Returns the models that use an entry, and the entry's names in the contract and in
+    clients."""
     known = re.search(r"\bFound in (.+?)\.(?: |$)", " ".join(doc_of(entry).split()))
     models = known[1] if known else entry.models or "those of its paper"
     return f"""\

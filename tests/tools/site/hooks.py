@@ -31,7 +31,7 @@ CODE_IN_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Replaces the files of docs_dir with those of the repository and the generated ones."""
+    """Replaces the files in docs_dir with files from the repository and with the generated ones."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
     paths = [path for pattern in (*PAGES, *PICTURES) for path in sorted(ROOT.glob(pattern))]
     own = [as_file(config, path.relative_to(ROOT).as_posix(), path) for path in paths]
@@ -74,7 +74,7 @@ def map_outside_blocks(function: Any, markdown: str) -> str:
 
 
 def with_bare_bars(row: re.Match[str]) -> str:
-    r"""Replaces ``\|`` inside code in a table, which only GitHub needs."""
+    r"""Replaces ``\|``, which only GitHub needs, inside code in a table."""
     return re.sub(r"(`+).+?\1", lambda code: code[0].replace(r"\|", "|"), row[0])
 
 

@@ -256,7 +256,7 @@ TEST_F(BandCacheTest, OwnerAtItsLimitEvictsItsOwnBands) {
     EXPECT_THAT(all, IsOk());
     EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
-    // The limit applies to every caller of the owner.
+    // The limit applies to all callers of one owner together.
     const absl::Status refusal = cache_.Reserve(1, Caller(capped)).status();
     EXPECT_THAT(refusal,
                 StatusIs(absl::StatusCode::kResourceExhausted,

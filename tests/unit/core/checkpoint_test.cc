@@ -645,7 +645,7 @@ TEST_F(CheckpointSpec, FieldAliasesAreAccepted) {
             0);
   const std::string both = R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
   EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset(), 0);
-  // In a Swin config, hidden_size is the last stage's.
+  // In a Swin config, hidden_size is the width of the last stage.
   EXPECT_TRUE(SpecOf("positions", "swin", R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
                      {Tensor("embeddings.position_embeddings", {1, 4, 8})})
                   .has_value());

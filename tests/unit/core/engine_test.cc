@@ -100,7 +100,8 @@ TEST_F(EngineTest, DenseEqualsExpandedCompactForm) {
   }
 }
 
-// Every column equals the same column of a table at the positions of its own axis.
+// Every column equals the same column of a table in which all axes have the positions of that
+// column's axis.
 TEST_F(EngineTest, ColumnsUsePositionsOfTheirAxis) {
   const std::vector<std::vector<int64_t>> lists = {
       {0, 1, 2, 3, 4}, {9, 9, 8, 8, 7}, {-5, 1 << 20, 3, 3, 0}};
@@ -152,7 +153,7 @@ std::vector<v1::TensorSpec> GridSpecs() {
                                "layout: ROTARY_LAYOUT_INTERLEAVED}",
                                "sinusoidal {dim: 12 axes {} axes {scale: 2} axes {offset: 0.5} "
                                "columns: COLUMNS_SINES_COSINES across_axes: true}",
-                               // The zero column at the end may count as the last axis's.
+                               // The zero column at the end may count as part of the last axis.
                                "sinusoidal {dim: 13 axes {} axes {} axes {} axis_dims: [4, 4, 5] "
                                "odd: ODD_COLUMN_ZERO}"}) {
     specs.push_back(Parse<v1::TensorSpec>(encoding));

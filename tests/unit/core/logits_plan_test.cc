@@ -20,7 +20,7 @@ Change To(const char* fields) {
   };
 }
 
-// Returns a change that makes the tokens those of grids and then sets more fields.
+// Returns a change that replaces the tokens with grid tokens and then sets more fields.
 Change ToGrids(const char* fields) {
   return [fields](v1::LogitsSpec& spec) {
     spec = Grids({1, 3}, {1, 5}, {1, 9});

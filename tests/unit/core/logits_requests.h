@@ -51,8 +51,8 @@ inline v1::TableRef RandomRef(DataType type, const std::vector<int64_t>& shape, 
   return RefOf(type, shape, Random(type, count, seed));
 }
 
-// Copies the tables to which a message refers, since a request's tables determine the type of its
-// products.
+// Copies the tables to which a message refers and no others, since a request's tables determine the
+// type of its products.
 inline void CopyTables(const google::protobuf::Message& message, Tables& tables) {
   if (message.GetDescriptor() == v1::TableRef::descriptor()) {
     tables.Add(TableAt(static_cast<const v1::TableRef&>(message)));

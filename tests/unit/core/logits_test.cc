@@ -53,7 +53,8 @@ absl::StatusOr<BudgetedBuffer> AllocatePoisoned(int64_t bytes) {
   return buffer;
 }
 
-// A sum of products as a real number, and the same sum with the absolute values of all factors.
+// A sum of products as a real number, and the same sum with every factor replaced by its absolute
+// value.
 struct Sum {
   long double value = 0;
   long double magnitude = 0;
@@ -223,7 +224,7 @@ class LogitsTest : public ::testing::Test {
     return *std::move(logits);
   }
 
-  // Returns the answer to `input` ([num_heads, rows, input_width]) for rows starting at
+  // Returns the answer to `input` (shape [num_heads, rows, input_width]) for rows starting at
   // `first_row`, computed in parts of different sizes.
   static absl::StatusOr<std::vector<double>> Compute(const PositionalLogits& logits,
                                                      const std::vector<double>& input,

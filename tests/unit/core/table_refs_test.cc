@@ -14,7 +14,7 @@ namespace {
 
 using testing::StartsWith;
 
-// Returns a T5's table, given a TableRef in text format.
+// Returns the table from a T5 spec, given its TableRef in text format.
 absl::StatusOr<Table> Taken(const std::string& ref, const TableSet& mounted = TableSet()) {
   auto spec = Parse<v1::TensorSpec>("t5 { table { " + ref + " } }");
   const absl::StatusOr<Tables> tables = TakeTables(mounted, spec);

@@ -191,7 +191,7 @@ TEST_F(ClientTest, RejectsAnswerToAnotherRequest) {
                                        ", want ", absl::Hex(want, absl::kZeroPad8))));
 }
 
-// The client uses a header's description without further checks.
+// The client later uses the description in a header without checking it again.
 TEST_F(ClientTest, RejectsSelfContradictoryHeader) {
   const auto refusal = [this](auto change) {
     server_.ThenDescribe([this, change](v1::DescribeTensorResponse* response) {

@@ -220,7 +220,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   void set_has_tables(bool has_tables) { has_tables_ = has_tables; }
   void set_table_name(const std::string& name) { table_name_ = name; }
 
-  // Returns three tables, one per page, or none.
+  // Returns three tables, one per page, or no table at all.
   grpc::Status ListTables(grpc::ServerContext* context, const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
     Note(*context);

@@ -532,7 +532,7 @@ TEST_F(ToolTest, NamesThePythonPackageForItsCommands) {
   EXPECT_THAT(err_.str(), HasSubstr("use python -m attnbias export"));
 }
 
-// Returns the completions of a line's last word, each followed by a space.
+// Returns the completions for the last word in a line, each followed by a space.
 std::string Completed(const std::string& line) {
   std::vector<std::string> words = absl::StrSplit(line, ' ');
   words.insert(words.begin(), "__complete");

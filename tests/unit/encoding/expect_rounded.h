@@ -41,7 +41,7 @@ void ExpectRowsRounded(int64_t rows, int64_t columns, double scale, const Fill& 
 }
 
 // Does the same for an encoding's lanes over `span`, calling `set_exact(lane, coordinate, value)`
-// for all lanes of one coordinate, then the next.
+// for all lanes of one coordinate before those of the next.
 template <typename Encoding, typename SetExact>
 void ExpectLanesRounded(const Encoding& spec, Range span, double scale, const SetExact& set_exact,
                         int64_t query = 0) {

@@ -27,7 +27,7 @@ Spec WithMatrix(const std::string& text, const Table& matrix) {
   return spec;
 }
 
-// Sets the sine or cosine of the sum. Pairs are [sines | cosines].
+// Sets `sum` to the sine or cosine of the sum over the axes. Columns are [sines | cosines].
 void SetExact(const Spec& spec, const Table& matrix, const RealPositions& positions, int64_t row,
               int64_t column, mpfr_ptr sum) {
   const int64_t pairs = spec.dim() / 2;
@@ -92,7 +92,7 @@ TEST(FrequencyMatrix, IsCorrectlyRounded) {
       "dim: 12 axes {scale: 6.28 offset: -31.5 length: 64} "
       "axes {scale: -1e6 length: 1e-6} axes {eps: 0.1}",
       RandomTable({3, 6}, 1, 3), {{0, 31.5, 63, 0.25}, {0, -3, 0.5, 1e9}, {7, 0, -0.125, 2}}, 1);
-  // The ends of a matrix's range.
+  // The extremes of the values that a matrix may contain.
   ExpectRounded("dim: 8 axes {} axes {}", TableOf({2, 4}, {1e6, 1e-30, 0, -1e-30, -1e6, 0, 0, 1e6}),
                 {{0x1p40, 0.1, 0x1p-149}, {-0x1p40, 0.3, 0x1p-149}});
 }

@@ -232,7 +232,7 @@ TEST(Grids, DenseEqualsExpandedCompactForm) {
 }
 
 TEST(Grids, AnyReadEqualsSliceOfWhole) {
-  // Cached, and computed while read.
+  // With bands cached, and with bands computed during each read.
   for (const int64_t budget : {int64_t{1} << 30, int64_t{150000}}) {
     EngineHarness engine({.memory_budget_bytes = budget});
     for (const GridCase& c : GridCases()) {

@@ -223,8 +223,7 @@ struct RandomBlock {
   AlignedDoubles bound;
 };
 
-// Sets `exact` to the sine or cosine that the block's formula yields exactly for the block's
-// doubles.
+// Sets `exact` to the exact sine or cosine that the formula yields for the block's doubles.
 void SetExact(const SinusoidBlock& block, int64_t row, int64_t column, mpfr_ptr exact) {
   const int64_t pair = column / 2;
   const double s0 = block.anchor_sin[pair];
@@ -266,7 +265,7 @@ TEST_P(EveryKernelSet, DecidedResultsAreRoundedCorrectly) {
   ExpectDecidedAreRounded(GetParam()->fill_sinusoid_f16, DataType::kF16);
 }
 
-// Checks that no kernel decides an anchor halfway between two results.
+// Checks that the kernel leaves an anchor undecided if it is halfway between two results.
 template <typename Element>
 void ExpectUndecided(FillSinusoid<Element> fill, double middle) {
   RandomBlock random(1);

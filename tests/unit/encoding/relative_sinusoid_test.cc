@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of relative positions: tests which distance each pair has, according to the models' own
-// relative shift, and that its vector equals, bit for bit, that distance's row in a sinusoidal
+// Sinusoids of relative positions: each pair has the distance that the models' own relative shift
+// assigns to it, and its vector equals, bit for bit, the row for that distance in a sinusoidal
 // table.
 #include <cmath>
 #include <limits>
@@ -107,7 +107,7 @@ TEST(RelativeSinusoidal, IgnoresDirectionIfSymmetric) {
                                                                     2, 1, 0, 1, 2));
 }
 
-// The papers' formulas evaluated to 50 digits with mpmath.
+// The formulas from the papers, evaluated to 50 digits with mpmath.
 TEST(RelativeSinusoidal, MatchesPublishedFormulas) {
   EngineHarness engine;
   const auto at_distance = [&](const char* encoding, int64_t distance) {

@@ -402,7 +402,7 @@ TEST(Resample, StopsIfCallerCancels) {
   EXPECT_THAT(row, Each(7));
 }
 
-// BEiT's own code resamples every window's table, with bilinear weights.
+// BEiT's own code resamples the table for every window, with bilinear weights.
 TEST(Resample, WindowUsesTableOfAnotherWindow) {
   constexpr int64_t kHeads = 2;
   for (const bool symmetric : {false, true}) {

@@ -314,7 +314,8 @@ TEST(RotaryParameters, AllFrequenciesEqualThoseComputedOneByOne) {
 // ---------------------------------------------------------------------------
 // Correct rounding
 
-// Compares a golden pair's columns with scale x factor x sine and cosine at 600 bits.
+// Compares the columns of a golden pair with its sine and cosine, times the scale and the factor,
+// at 600 bits.
 void ExpectRounded(const Golden& golden, double scale, const std::vector<int64_t>& positions) {
   Number frequency, factor, value;
   mpfr_set_str(factor, golden.attention_factor, 10, MPFR_RNDN);
@@ -361,7 +362,7 @@ TEST(RotaryRounding, IsCorrectWhenScaled) {
   }
 }
 
-// Values 2^-23 below and above a rounding border, which no estimate decides.
+// Values 2^-23 below and above a rounding border, too close for an estimate to decide.
 TEST(RotaryRounding, DecidesTiesOfTheFactor) {
   // sqrt(1 + ln 8 / ln 2) = 2.
   const v1::Rotary spec = Changed(Longrope(1),

@@ -37,7 +37,7 @@ void ExpectRounded(const v1::Sandwich& spec, Range span, double scale = 1) {
 }
 
 TEST(Sandwich, SumsMatchPublishedValues) {
-  // Head 0 of 8 has the sum itself.
+  // For head 0 of 8, the value is the sum itself.
   const FilledNumbers got = Filled(Spec("num_heads: 8"), {-100, 101}, DataType::kF64);
   EXPECT_EQ(got.At(0, 0), 64);
   EXPECT_EQ(got.At(3, 0), 16);

@@ -28,7 +28,7 @@ EvaluatorPtr Prepared(const SinusoidTable& spec, DataType type, double scale = 1
   return MakeWith(MessageOf(spec), Scaled(scale))->prepare({type, scale}, kernels);
 }
 
-// A spec's rows [begin, end) from one evaluator, split at random points.
+// Rows [begin, end) of a spec, computed by one evaluator in pieces split at random points.
 class Table {
  public:
   Table(const SinusoidTable& spec, DataType type, double scale = 1,
@@ -229,7 +229,7 @@ TEST(SinusoidalRounding, IsCorrectAtKnownWorstCases) {
   const SinusoidTable spec = {.dim = 128};
   ExpectRounded(spec, {4524508, 4524509}, {10, 11});
   ExpectRounded(spec, {7086789, 7086790}, {32, 33});
-  // Positions inside blocks, which kernels compute, rather than at anchors.
+  // Positions that are inside blocks, and so computed by kernels, instead of at anchors.
   ExpectRounded(spec, {4524508 - 45, 4524508 + 60}, {11});
   ExpectRounded(spec, {7086789 - 45, 7086789 + 60}, {33});
 }

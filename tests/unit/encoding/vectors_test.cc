@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws for Toeplitz tensors whose elements are vectors: those in engine_test.cc with an additional
-// last axis of columns, with and without a head axis.
+// Laws for Toeplitz tensors whose elements are vectors: the laws in engine_test.cc for tensors that
+// have columns as an additional last axis, with and without a head axis.
 #include <algorithm>
 #include <random>
 #include <string>

@@ -293,7 +293,7 @@ void SetGreatest(google::protobuf::Message& encoding) {
   }
 }
 
-// Returns requests, derived from the rules, for the encodings that have none above.
+// Returns requests, derived from the rules, for the encodings for which none is listed above.
 std::vector<v1::TensorSpec> Others() {
   std::set<int> given;
   for (const Extremes& extremes : kGivenExtremes) {
@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators, ::testing::ValuesIn
 INSTANTIATE_TEST_SUITE_P(EvaluatorMemoryByRules, ExtremeEvaluators,
                          ::testing::Values(Extremes{"Others", Others}), kNameOf);
 
-// Covers the slowest encodings; their memory shows that preparation ends early.
+// Covers the slowest encodings. Their low memory use shows that preparation ended early.
 TEST(EvaluatorMemory, CancelledPreparationStopsEarly) {
   Caller caller;
   caller.Cancel();

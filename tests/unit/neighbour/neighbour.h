@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with its own google.rpc and grpc.health.v1, which a program may link in addition to the
-// client; protobuf aborts a program that registers a file twice.
+// A library with its own copies of google.rpc and grpc.health.v1. A program may link both it and
+// the client; protobuf aborts any program that registers a file twice.
 #pragma once
 
 #include <grpcpp/server.h>

@@ -58,7 +58,7 @@ TEST_F(ListTablesTest, ReturnsConsecutivePages) {
 TEST_F(ListTablesTest, EqualTablesKeepTheirOwnNames) {
   const std::filesystem::path folder = FreshFolder();
   WriteFile(folder / "config.json", R"({"model_type":"swinv2","num_heads":[1]})");
-  // Two blocks' networks, which differ only in their outputs.
+  // The networks of two blocks, which differ only in their outputs.
   std::vector<F32Tensor> tensors;
   for (const float block : {0.0F, 1.0F}) {
     const std::string mlp = absl::StrCat("encoder.layers.0.blocks.", block,

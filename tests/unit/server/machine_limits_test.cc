@@ -23,7 +23,7 @@ struct Tree {
   std::string own;
   std::map<std::string, std::string> files;
   int64_t memory = kMachine;
-  // 0 means the number in the affinity mask.
+  // 0 means as many as the affinity mask contains.
   int processors = 0;
 };
 

@@ -37,7 +37,7 @@ TEST(PlanMemo, LimitsBytes) {
   const std::weak_ptr<const TableSet> watch = gone;
   for (size_t i = 1; i < kFit; ++i) insert(i, gone);
   const std::string request = insert(0, tables);
-  // Entries of unmounted tables no longer count.
+  // Entries for unmounted tables no longer count.
   gone.reset();
   EXPECT_TRUE(watch.expired()) << "the memo keeps the tables";
   insert(0, std::make_shared<const TableSet>());

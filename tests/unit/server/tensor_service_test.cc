@@ -223,7 +223,7 @@ TEST_F(TensorServiceTest, CancelledLogitsReleaseAllMemory) {
   CancelAnywhere(50, [this](std::minstd_rand& random) {
     grpc::ClientContext context;
     const auto call = stub_->ComputeLogits(&context);
-    // More calls would wait for answers to be read.
+    // After more calls, Write would wait for answers to be read.
     bool going = call->Write(ShawSpec(100, 3000));
     for (int sent = 0; going && sent < 2; ++sent) {
       going = call->Write(ZeroRows(100));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Device without hardware: kernels run on the CPU, over every block and thread of their launch
-// and with every index checked, and a stream does its work only when it is waited for.
+// A Device without hardware. Kernels run on the CPU, once for every block and thread in the launch,
+// and every index is checked. A stream does its work only when it is waited for.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace attnbias {
 
-// Record of a CpuDevice's work, and the point at which it fails.
+// A record of a CpuDevice's work, and the point at which the device fails.
 struct CpuDeviceLog {
   std::atomic<int64_t> launches{0};
   std::atomic<int64_t> allocated_bytes{0};

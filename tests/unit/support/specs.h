@@ -82,7 +82,7 @@ Message Completed(Message message) {
   return message;
 }
 
-// Returns the table to which a reference from Ref refers.
+// Returns the table for a reference that Ref returned.
 inline Table TableAt(const v1::TableRef& ref) { return *TestTables().Get(ref); }
 
 // Makes a table of F64, or of F32 with T = float. Rounds values that the table's type cannot

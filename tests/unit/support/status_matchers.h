@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matchers for statuses, with the names of newer Abseil versions. There is no "expect not OK":
-// errors are matched by code and by what they name.
+// Matchers for statuses, named as in newer Abseil versions. There is no "expect not OK": errors are
+// matched by code and by what they name.
 #pragma once
 
 #include <string>
