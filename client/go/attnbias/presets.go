@@ -81,8 +81,8 @@ type MaeSinusoidal struct {
 	Dim int32
 	// Base of the progression on both axes.
 	Temperature *float64
-	// Factor applied to positions on both axes: DiT's base size divided by the side and the
-	// interpolation scale.
+	// Factor applied to positions on both axes: in DiT, the base size divided by both the side and
+	// the interpolation scale.
 	Scale *float64
 }
 
@@ -145,9 +145,9 @@ type XLNet struct {
 	Base *float64
 	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
 	ClampLen *int64
-	// Sets to zero the vectors for keys to the right of the query, which a decoder masks.
+	// Zeroes the vectors for keys to the right of the query, which a decoder masks.
 	Causal bool
-	// Sign of the position whose row is the vector for a pair.
+	// Sign of the relative position that selects the vector for a pair.
 	Sign attnbiaspb.RelativeSign
 }
 
@@ -219,16 +219,17 @@ func (p SymmetricSinusoidal) Encoding() *attnbiaspb.TensorSpec_RelativeSinusoida
 // Shaw is a preset of [attnbiaspb.LearnedRelative]. Relative position representations (Shaw et
 // al. 2018): learned vectors.
 type Shaw struct {
-	// Farthest relative position to the right with its own row.
+	// Farthest relative position to the right that has its own row.
 	Right *int64
-	// Farthest relative position to the left with its own row. Required.
+	// Farthest relative position to the left that has its own row. Required.
 	Left *int64
-	// Learned vectors, with a leading axis of at most 65536 heads if heads differ. Required with
-	// values BIAS.
+	// Learned vectors, with a leading axis of at most 65536 heads if they differ between heads.
+	// Required with values BIAS.
 	Table *attnbiaspb.TableRef
-	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
+	// Direction in which the table is indexed: its first row is for a j - i of -left, or for an i -
+	// j of -right.
 	Sign attnbiaspb.RelativeSign
-	// Result for relative positions beyond left and right.
+	// Result for relative positions beyond left or right.
 	Beyond attnbiaspb.BeyondReach
 }
 
@@ -256,9 +257,9 @@ type Swin struct {
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
-	// Resamples a table made for another window. source has the sides of that table's grid, (2 Wh -
-	// 1)(2 Ww - 1) or Wh Ww for that window. The class token's rows are copied. The window has at
-	// most two axes.
+	// Resamples a table made for another window. source holds the sides of that table's grid: 2 Wh
+	// - 1 and 2 Ww - 1 for that window, or Wh and Ww if symmetric. The class token's rows are
+	// copied. The window has at most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -304,9 +305,9 @@ type Beit struct {
 	NumHeads int32
 	// Learned bias, with (2 Wh - 1)(2 Ww - 1) + 3 rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
-	// Resamples a table made for another window. source has the sides of that table's grid, (2 Wh -
-	// 1)(2 Ww - 1) or Wh Ww for that window. The class token's rows are copied. The window has at
-	// most two axes.
+	// Resamples a table made for another window. source holds the sides of that table's grid: 2 Wh
+	// - 1 and 2 Ww - 1 for that window, or Wh and Ww if symmetric. The class token's rows are
+	// copied. The window has at most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -332,9 +333,9 @@ type LeViT struct {
 	NumHeads int32
 	// Learned bias, with Wh Ww rows. Required with values BIAS.
 	Table *attnbiaspb.TableRef
-	// Resamples a table made for another window. source has the sides of that table's grid, (2 Wh -
-	// 1)(2 Ww - 1) or Wh Ww for that window. The class token's rows are copied. The window has at
-	// most two axes.
+	// Resamples a table made for another window. source holds the sides of that table's grid: 2 Wh
+	// - 1 and 2 Ww - 1 for that window, or Wh and Ww if symmetric. The class token's rows are
+	// copied. The window has at most two axes.
 	Resample *attnbiaspb.Resample
 }
 
@@ -356,8 +357,8 @@ type Xpos struct {
 	// Dimension of each head.
 	HeadDim int32
 	// Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and flash-
-	// attention, and ceil(L / 2) in torchscale. Only products of rows with the same center are
-	// consistent.
+	// attention, and ceil(L / 2) in torchscale. Products of rows are consistent only if the rows
+	// have the same center.
 	Center *int64
 	// Number of positions over which scale is multiplied by its base.
 	ScaleBase *float64
@@ -390,8 +391,8 @@ type SwinV2 struct {
 	Layers []*attnbiaspb.MlpLayer
 	// Sides of the window in tokens: rows, then columns.
 	Window []int32
-	// Sides of the window that the model was trained with. A side may be 1 only if the window's is.
-	// Empty: window.
+	// Sides of the window that the model was trained with. A side may be 1 only if the same side of
+	// window is 1. Empty: window.
 	PretrainedWindow []int32
 	// Number of heads in the bias.
 	NumHeads int32

@@ -14,8 +14,9 @@
 // default.
 //
 // `./dev generate` copies these comments into the Python client and docs/. The first paragraph of a
-// message is its title, on one line. A sentence "Found in MODELS." is for docs/encodings.md.
-// Backquotes mark fields, formulas and enum values; Python writes enum values in lower case.
+// message is its title, on one line. A sentence "Found in MODELS." supplies the models listed in
+// docs/encodings.md. Backquotes mark fields, formulas and enum values; Python writes enum values in
+// lower case.
 
 package attnbiaspb
 
@@ -373,8 +374,8 @@ const (
 	AnglePrecision_ANGLE_PRECISION_UNSPECIFIED AnglePrecision = 0
 	// The product in real arithmetic.
 	AnglePrecision_ANGLE_PRECISION_EXACT AnglePrecision = 1
-	// The float32 product of position and float32 frequency: within 1 ulp of torch
-	// with transformers' own `inverse_frequencies`.
+	// The float32 product of the position and the float32 frequency: within 1 ulp of torch with
+	// transformers' own `inverse_frequencies`.
 	AnglePrecision_ANGLE_PRECISION_FLOAT32 AnglePrecision = 2
 )
 
@@ -424,7 +425,7 @@ type BeyondReach int32
 
 const (
 	BeyondReach_BEYOND_REACH_UNSPECIFIED BeyondReach = 0
-	// The farthest row.
+	// The row for the farthest position on that side.
 	BeyondReach_BEYOND_REACH_CLIP BeyondReach = 1
 	// Returns `OUT_OF_RANGE`.
 	BeyondReach_BEYOND_REACH_REFUSE BeyondReach = 2
@@ -479,8 +480,7 @@ const (
 	// j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
 	// wav2vec2-BERT).
 	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
-	// i - j: keys to the left are positive (transformers' relative_key of BERT,
-	// Transformer-XL).
+	// i - j: keys to the left are positive (BERT's relative_key in transformers, Transformer-XL).
 	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
 )
 
@@ -638,8 +638,8 @@ const (
 	Coordinates_COORDINATES_LINEAR Coordinates = 1
 	// `sign(d) ln(|d| + 1)` (timm's RelPosMlp in mode "cr", x-transformers' `log_distance`).
 	Coordinates_COORDINATES_SIGNED_LOG Coordinates = 2
-	// `sign(t) log2(|t| + 1) / 3` with `t = 8 d / (side - 1)`, where side is that
-	// of `pretrained_window` (Swin-V2).
+	// `sign(t) log2(|t| + 1) / 3`, where `t = 8 d / (side - 1)` and side is taken from
+	// `pretrained_window` (Swin-V2).
 	Coordinates_COORDINATES_LOG2_NORMALIZED Coordinates = 3
 )
 
@@ -847,7 +847,7 @@ func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
-// A request for a tensor: one encoding, its kind of extent, and the output.
+// A request for a tensor: one encoding, the kind of extent that it uses, and the output.
 type TensorSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Extent:
@@ -1197,7 +1197,7 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
-// A column pair is the sine and cosine of `x w`, where w is the frequency of the pair and x the
+// A column pair is the sine and cosine of `x w`, where w is the pair's frequency and x is the
 // position on its axis. With several axes, each axis has its own list of position_ids. Positions
 // are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, so
 // they are not bit-identical to the framework's. Found in the original Transformer, Marian,
@@ -1206,12 +1206,12 @@ type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of columns in the table.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// Frequencies of the column pairs of all axes that have no ladder of their own.
+	// Frequencies of the column pairs on all axes that have no ladder of their own.
 	Ladder *Ladder `protobuf:"bytes,2,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	// Position axes. Unset: one axis, with x equal to the position.
 	Axes []*Axis `protobuf:"bytes,3,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Number of columns for each axis, `dim` in total. Unset: an equal number for each axis; with
-	// `odd` `ZERO`, the largest even number.
+	// Number of columns for each axis, `dim` in total. Unset: the same number for each axis (with
+	// `odd` `ZERO`, the largest even number that fits).
 	AxisDims []int32 `protobuf:"varint,4,rep,packed,name=axis_dims,json=axisDims,proto3" json:"axis_dims,omitempty"`
 	// Order of sines and cosines in the columns of an axis.
 	Columns Columns `protobuf:"varint,5,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
@@ -1221,7 +1221,8 @@ type Sinusoidal struct {
 	// Last column of an axis with an odd number of columns.
 	Odd OddColumn `protobuf:"varint,7,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
 	// Frequency matrix W: the angle of pair m is the sum of `x_a W[a, m]` over the axes a, and `dim`
-	// is twice the number of pairs. Not with ladders, `odd`, a `grid`, or more than 262144 positions.
+	// is twice the number of pairs. Cannot be combined with ladders, `odd`, a `grid`, or more than
+	// 262144 positions.
 	FrequencyMatrix *TableRef `protobuf:"bytes,8,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1326,8 +1327,8 @@ type Axis struct {
 	Length *float64 `protobuf:"fixed64,3,opt,name=length,proto3,oneof" json:"length,omitempty"`
 	// Added to the length.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
-	// Frequencies of this axis's pairs. Unset: those of the encoding's common progression, which
-	// spans all n pairs in Rotary, but only the pairs that have no ladder of their own in Sinusoidal.
+	// Frequencies of this axis's pairs. Unset: those of the encoding's common progression, which in
+	// Rotary spans all n pairs, and in Sinusoidal only the pairs that have no ladder of their own.
 	Ladder        *Ladder `protobuf:"bytes,5,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1488,12 +1489,12 @@ type Ladder_Base struct {
 }
 
 type Ladder_Timescales struct {
-	// First and last timescale of a geometric progression.
+	// First and last timescales of a geometric progression.
 	Timescales *Timescales `protobuf:"bytes,2,opt,name=timescales,proto3,oneof"`
 }
 
 type Ladder_Frequencies struct {
-	// Explicit frequencies, n of them, each 0 or of magnitude 1e-30 to 1e6.
+	// n explicit frequencies, each either 0 or between 1e-30 and 1e6 in magnitude.
 	Frequencies *DoubleList `protobuf:"bytes,3,opt,name=frequencies,proto3,oneof"`
 }
 
@@ -1573,7 +1574,7 @@ type T5 struct {
 	// keys to the right of the query.
 	NumBuckets *int32 `protobuf:"varint,2,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
 	// Distance at which logarithmic buckets end: all keys at least this far away, and some nearer
-	// ones, are in the last bucket. Larger than the number of exact buckets.
+	// ones, are in the last bucket. Must be larger than the number of exact buckets.
 	MaxDistance *int32 `protobuf:"varint,3,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
 	// True for an encoder; false for a decoder, where keys to the right of the query are in bucket 0.
 	// There is no default, because a wrong value is the most common error with T5.
@@ -1747,7 +1748,7 @@ type LearnedAbsolute struct {
 	// Added to every position: 2 for OPT and BART, `padding_idx + 1` for fairseq
 	// and RoBERTa.
 	Offset *int64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
-	// Row of the table that is returned as zeros. Unset: none.
+	// Table row that is returned as zeros. Unset: none.
 	PaddingIdx *int64 `protobuf:"varint,3,opt,name=padding_idx,json=paddingIdx,proto3,oneof" json:"padding_idx,omitempty"`
 	// Resamples the table: position p is row p + offset of the result.
 	Resample      *Resample `protobuf:"bytes,4,opt,name=resample,proto3" json:"resample,omitempty"`
@@ -1826,11 +1827,11 @@ type Resample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sides of the table's grid: rows, then columns. Unset: the table is a line.
 	Source []int64 `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
-	// Sides of the result, as many as `source` has, or one if `source` is unset. Not
-	// in GridRelative, which uses the sides of its window.
+	// Sides of the result, as many as `source` has, or one if `source` is unset. Not allowed in
+	// GridRelative, which uses the sides of its window.
 	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
-	// Number of leading rows that are copied unchanged, such as a class token's row. Not in
-	// GridRelative, where the class token has the last rows.
+	// Number of leading rows that are copied unchanged, such as a class token's row. Not allowed in
+	// GridRelative, where the class token's rows come last.
 	PrefixRows *int64 `protobuf:"varint,3,opt,name=prefix_rows,json=prefixRows,proto3,oneof" json:"prefix_rows,omitempty"`
 	// Filter along each axis.
 	Filter Filter `protobuf:"varint,4,opt,name=filter,proto3,enum=attnbias.v1.Filter" json:"filter,omitempty"`
@@ -1844,7 +1845,7 @@ type Resample struct {
 	// table, and divides the remaining weights by their sum.
 	Antialias bool `protobuf:"varint,7,opt,name=antialias,proto3" json:"antialias,omitempty"`
 	// Step for each axis, to use instead of n / m: 1 / `scale_factor`. On an axis with n = m, torch
-	// ignores `scale_factor` if the filter is `LINEAR` or `antialias` is set; its step there is 1.
+	// ignores `scale_factor` if the filter is `LINEAR` or `antialias` is set, so the step there is 1.
 	Step          []float64 `protobuf:"fixed64,8,rep,packed,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1944,7 +1945,7 @@ func (x *Resample) GetStep() []float64 {
 // bit-identical to the framework's.
 //
 // With `axes`, p is the coordinate x on the pair's axis: the position on that axis, shifted and
-// scaled. In position_ids it may be a fraction if `angle` is `EXACT` and `decay` is unset.
+// scaled. Positions in position_ids may be fractions if `angle` is `EXACT` and `decay` is unset.
 //
 // The header's `derived` holds `inverse_frequencies` (in radians per position), `attention_factor`
 // and, if used, `rope_theta`. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma, Phi-3 and torchscale.
@@ -1976,21 +1977,20 @@ type Rotary struct {
 	// the progression over n pairs. A ladder cannot be combined with `inverse_frequencies` or a
 	// length extension.
 	Axes []*Axis `protobuf:"bytes,12,rep,name=axes,proto3" json:"axes,omitempty"`
-	// Axis of each of the n pairs; axes are counted from 0. Unset: every axis has the same number of
-	// pairs, one axis after another.
+	// Axis index, from 0, for each of the n pairs. Unset: the pairs are divided equally among the
+	// axes, in order.
 	PairAxis []int32 `protobuf:"varint,13,rep,packed,name=pair_axis,json=pairAxis,proto3" json:"pair_axis,omitempty"`
 	// Precision of the angle `p inv_m`.
 	Angle AnglePrecision `protobuf:"varint,14,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
-	// Frequencies from another implementation, n of them, to use instead of the computed ones,
-	// without a length extension. Pass an attention factor as the request's scale.
+	// n frequencies from another implementation, to use instead of the computed ones. Cannot be
+	// combined with a length extension; pass an attention factor as the request's scale.
 	InverseFrequencies []float64 `protobuf:"fixed64,15,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
 	// Adds xPos's decay: a third table, `scale`, to which no attention factor is
 	// applied.
 	Decay *Decay `protobuf:"bytes,16,opt,name=decay,proto3" json:"decay,omitempty"`
-	// Frequency matrix W, with a column for each of the n pairs: the angle of
-	// pair m is the sum of `x_a W[a, m]` over the axes a. Not with ladders,
-	// other frequencies, a length extension, `decay`, `angle` `FLOAT32`, a `grid`, or
-	// more than 262144 positions.
+	// Frequency matrix W, with a column for each of the n pairs: the angle of pair m is the sum of
+	// `x_a W[a, m]` over the axes a. Cannot be combined with ladders, other frequencies, a length
+	// extension, `decay`, `angle` `FLOAT32`, a `grid`, or more than 262144 positions.
 	FrequencyMatrix *TableRef `protobuf:"bytes,17,opt,name=frequency_matrix,json=frequencyMatrix,proto3" json:"frequency_matrix,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2269,15 +2269,15 @@ func (x *Linear) GetFactor() float64 {
 
 // Dynamic NTK: `rope_theta` grows with the length.
 //
-// It is multiplied by `(factor L/M - (factor - 1))^(dim / (dim - 2))`, where L is
-// `sequence_length`, but at least M, and M is `max_position_embeddings`.
+// It is multiplied by `(factor L/M - (factor - 1))^(dim / (dim - 2))`, where M is
+// `max_position_embeddings` and L is the larger of `sequence_length` and M.
 type Dynamic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch factor.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length for which the model was trained.
 	MaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3" json:"max_position_embeddings,omitempty"`
-	// Length for which the table is computed. A window of positions does not change it.
+	// Length for which the table is computed. Requesting a window of positions does not change it.
 	SequenceLength int64 `protobuf:"varint,3,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2384,19 +2384,18 @@ func (x *Ntk) GetFactor() float64 {
 
 // YaRN (Peng et al. 2023).
 //
-// High frequencies are unchanged, low frequencies become `inv_m / factor`, and
-// frequencies in between are blended. The attention factor is
-// `0.1 mscale ln(factor) + 1`, divided by the same expression with
-// `mscale_all_dim`, or `0.1 ln(factor) + 1` if both are unset.
+// High frequencies are unchanged, low frequencies become `inv_m / factor`, and frequencies in
+// between are blended. The attention factor is `0.1 mscale ln(factor) + 1`, divided by the same
+// expression with `mscale_all_dim`, or `0.1 ln(factor) + 1` if neither is set.
 type Yarn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stretch factor.
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Minimum number of rotations of an unchanged pair; at least `beta_slow`.
+	// Minimum number of rotations for a pair to remain unchanged; at least `beta_slow`.
 	BetaFast *float64 `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
-	// Maximum number of rotations of a pair that is stretched by the full factor.
+	// Maximum number of rotations for a pair to be stretched by the full factor.
 	BetaSlow *float64 `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
 	// Coefficient in the numerator of the attention factor.
 	Mscale *float64 `protobuf:"fixed64,5,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
@@ -2499,18 +2498,18 @@ func (x *Yarn) GetTruncate() bool {
 // LongRoPE (Ding et al. 2024; Phi-3).
 //
 // Every frequency has its own divisor. The attention factor is
-// `sqrt(1 + ln(factor) / ln(original_max_position_embeddings))`. Exactly one of
-// `factor`, `max_position_embeddings` and `attention_factor` is set.
+// `sqrt(1 + ln(factor) / ln(original_max_position_embeddings))`. Exactly one of `factor`,
+// `max_position_embeddings` and `attention_factor` must be set.
 type Longrope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Divisors of the n frequencies for lengths up to the original length.
+	// Divisors for the n frequencies at lengths up to the original length.
 	ShortFactor []float64 `protobuf:"fixed64,1,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`
-	// Divisors of the n frequencies for lengths beyond the original length.
+	// Divisors for the n frequencies at lengths beyond the original length.
 	LongFactor []float64 `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Length for which the table is computed, which selects the divisors. A window of positions does
-	// not change it.
+	// Length for which the table is computed, which selects the divisors. Requesting a window of
+	// positions does not change it.
 	SequenceLength int64 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	// Types that are valid to be assigned to Attention:
 	//
@@ -2650,9 +2649,10 @@ type Llama3 struct {
 	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings int64 `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"`
-	// Number of rotations over the original length below which a pair is stretched.
+	// A pair is stretched if it makes fewer rotations than this over the original length.
 	LowFreqFactor float64 `protobuf:"fixed64,3,opt,name=low_freq_factor,json=lowFreqFactor,proto3" json:"low_freq_factor,omitempty"`
-	// Number of rotations above which a pair is unchanged. Larger than `low_freq_factor`.
+	// A pair is unchanged if it makes more rotations than this. Must be larger than
+	// `low_freq_factor`.
 	HighFreqFactor float64 `protobuf:"fixed64,4,opt,name=high_freq_factor,json=highFreqFactor,proto3" json:"high_freq_factor,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2774,9 +2774,9 @@ func (x *Proportional) GetFactor() float64 {
 // Positions at which scale would leave [2^-512, 2^512] return `OUT_OF_RANGE`.
 type Decay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position at which scale is 1. For a length L, floor(L / 2) in x-transformers
-	// and flash-attention, and ceil(L / 2) in torchscale. Only products of rows
-	// with the same center are consistent.
+	// Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and
+	// flash-attention, and ceil(L / 2) in torchscale. Products of rows are consistent only if the
+	// rows have the same center.
 	Center *int64 `protobuf:"varint,1,opt,name=center,proto3,oneof" json:"center,omitempty"`
 	// Number of positions over which scale is multiplied by its base.
 	ScaleBase *float64 `protobuf:"fixed64,2,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
@@ -2852,16 +2852,16 @@ type LearnedRelative struct {
 	Rows isLearnedRelative_Rows `protobuf_oneof:"rows"`
 	// Number of heads in the result.
 	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Farthest relative position to the left with its own row. Required unless
-	// symmetric.
+	// Farthest relative position to the left that has its own row. Required unless symmetric.
 	Left *int64 `protobuf:"varint,4,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Farthest relative position to the right with its own row.
+	// Farthest relative position to the right that has its own row.
 	Right *int64 `protobuf:"varint,5,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Ignores the sign of j - i (Huang et al. 2020).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Direction in which the table is indexed: its first row is j - i = -left, or i - j = -right.
+	// Direction in which the table is indexed: its first row is for a j - i of -left, or for an i - j
+	// of -right.
 	Sign RelativeSign `protobuf:"varint,7,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
-	// Result for relative positions beyond left and right.
+	// Result for relative positions beyond left or right.
 	Beyond        BeyondReach `protobuf:"varint,8,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2974,8 +2974,8 @@ type LearnedRelative_Scalars struct {
 }
 
 type LearnedRelative_Vectors struct {
-	// Learned vectors, for keys or for values, with a leading axis of at most 65536 heads if heads
-	// differ.
+	// Learned vectors, for keys or for values, with a leading axis of at most 65536 heads if they
+	// differ between heads.
 	Vectors *TableRef `protobuf:"bytes,2,opt,name=vectors,proto3,oneof"`
 }
 
@@ -3263,8 +3263,8 @@ type MlpBias struct {
 	Window []int32 `protobuf:"varint,4,rep,packed,name=window,proto3" json:"window,omitempty"`
 	// Function applied to each d.
 	Coordinates Coordinates `protobuf:"varint,5,opt,name=coordinates,proto3,enum=attnbias.v1.Coordinates" json:"coordinates,omitempty"`
-	// Sides of the window used in training. A side may be 1 only if the window's is. Only with
-	// `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
+	// Sides of the window used in training. A side may be 1 only if the same side of `window` is 1.
+	// Only with `coordinates` `LOG2_NORMALIZED`. Empty: `window`.
 	PretrainedWindow []int32 `protobuf:"varint,6,rep,packed,name=pretrained_window,json=pretrainedWindow,proto3" json:"pretrained_window,omitempty"`
 	// Function applied to the last layer's outputs.
 	Output MlpOutput `protobuf:"varint,7,opt,name=output,proto3,enum=attnbias.v1.MlpOutput" json:"output,omitempty"`
@@ -3440,10 +3440,10 @@ func (x *MlpLayer) GetNormBias() *TableRef {
 // `max_position` if there are no buckets. Found in DeBERTa v2 and v3.
 type Deberta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// transformers' position_buckets. 0 (-1 in transformers) means the distances themselves, without
-	// buckets; otherwise at least 2.
+	// transformers' position_buckets. 0 (-1 in transformers) means no buckets: the distances
+	// themselves. Other values must be at least 2.
 	BucketSize *int32 `protobuf:"varint,1,opt,name=bucket_size,json=bucketSize,proto3,oneof" json:"bucket_size,omitempty"`
-	// transformers' max_relative_positions. With buckets, larger than bucket_size / 2 + 1.
+	// transformers' max_relative_positions. With buckets, must be larger than bucket_size / 2 + 1.
 	MaxPosition *int32 `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3,oneof" json:"max_position,omitempty"`
 	// Index to return.
 	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
@@ -3535,17 +3535,15 @@ type RelativeSinusoidal struct {
 	Columns Columns `protobuf:"varint,3,opt,name=columns,proto3,enum=attnbias.v1.Columns" json:"columns,omitempty"`
 	// Last column if `dim` is odd.
 	Odd OddColumn `protobuf:"varint,4,opt,name=odd,proto3,enum=attnbias.v1.OddColumn" json:"odd,omitempty"`
-	// Sign of the position whose row is the vector for a pair.
+	// Sign of the relative position that selects the vector for a pair.
 	Sign RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	// Uses |i - j| (SpeechBrain's RelPosEncXL).
 	Symmetric bool `protobuf:"varint,6,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Largest i - j with its own vector; keys farther left share that vector.
-	// Unset: no limit.
+	// Largest i - j that has its own vector; keys farther left share that vector. Unset: no limit.
 	Left *int64 `protobuf:"varint,7,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Largest j - i with its own vector; keys farther right share that vector.
-	// Unset: no limit.
+	// Largest j - i that has its own vector; keys farther right share that vector. Unset: no limit.
 	Right *int64 `protobuf:"varint,8,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Sets to zero the vectors for keys to the right of the query, which a decoder masks.
+	// Zeroes the vectors for keys to the right of the query, which a decoder masks.
 	Causal        bool `protobuf:"varint,9,opt,name=causal,proto3" json:"causal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3674,9 +3672,9 @@ type GridRelative struct {
 	// Adds a class token as token 0, before the window. The last three rows of the table are for
 	// class to token, token to class, and class to class (BEiT).
 	ClassToken bool `protobuf:"varint,6,opt,name=class_token,json=classToken,proto3" json:"class_token,omitempty"`
-	// Resamples a table made for another window. `source` has the sides of that table's grid,
-	// `(2 Wh - 1)(2 Ww - 1)` or `Wh Ww` for that window. The class token's rows are copied. The
-	// window has at most two axes.
+	// Resamples a table made for another window. `source` holds the sides of that table's grid:
+	// `2 Wh - 1` and `2 Ww - 1` for that window, or `Wh` and `Ww` if symmetric. The class token's
+	// rows are copied. The window has at most two axes.
 	Resample      *Resample `protobuf:"bytes,7,opt,name=resample,proto3" json:"resample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3770,15 +3768,15 @@ type Tupe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of heads in the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias of the relative term. With `reset_class_token`, its last row is "other to class".
-	// Unset: no relative term.
+	// Learned bias of the relative term. With `reset_class_token`, its last row is for "other to
+	// class". Unset: no relative term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
-	// Number of buckets in the relative term. Not if there is only the absolute term.
+	// Number of buckets in the relative term. Not allowed if there is only the absolute term.
 	NumBuckets *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
 	// Maximum distance of the relative term, as in T5.
 	MaxDistance *int32 `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
-	// Learned positions for the absolute term, at most 2^22 values; one more row with
-	// `reset_class_token`. d_model is at most 4096 and a multiple of `num_heads`.
+	// Learned positions for the absolute term, with at most 2^22 values, and one more row if
+	// `reset_class_token` is set. d_model is at most 4096 and a multiple of `num_heads`.
 	PositionTable *TableRef `protobuf:"bytes,5,opt,name=position_table,json=positionTable,proto3" json:"position_table,omitempty"`
 	// Query projection, as torch's Linear stores it.
 	QueryWeight *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`

@@ -7,8 +7,8 @@
 // source: attnbias/v1/logits.proto
 
 // Positional logits: the terms of attention scores, or of weighted sums of values, that depend on a
-// query and on positions but not on a key's content. Any number of rows can be streamed, in both
-// directions.
+// query and on positions but not on a key's content. Rows and their results are streamed, without a
+// limit on their number.
 //
 // q_i is a query, and r_ij is the vector for key j's position relative to that query; i and j are
 // absolute positions:
@@ -131,7 +131,7 @@ type LogitsSpec struct {
 	//	*LogitsSpec_FillValue
 	//	*LogitsSpec_FillLowest
 	Fill isLogitsSpec_Fill `protobuf_oneof:"fill"`
-	// Factor applied to the values before they are rounded (once) to the output type.
+	// Factor applied to the values before the single rounding to the output type.
 	Scale *float64 `protobuf:"fixed64,16,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	// Added to every query: Transformer-XL's v (r_r_bias), Conformer's pos_bias_v. With it, the
 	// result is (b) + (d); without it, (b).
@@ -351,12 +351,12 @@ type isLogitsSpec_Term interface {
 type LogitsSpec_ShawKeys struct {
 	// Shaw et al. 2018, keys: learned vectors for relative positions.
 	//
-	// Also fits Transformer-XL's vectors after they are projected.
+	// Also for Transformer-XL's vectors, once projected.
 	ShawKeys *RelativeTable `protobuf:"bytes,1,opt,name=shaw_keys,json=shawKeys,proto3,oneof"`
 }
 
 type LogitsSpec_ShawValues struct {
-	// Shaw et al. 2018, values: sums of vectors, weighted by attention.
+	// Shaw et al. 2018, values: attention-weighted sums of vectors.
 	//
 	// Rows are attention weights [heads, queries, keys], and results are
 	// [heads, queries, head_dim]. Weights of masked keys are ignored.
@@ -376,7 +376,7 @@ type LogitsSpec_AbsoluteKeys struct {
 }
 
 type LogitsSpec_DecomposedRelativePositions struct {
-	// Tokens of a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
+	// Tokens on a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
 	//
 	// SAM needs a request for each window, and does not scale these queries.
 	DecomposedRelativePositions *DecomposedRelativePositions `protobuf:"bytes,19,opt,name=decomposed_relative_positions,json=decomposedRelativePositions,proto3,oneof"`
@@ -429,11 +429,11 @@ func (*LogitsSpec_FillLowest) isLogitsSpec_Fill() {}
 // The vector for query i and key j is `table[clip(j - i, -left, right) + left]`.
 type RelativeTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned vectors, with a leading head axis if heads differ.
+	// Learned vectors, with a leading head axis if they differ between heads.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Farthest relative position to the left with its own vector.
+	// Farthest relative position to the left that has its own vector.
 	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	// Farthest relative position to the right with its own vector.
+	// Farthest relative position to the right that has its own vector.
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
 	// Direction in which the table is indexed. With `QUERY_MINUS_KEY`, the vector is
 	// `table[right - clip(j - i, -left, right)]`.
@@ -504,7 +504,7 @@ func (x *RelativeTable) GetSign() RelativeSign {
 type SinusoidalDistances struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// R, without axes. Its `columns` must be set: `SINES_COSINES` for Transformer-XL and XLNet,
-	// `INTERLEAVED` for Conformer. Its dim is that of the model.
+	// `INTERLEAVED` for Conformer. Its dim is the model's.
 	Sinusoidal *Sinusoidal `protobuf:"bytes,1,opt,name=sinusoidal,proto3" json:"sinusoidal,omitempty"`
 	// W_kR, as a linear layer stores it. Unset: dim is head_dim and all heads share
 	// R.
@@ -631,9 +631,9 @@ func (x *AbsoluteKeys) GetProjection() *TableRef {
 	return nil
 }
 
-// Tokens of both grids are in row-major order and start at token 0. The direction is
+// Tokens in both grids are in row-major order and start at token 0. The direction is
 // `BIDIRECTIONAL` and, if the grids differ, the alignment is `START`. A pair has one vector for its
-// rows and one for its columns, with the indices from transformers' get_rel_pos:
+// rows and one for its columns, indexed as in transformers' get_rel_pos:
 //
 //	H[f(row of i, row of j)] + W[f(column of i, column of j)]
 //	f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
@@ -647,13 +647,13 @@ type DecomposedRelativePositions struct {
 	RelPosH *TableRef `protobuf:"bytes,1,opt,name=rel_pos_h,json=relPosH,proto3" json:"rel_pos_h,omitempty"`
 	// W, with the same rules.
 	RelPosW *TableRef `protobuf:"bytes,2,opt,name=rel_pos_w,json=relPosW,proto3" json:"rel_pos_w,omitempty"`
-	// Rows of the query grid. query_length is query_height * query_width.
+	// Number of rows in the query grid. query_length is query_height * query_width.
 	QueryHeight int32 `protobuf:"varint,3,opt,name=query_height,json=queryHeight,proto3" json:"query_height,omitempty"`
-	// Columns of the query grid.
+	// Number of columns in the query grid.
 	QueryWidth int32 `protobuf:"varint,4,opt,name=query_width,json=queryWidth,proto3" json:"query_width,omitempty"`
-	// Rows of the key grid. key_length is key_height * key_width.
+	// Number of rows in the key grid. key_length is key_height * key_width.
 	KeyHeight int32 `protobuf:"varint,5,opt,name=key_height,json=keyHeight,proto3" json:"key_height,omitempty"`
-	// Columns of the key grid.
+	// Number of columns in the key grid.
 	KeyWidth      int32 `protobuf:"varint,6,opt,name=key_width,json=keyWidth,proto3" json:"key_width,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -733,7 +733,7 @@ func (x *DecomposedRelativePositions) GetKeyWidth() int32 {
 
 type ComputeLogitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message, which has no other field.
+	// Set in the first message, which has no other fields.
 	Spec *LogitsSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Rows first_row, ..., first_row + num_rows - 1, counted from query 0. Rows may
 	// be in any order and may repeat.
@@ -827,10 +827,10 @@ type ComputeLogitsResponse struct {
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
 	// first_row of the request.
 	FirstRow int64 `protobuf:"varint,4,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
+	// CRC-32C (Castagnoli) of the `header` bytes in this message.
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of the first request, as the server received
-	// them. Set in the first message.
+	// CRC-32C (Castagnoli) of the first request's bytes, as received by the server. Set in the first
+	// message.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
 	// At most 4 MiB - 64 KiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`

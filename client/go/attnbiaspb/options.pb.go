@@ -92,8 +92,8 @@ func (Structure) EnumDescriptor() ([]byte, []int) {
 type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// JSON value of an unset field with presence, or of an unset enum. Empty if the field is optional
-	// and no value is equivalent to leaving it unset. A oneof's default is that of one of its fields.
-	// A message has the default `{}` if unset and empty mean the same.
+	// and no value is equivalent to leaving it unset. A oneof's default is the default of one of its
+	// fields. A message's default is `{}` if an empty message means the same as an unset one.
 	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
 	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
 	// Bounds on a number, and on each number in a list or table: `min` and `max` are inclusive;
@@ -109,15 +109,15 @@ type FieldRule struct {
 	// Maximum number of elements.
 	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
 	// Axes of a table, or the length of a list, as error messages and documentation show them: sums
-	// and products of sibling fields, or of fields of enclosing messages, where an unset field counts
+	// and products of sibling fields, or of fields in enclosing messages, where an unset field counts
 	// as 0, a true bool as 1, and a list as its length. Any other name stands for the same number in
-	// every table of the message. Numbers joined by "or" are alternatives. A first axis that ends
-	// with "?" may be missing.
+	// every table in the message. Numbers joined by "or" are alternatives. If the first axis ends
+	// with "?", it may be missing.
 	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
 	// End of the error message for an invalid number.
 	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
 	// Sibling fields, joined by "|", that determine the value if this field is not set: the number of
-	// columns of a table, the number of rows of a "weight" or of the last layer's weight, or the
+	// columns in a table, the number of rows in a "weight" or in the last layer's weight, or the
 	// length of a list. If there are several lists, the longest one counts, unless its length is 1.
 	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
 	// Sibling field without which (`only_with`), or with which (`not_with`), this field has no
@@ -126,14 +126,14 @@ type FieldRule struct {
 	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
 	// Applies only to values BIAS; ignored with BUCKETS.
 	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
-	// The field, if set, determines the number of columns (the length of the last axis) of the
-	// result: it is either that number or a table with that many columns.
+	// If set, the field determines the number of columns in the result (the length of its last axis):
+	// it is either that number or a table with that many columns.
 	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
 	// Structure of the encoding if this field is set.
 	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`
 	// Adds a border to compact forms if this field is true.
 	BorderIfSet bool `protobuf:"varint,17,opt,name=border_if_set,json=borderIfSet,proto3" json:"border_if_set,omitempty"`
-	// Name of the part that this field, if set, adds to the parts of a TABLE.
+	// Name of the part that this field adds to a TABLE if it is set.
 	AddsPart      string `protobuf:"bytes,18,opt,name=adds_part,json=addsPart,proto3" json:"adds_part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -376,8 +376,8 @@ var (
 
 // Extension fields to descriptorpb.MessageOptions.
 var (
-	// Field of the extent in TensorSpec that an encoding uses: "table", "pair" or "grid". If two are
-	// listed, the second applies if a field with `structure_if_set` is set.
+	// Extent field of TensorSpec that an encoding uses: "table", "pair" or "grid". If two are listed,
+	// the second applies if a field with `structure_if_set` is set.
 	//
 	// repeated string extent = 50101;
 	E_Extent = &file_attnbias_v1_options_proto_extTypes[2]

@@ -8,9 +8,9 @@
 
 // Position tensors of Transformer models, computed once and shared by all clients.
 //
-// Errors are gRPC status codes with google.rpc details; docs/errors.md lists them. A request with a
-// field or enum value that the server does not know, at any depth, returns UNIMPLEMENTED: an old
-// server never serves only part of a newer request.
+// Errors are gRPC status codes with google.rpc details; docs/errors.md lists them. A request that
+// contains, at any depth, a field or enum value unknown to the server fails with UNIMPLEMENTED: an
+// old server never serves only part of a newer request.
 
 package attnbiaspb
 
@@ -37,8 +37,8 @@ type TensorHeader struct {
 	// 64 lowercase hex characters. Equal fingerprints mean equal bytes, on any
 	// replica and backend, at any time.
 	Fingerprint string `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// Fingerprint that covers neither extent, element type, form nor mask, but does cover values and
-	// scale: equal for all requests for one encoding.
+	// Fingerprint that ignores the extent, element type, form and mask, but not the values and scale:
+	// the same for all requests for one encoding.
 	EncodingFingerprint string `protobuf:"bytes,4,opt,name=encoding_fingerprint,json=encodingFingerprint,proto3" json:"encoding_fingerprint,omitempty"`
 	// The request as the server interpreted it: with defaults set, lists of consecutive positions as
 	// ranges, and tables as digests.
@@ -240,9 +240,9 @@ func (x *DescribeTensorRequest) GetSpec() *TensorSpec {
 type DescribeTensorResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *TensorHeader          `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
+	// CRC-32C (Castagnoli) of the `header` bytes in this message.
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
+	// CRC-32C (Castagnoli) of the request bytes, as received by the server.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -348,12 +348,12 @@ type GetTensorResponse struct {
 	Header *TensorHeader          `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
+	// CRC-32C (Castagnoli) of the `header` bytes in this message.
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
+	// CRC-32C (Castagnoli) of the request bytes, as received by the server.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	// In a message with a header, zeros that align `data` to a multiple of 16 bytes within the
-	// message, so that clients can use it in place.
+	// In a message with a header, zeros that align `data` to a 16-byte boundary within the message,
+	// so that clients can use it in place.
 	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -435,15 +435,15 @@ func (x *GetTensorResponse) GetData() []byte {
 type StreamTensorRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *TensorSpec            `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Offset of the first payload byte to send, in [0, total_bytes]; total_bytes returns only the
-	// header. A value other than 0 requires expected_fingerprint.
+	// Offset of the first payload byte to send, in [0, total_bytes]; at total_bytes, only the header
+	// is sent. A nonzero offset requires expected_fingerprint.
 	ReadOffset int64 `protobuf:"varint,2,opt,name=read_offset,json=readOffset,proto3" json:"read_offset,omitempty"`
 	// Maximum number of bytes to send; 0 means to the end.
 	ReadLimit int64 `protobuf:"varint,3,opt,name=read_limit,json=readLimit,proto3" json:"read_limit,omitempty"`
-	// Fingerprint that the client expects. Returns FAILED_PRECONDITION if it differs from the
-	// server's.
+	// Fingerprint that the client expects. The call fails with FAILED_PRECONDITION if the payload has
+	// a different one.
 	ExpectedFingerprint string `protobuf:"bytes,4,opt,name=expected_fingerprint,json=expectedFingerprint,proto3" json:"expected_fingerprint,omitempty"`
-	// Maximum bytes of `data` per message, in [4096, 2 MiB]; 0 means 1 MiB.
+	// Maximum number of bytes of `data` per message, in [4096, 2 MiB]; 0 means 1 MiB.
 	MaxChunkBytes int32 `protobuf:"varint,5,opt,name=max_chunk_bytes,json=maxChunkBytes,proto3" json:"max_chunk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -522,12 +522,12 @@ type StreamTensorResponse struct {
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of `header` in this message.
+	// CRC-32C (Castagnoli) of the `header` bytes in this message.
 	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
-	// CRC-32C (Castagnoli) of the bytes of the request, as the server received them.
+	// CRC-32C (Castagnoli) of the request bytes, as received by the server.
 	RequestCrc32C *uint32 `protobuf:"fixed32,6,opt,name=request_crc32c,json=requestCrc32c,proto3,oneof" json:"request_crc32c,omitempty"`
-	// In a message with a header, zeros that align `data` to a multiple of 16 bytes within the
-	// message, so that clients can use it in place.
+	// In a message with a header, zeros that align `data` to a 16-byte boundary within the message,
+	// so that clients can use it in place.
 	Padding       []byte `protobuf:"bytes,15,opt,name=padding,proto3" json:"padding,omitempty"`
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -615,9 +615,9 @@ func (x *StreamTensorResponse) GetData() []byte {
 
 type ListTablesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Maximum tables per page, at most 1000; 0 means 100.
+	// Maximum number of tables per page, at most 1000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first page.
+	// next_page_token from the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -733,9 +733,9 @@ type TableInfo struct {
 	Shape    []int64  `protobuf:"varint,4,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	// Source of the values, as FILE:TENSOR.
 	Source string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
-	// Spec, without an extent, that uses the table and related tables by name, as in training. Set
-	// for checkpoint tables whose use is known. For relative embeddings (DeBERTa), the spec yields
-	// their row indices.
+	// Spec, without an extent, that refers to this table and related tables by name and uses them as
+	// in training. Set for checkpoint tables whose use is known. For relative embeddings (DeBERTa),
+	// the spec yields their row indices.
 	Spec          *TensorSpec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -8,9 +8,9 @@
 
 // Position tensors of Transformer models, computed once and shared by all clients.
 //
-// Errors are gRPC status codes with google.rpc details; docs/errors.md lists them. A request with a
-// field or enum value that the server does not know, at any depth, returns UNIMPLEMENTED: an old
-// server never serves only part of a newer request.
+// Errors are gRPC status codes with google.rpc details; docs/errors.md lists them. A request that
+// contains, at any depth, a field or enum value unknown to the server fails with UNIMPLEMENTED: an
+// old server never serves only part of a newer request.
 
 package attnbiaspb
 
@@ -49,7 +49,7 @@ type AttentionBiasServiceClient interface {
 	// Streams a payload of any size in chunks, in offset order. The first message
 	// also has the header.
 	StreamTensor(ctx context.Context, in *StreamTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamTensorResponse], error)
-	// Returns the learned tables that this replica has mounted, by name.
+	// Returns the learned tables mounted on this replica, sorted by name.
 	ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error)
 	// Computes positional logits for any number of rows. The client sends a spec and then rows; the
 	// server sends a header and then the results for the rows.
@@ -152,7 +152,7 @@ type AttentionBiasServiceServer interface {
 	// Streams a payload of any size in chunks, in offset order. The first message
 	// also has the header.
 	StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error
-	// Returns the learned tables that this replica has mounted, by name.
+	// Returns the learned tables mounted on this replica, sorted by name.
 	ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error)
 	// Computes positional logits for any number of rows. The client sends a spec and then rows; the
 	// server sends a header and then the results for the rows.

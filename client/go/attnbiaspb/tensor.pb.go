@@ -92,13 +92,12 @@ func (DataType) EnumDescriptor() ([]byte, []int) {
 type Form int32
 
 const (
-	// The encoding's compact form, or DENSE for position lists that do not have one.
+	// The encoding's compact form, or DENSE if the position lists have none.
 	Form_FORM_UNSPECIFIED Form = 0
 	// [positions, dim]. Over a grid, there is a part for each axis: [length, columns of that axis].
 	Form_FORM_TABLE Form = 1
-	// diagonals [heads, queries + keys - 1]:
-	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. If values are vectors, their columns are an
-	// additional last axis, as in DENSE.
+	// diagonals [heads, queries + keys - 1]: dense[h, i, j] = diagonals[h, j - i + queries - 1]. If
+	// the values are vectors, their columns form an additional last axis, as in DENSE.
 	Form_FORM_TOEPLITZ Form = 2
 	// [heads, keys]: dense[h, i, j] = row[h, j].
 	Form_FORM_KEY_ROW Form = 3
@@ -372,8 +371,8 @@ type PositionList struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Positions []int64                `protobuf:"varint,1,rep,packed,name=positions,proto3" json:"positions,omitempty"`
 	// Positions p, integers or fractions, for a Sinusoidal or Rotary table. The sum of p and the
-	// offset of its axis (0 if there are no axes) is exactly k 2^e with |k| at most 2^62, and is 0 or
-	// of magnitude at least 2^-149. A list of integers means the same in either field.
+	// offset of its axis (0 if there are no axes) is exactly k 2^e with |k| at most 2^62, and is
+	// either 0 or at least 2^-149 in magnitude. A list of integers means the same in either field.
 	Doubles       []float64 `protobuf:"fixed64,2,rep,packed,name=doubles,proto3" json:"doubles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -477,8 +476,8 @@ type TableRef struct {
 	//	*TableRef_InlineTable
 	//	*TableRef_Sha256
 	Source isTableRef_Source `protobuf_oneof:"source"`
-	// Order of the two axes. Not for tables with one or three axes. Default:
-	// BUCKETS_HEADS. The server never infers the order.
+	// Order of the axes, for tables with two axes only. Default: BUCKETS_HEADS. The server never
+	// infers the order.
 	Layout        TableLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.TableLayout" json:"layout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -571,7 +570,7 @@ type TableRef_InlineTable struct {
 }
 
 type TableRef_Sha256 struct {
-	// SHA-256 of dtype, shape and bytes in canonical order, as in a header's resolved_spec: 64
+	// SHA-256 of the dtype, shape and bytes in canonical order, as in a header's resolved_spec: 64
 	// lowercase hex characters. Returns NOT_FOUND if this replica does not have the table.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3,oneof"`
 }
@@ -651,8 +650,8 @@ type TableExtent struct {
 	Positions *Range `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
 	// One list per axis of the encoding, all of the same length.
 	PositionIds []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
-	// Lengths of a grid, one per axis of an encoding with several axes. Selects all tokens of the
-	// grid, at most 2^40, in row-major order.
+	// Lengths of a grid's axes, for an encoding with several axes. Selects all tokens in the grid (at
+	// most 2^40) in row-major order.
 	Grid []int64 `protobuf:"varint,3,rep,packed,name=grid,proto3" json:"grid,omitempty"`
 	// Position of the grid's first token on each axis. Unset: 0.
 	GridOffset    []int64 `protobuf:"varint,4,rep,packed,name=grid_offset,json=gridOffset,proto3" json:"grid_offset,omitempty"`
@@ -739,8 +738,8 @@ type PairExtent struct {
 	Heads   *Range `protobuf:"bytes,7,opt,name=heads,proto3" json:"heads,omitempty"`
 	// Absolute positions, instead of query_length, origin and `queries`.
 	QueryPositions *PositionList `protobuf:"bytes,8,opt,name=query_positions,json=queryPositions,proto3" json:"query_positions,omitempty"`
-	// Absolute positions, instead of key_length and `keys`. If query_positions is unset, query_offset
-	// is then required.
+	// Absolute positions, instead of key_length and `keys`. Requires query_offset if query_positions
+	// is unset.
 	KeyPositions  *PositionList `protobuf:"bytes,9,opt,name=key_positions,json=keyPositions,proto3" json:"key_positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1062,10 +1061,11 @@ type Output struct {
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
 	// Kind of values to return. Default: BIAS, or BUCKETS for encodings that have only indices.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
-	// Mask. Only for values BIAS, and only if each pair has a number and not a vector. For KEY_ROW
-	// encodings and encodings with a border, a mask that hides any pair requires form DENSE.
+	// Mask. Only for values BIAS, and only if the value for each pair is a number rather than a
+	// vector. For KEY_ROW encodings and encodings with a border, a mask that hides any pair requires
+	// form DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
-	// Factor applied to the values before they are rounded (once). Does not change the mask's fill.
+	// Factor applied to the values before the single rounding. Does not change the mask's fill.
 	// (x-transformers multiplies T5's bias by sqrt(d_head), and Falcon multiplies ALiBi's by
 	// 1/sqrt(d_head).)
 	Scale         *float64 `protobuf:"fixed64,5,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
@@ -1142,9 +1142,9 @@ func (x *Output) GetScale() float64 {
 type TensorPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "diagonals", "row", "dense" or "block"; for tables, "positions" or the encoding's part names.
-	// "border" [heads, 3] follows the compact form of an encoding with a class token, which is token
-	// 0; it holds the values for class to token, token to class, and class to class. Over a grid,
-	// form TABLE has "NAME.axis0", "NAME.axis1" and so on for each table.
+	// For an encoding with a class token (token 0), "border" [heads, 3] follows the compact form and
+	// holds the values for class to token, token to class, and class to class. Over a grid, form
+	// TABLE has "NAME.axis0", "NAME.axis1" and so on for each table.
 	Name     string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType DataType `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Form     Form     `protobuf:"varint,3,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
@@ -1153,7 +1153,7 @@ type TensorPart struct {
 	// Offset of the first byte in the payload.
 	Offset    int64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
 	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Key position minus query position of diagonal 0. Only for TOEPLITZ.
+	// Key position minus query position on diagonal 0. Only for TOEPLITZ.
 	FirstRelativePosition int64 `protobuf:"varint,7,opt,name=first_relative_position,json=firstRelativePosition,proto3" json:"first_relative_position,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache

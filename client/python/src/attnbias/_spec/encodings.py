@@ -98,10 +98,10 @@ class Ladder(Fields):
     Attributes:
         base: Base of a geometric progression: ``base^(-k/n)``, where a sine without a cosine counts
             as half a pair. In [1, 1e18]. Default: 10000. Not with ``timescales``, ``frequencies``.
-        timescales: First and last timescale of a geometric progression. Not with ``base``,
+        timescales: First and last timescales of a geometric progression. Not with ``base``,
             ``frequencies``.
-        frequencies: Explicit frequencies, n of them, each 0 or of magnitude 1e-30 to 1e6. Not with
-            ``base``, ``timescales``.
+        frequencies: n explicit frequencies, each either 0 or between 1e-30 and 1e6 in magnitude.
+            Not with ``base``, ``timescales``.
     """
 
     _: KW_ONLY
@@ -124,8 +124,8 @@ class Axis(Fields):
         length: Length of the axis, if positions are fractions of it. In [1e-6, 1e12]. Default: 1.
         eps: Added to the length. In [0, 1], 0 or of magnitude at least 1e-30. Default: 0.
         ladder: Frequencies of this axis's pairs. Unset: those of the encoding's common progression,
-            which spans all n pairs in Rotary, but only the pairs that have no ladder of their own
-            in Sinusoidal.
+            which in Rotary spans all n pairs, and in Sinusoidal only the pairs that have no ladder
+            of their own.
     """
 
     _: KW_ONLY
@@ -140,7 +140,7 @@ class Axis(Fields):
 class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
-    A column pair is the sine and cosine of ``x w``, where w is the frequency of the pair and x the
+    A column pair is the sine and cosine of ``x w``, where w is the pair's frequency and x is the
     position on its axis. With several axes, each axis has its own list of position_ids. Positions
     are in [-2^40, 2^40]; in position_ids they may be fractions. Values are correctly rounded, so
     they are not bit-identical to the framework's. Found in the original Transformer, Marian,
@@ -151,11 +151,11 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
 
     Attributes:
         dim: Number of columns in the table. In [1, 65536].
-        ladder: Frequencies of the column pairs of all axes that have no ladder of their own.
+        ladder: Frequencies of the column pairs on all axes that have no ladder of their own.
         axes: Position axes. Unset: one axis, with x equal to the position. At most 4.
-        axis_dims: Number of columns for each axis, ``dim`` in total. Unset: an equal number for
-            each axis; with ``odd`` "zero", the largest even number. As many as ``axes``. Each in
-            [2, 65536]. Only with ``axes``. Not with ``frequency_matrix``.
+        axis_dims: Number of columns for each axis, ``dim`` in total. Unset: the same number for
+            each axis (with ``odd`` "zero", the largest even number that fits). As many as ``axes``.
+            Each in [2, 65536]. Only with ``axes``. Not with ``frequency_matrix``.
         columns: Order of sines and cosines in the columns of an axis.
             - "interleaved" (default): ``s0 c0 s1 c1 ...`` (the paper, fairseq's Conformer,
               keras-hub, DETR).
@@ -169,9 +169,9 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
             - "sine" (default): The sine of an additional frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
         frequency_matrix: Frequency matrix W: the angle of pair m is the sum of ``x_a W[a, m]`` over
-            the axes a, and ``dim`` is twice the number of pairs. Not with ladders, ``odd``, a
-            ``grid``, or more than 262144 positions. Shape ``[num_axes, pairs]``. Each in [-1e6,
-            1e6], 0 or of magnitude at least 1e-30.
+            the axes a, and ``dim`` is twice the number of pairs. Cannot be combined with ladders,
+            ``odd``, a ``grid``, or more than 262144 positions. Shape ``[num_axes, pairs]``. Each in
+            [-1e6, 1e6], 0 or of magnitude at least 1e-30.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -206,8 +206,8 @@ class T5(Encoding[Toeplitz]):
         num_buckets: Number of rows in the table. If bidirectional, even and at least 4: half of the
             rows are for keys to the right of the query. In [2, 4096]. Default: 32.
         max_distance: Distance at which logarithmic buckets end: all keys at least this far away,
-            and some nearer ones, are in the last bucket. Larger than the number of exact buckets.
-            In [1, 2^31 - 1]. Default: 128.
+            and some nearer ones, are in the last bucket. Must be larger than the number of exact
+            buckets. In [1, 2^31 - 1]. Default: 128.
         table: Learned bias. Required with values "bias". Shape ``[num_buckets, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
@@ -313,9 +313,11 @@ class Resample(Fields):
         source: Sides of the table's grid: rows, then columns. Unset: the table is a line. At most
             2, each in [1, 2^20].
         target: Sides of the result, as many as ``source`` has, or one if ``source`` is unset. Not
-            in GridRelative, which uses the sides of its window. At most 2, each in [1, 2^20].
+            allowed in GridRelative, which uses the sides of its window. At most 2, each in [1,
+            2^20].
         prefix_rows: Number of leading rows that are copied unchanged, such as a class token's row.
-            Not in GridRelative, where the class token has the last rows. In [0, 2^20]. Default: 0.
+            Not allowed in GridRelative, where the class token's rows come last. In [0, 2^20].
+            Default: 0.
         filter: Filter along each axis.
             - "linear" (default): ``max(1 - |d|, 0)`` (torch's modes "linear" and "bilinear").
             - "cubic": ``(a + 2)|d|^3 - (a + 3)|d|^2 + 1`` up to 1 and ``a (|d| - 1)(|d| - 2)^2`` up
@@ -328,8 +330,8 @@ class Resample(Fields):
         antialias: Stretches the filter by step if step is greater than 1. Drops the weights of rows
             beyond the table, and divides the remaining weights by their sum.
         step: Step for each axis, to use instead of n / m: 1 / ``scale_factor``. On an axis with n =
-            m, torch ignores ``scale_factor`` if the filter is "linear" or ``antialias`` is set; its
-            step there is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
+            m, torch ignores ``scale_factor`` if the filter is "linear" or ``antialias`` is set, so
+            the step there is 1. At most 2, each in [1e-6, 1e6]. Not with ``align_corners``.
     """
 
     _: KW_ONLY
@@ -356,7 +358,7 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
         table: Learned vectors. Shape ``[num_positions, dim]``.
         offset: Added to every position: 2 for OPT and BART, ``padding_idx + 1`` for fairseq and
             RoBERTa. In [-2^40, 2^40]. Default: 0.
-        padding_idx: Row of the table that is returned as zeros. Unset: none. Not with ``resample``.
+        padding_idx: Table row that is returned as zeros. Unset: none. Not with ``resample``.
         resample: Resamples the table: position p is row p + offset of the result.
     """
 
@@ -387,14 +389,14 @@ class Linear(Fields):
 class Dynamic(Fields):
     """Dynamic NTK: ``rope_theta`` grows with the length.
 
-    It is multiplied by ``(factor L/M - (factor - 1))^(dim / (dim - 2))``, where L is
-    ``sequence_length``, but at least M, and M is ``max_position_embeddings``.
+    It is multiplied by ``(factor L/M - (factor - 1))^(dim / (dim - 2))``, where M is
+    ``max_position_embeddings`` and L is the larger of ``sequence_length`` and M.
 
     Attributes:
         factor: Stretch factor. In [1, 1e6].
         max_position_embeddings: Length for which the model was trained. In [1, 2^40].
-        sequence_length: Length for which the table is computed. A window of positions does not
-            change it. In [1, 2^40].
+        sequence_length: Length for which the table is computed. Requesting a window of positions
+            does not change it. In [1, 2^40].
     """
 
     factor: float
@@ -423,14 +425,14 @@ class Yarn(Fields):
 
     High frequencies are unchanged, low frequencies become ``inv_m / factor``, and frequencies in
     between are blended. The attention factor is ``0.1 mscale ln(factor) + 1``, divided by the same
-    expression with ``mscale_all_dim``, or ``0.1 ln(factor) + 1`` if both are unset.
+    expression with ``mscale_all_dim``, or ``0.1 ln(factor) + 1`` if neither is set.
 
     Attributes:
         factor: Stretch factor. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
-        beta_fast: Minimum number of rotations of an unchanged pair; at least ``beta_slow``. In
-            [1e-6, 1e6]. Default: 32.
-        beta_slow: Maximum number of rotations of a pair that is stretched by the full factor. In
+        beta_fast: Minimum number of rotations for a pair to remain unchanged; at least
+            ``beta_slow``. In [1e-6, 1e6]. Default: 32.
+        beta_slow: Maximum number of rotations for a pair to be stretched by the full factor. In
             [1e-6, 1e6]. Default: 1.
         mscale: Coefficient in the numerator of the attention factor. In [1e-6, 1e6].
         mscale_all_dim: Coefficient in the denominator of the attention factor. In [1e-6, 1e6]. Only
@@ -457,16 +459,16 @@ class Longrope(Fields):
 
     Every frequency has its own divisor. The attention factor is ``sqrt(1 + ln(factor) /
     ln(original_max_position_embeddings))``. Exactly one of ``factor``, ``max_position_embeddings``
-    and ``attention_factor`` is set.
+    and ``attention_factor`` must be set.
 
     Attributes:
-        short_factor: Divisors of the n frequencies for lengths up to the original length. Each in
+        short_factor: Divisors for the n frequencies at lengths up to the original length. Each in
             [1e-6, 1e6].
-        long_factor: Divisors of the n frequencies for lengths beyond the original length. Each in
+        long_factor: Divisors for the n frequencies at lengths beyond the original length. Each in
             [1e-6, 1e6].
         original_max_position_embeddings: Length before extension. In [2, 2^40].
-        sequence_length: Length for which the table is computed, which selects the divisors. A
-            window of positions does not change it. In [1, 2^40].
+        sequence_length: Length for which the table is computed, which selects the divisors.
+            Requesting a window of positions does not change it. In [1, 2^40].
         factor: Stretch factor. In [1, 1e6]. Not with ``max_position_embeddings``,
             ``attention_factor``.
         max_position_embeddings: Length after extension. Its ratio to the original length is the
@@ -496,10 +498,10 @@ class Llama3(Fields):
     Attributes:
         factor: Stretch factor. In [1, 1e6].
         original_max_position_embeddings: Length before extension. In [1, 2^40].
-        low_freq_factor: Number of rotations over the original length below which a pair is
-            stretched. In [1e-6, 1e6].
-        high_freq_factor: Number of rotations above which a pair is unchanged. Larger than
-            ``low_freq_factor``. In [1e-6, 1e6].
+        low_freq_factor: A pair is stretched if it makes fewer rotations than this over the original
+            length. In [1e-6, 1e6].
+        high_freq_factor: A pair is unchanged if it makes more rotations than this. Must be larger
+            than ``low_freq_factor``. In [1e-6, 1e6].
     """
 
     factor: float
@@ -535,8 +537,8 @@ class Decay(Fields):
 
     Attributes:
         center: Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and
-            flash-attention, and ceil(L / 2) in torchscale. Only products of rows with the same
-            center are consistent. In [-2^40, 2^40]. Default: 0.
+            flash-attention, and ceil(L / 2) in torchscale. Products of rows are consistent only if
+            the rows have the same center. In [-2^40, 2^40]. Default: 0.
         scale_base: Number of positions over which scale is multiplied by its base. In [1, 1e9].
             Default: 512.
         gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
@@ -559,7 +561,8 @@ class Rotary(Encoding[Compact]):
     are not bit-identical to the framework's.
 
     With ``axes``, p is the coordinate x on the pair's axis: the position on that axis, shifted and
-    scaled. In position_ids it may be a fraction if ``angle`` is "exact" and ``decay`` is unset.
+    scaled. Positions in position_ids may be fractions if ``angle`` is "exact" and ``decay`` is
+    unset.
 
     The header's ``derived`` holds ``inverse_frequencies`` (in radians per position),
     ``attention_factor`` and, if used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma,
@@ -597,22 +600,22 @@ class Rotary(Encoding[Compact]):
             one axis. Pairs of an axis with a ladder use that ladder, starting at its first
             frequency; all others use the progression over n pairs. A ladder cannot be combined with
             ``inverse_frequencies`` or a length extension. At most 4.
-        pair_axis: Axis of each of the n pairs; axes are counted from 0. Unset: every axis has the
-            same number of pairs, one axis after another. Each in [0, 3]. Only with ``axes``. Not
-            with ``frequency_matrix``.
+        pair_axis: Axis index, from 0, for each of the n pairs. Unset: the pairs are divided equally
+            among the axes, in order. Each in [0, 3]. Only with ``axes``. Not with
+            ``frequency_matrix``.
         angle: Precision of the angle ``p inv_m``.
             - "exact" (default): The product in real arithmetic.
-            - "float32": The float32 product of position and float32 frequency: within 1 ulp of
-              torch with transformers' own ``inverse_frequencies``.
-        inverse_frequencies: Frequencies from another implementation, n of them, to use instead of
-            the computed ones, without a length extension. Pass an attention factor as the request's
-            scale. Each in [0, 1e6], 0 or of magnitude at least 1e-30.
+            - "float32": The float32 product of the position and the float32 frequency: within 1 ulp
+              of torch with transformers' own ``inverse_frequencies``.
+        inverse_frequencies: n frequencies from another implementation, to use instead of the
+            computed ones. Cannot be combined with a length extension; pass an attention factor as
+            the request's scale. Each in [0, 1e6], 0 or of magnitude at least 1e-30.
         decay: Adds xPos's decay: a third table, ``scale``, to which no attention factor is applied.
             Not with ``axes``.
         frequency_matrix: Frequency matrix W, with a column for each of the n pairs: the angle of
-            pair m is the sum of ``x_a W[a, m]`` over the axes a. Not with ladders, other
-            frequencies, a length extension, ``decay``, ``angle`` "float32", a ``grid``, or more
-            than 262144 positions. Shape ``[num_axes, pairs]``. Each in [-1e6, 1e6], 0 or of
+            pair m is the sum of ``x_a W[a, m]`` over the axes a. Cannot be combined with ladders,
+            other frequencies, a length extension, ``decay``, ``angle`` "float32", a ``grid``, or
+            more than 262144 positions. Shape ``[num_axes, pairs]``. Each in [-1e6, 1e6], 0 or of
             magnitude at least 1e-30. Not with ``inverse_frequencies``.
     """
 
@@ -721,7 +724,7 @@ class LearnedRelative(Encoding[Toeplitz]):
     ``num_heads`` need not be set then.
 
     Attributes:
-        right: Farthest relative position to the right with its own row. In [0, 2^30 - 1].
+        right: Farthest relative position to the right that has its own row. In [0, 2^30 - 1].
         scalars: Learned bias, with one column per head or one for all heads. Shape ``[left + right
             + 1, num_heads or 1]``. Not with ``vectors``; values "bias" require one of them.
         scalars_layout: Axes of ``scalars``.
@@ -729,21 +732,21 @@ class LearnedRelative(Encoding[Toeplitz]):
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
         vectors: Learned vectors, for keys or for values, with a leading axis of at most 65536 heads
-            if heads differ. Shape ``[heads?, left + right + 1, dim]``. Not with ``scalars``; values
-            "bias" require one of them.
+            if they differ between heads. Shape ``[heads?, left + right + 1, dim]``. Not with
+            ``scalars``; values "bias" require one of them.
         num_heads: Number of heads in the result. In [1, 65536]. Default: that of ``scalars``. Not
             with ``vectors``.
-        left: Farthest relative position to the left with its own row. Required unless symmetric. In
-            [0, 2^30 - 1]. Not with ``symmetric``.
+        left: Farthest relative position to the left that has its own row. Required unless
+            symmetric. In [0, 2^30 - 1]. Not with ``symmetric``.
         symmetric: Ignores the sign of j - i (Huang et al. 2020).
-        sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
-            -right. Not with ``symmetric``.
+        sign: Direction in which the table is indexed: its first row is for a j - i of -left, or for
+            an i - j of -right. Not with ``symmetric``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
-              BERT, Transformer-XL).
-        beyond: Result for relative positions beyond left and right.
-            - "clip" (default): The farthest row.
+            - "query_minus_key": i - j: keys to the left are positive (BERT's relative_key in
+              transformers, Transformer-XL).
+        beyond: Result for relative positions beyond left or right.
+            - "clip" (default): The row for the farthest position on that side.
             - "refuse": Returns ``OutOfRangeError``.
     """
 
@@ -898,11 +901,11 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
             - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp in mode "cr", x-transformers'
               ``log_distance``).
-            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
-              side is that of ``pretrained_window`` (Swin-V2).
-        pretrained_window: Sides of the window used in training. A side may be 1 only if the
-            window's is. Only with ``coordinates`` "log2_normalized". Empty: ``window``. As many as
-            ``window``. At most 3, each in [1, 256].
+            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3``, where ``t = 8 d / (side - 1)`` and
+              side is taken from ``pretrained_window`` (Swin-V2).
+        pretrained_window: Sides of the window used in training. A side may be 1 only if the same
+            side of ``window`` is 1. Only with ``coordinates`` "log2_normalized". Empty: ``window``.
+            As many as ``window``. At most 3, each in [1, 256].
         output: Function applied to the last layer's outputs.
             - "identity" (default): ``y``.
             - "sigmoid_16": ``16 sigmoid(y)`` (Swin-V2).
@@ -933,10 +936,10 @@ class Deberta(Encoding[Toeplitz]):
     A Toeplitz; ask with ``query_length`` and ``key_length``. The numbers are i32, without heads.
 
     Attributes:
-        bucket_size: transformers' position_buckets. 0 (-1 in transformers) means the distances
-            themselves, without buckets; otherwise at least 2. Even, in [0, 4096]. Default: 256.
-        max_position: transformers' max_relative_positions. With buckets, larger than bucket_size /
-            2 + 1. In [1, 2^30]. Default: 512.
+        bucket_size: transformers' position_buckets. 0 (-1 in transformers) means no buckets: the
+            distances themselves. Other values must be at least 2. Even, in [0, 4096]. Default: 256.
+        max_position: transformers' max_relative_positions. With buckets, must be larger than
+            bucket_size / 2 + 1. In [1, 2^30]. Default: 512.
         term: Index to return.
             - "content_to_position" (default): ``clamp(bucket(i - j) + span, 0, 2 span - 1)``.
             - "position_to_content": ``clamp(-bucket(i - j) + span, 0, 2 span - 1)``: the paper's
@@ -986,17 +989,18 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
         odd: Last column if ``dim`` is odd.
             - "sine" (default): The sine of an additional frequency.
             - "zero": Zero, at the end of the row (tensor2tensor, diffusers).
-        sign: Sign of the position whose row is the vector for a pair. Not with ``symmetric``.
+        sign: Sign of the relative position that selects the vector for a pair. Not with
+            ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
-            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
-              relative_key of BERT, Transformer-XL).
+            - "query_minus_key" (default): i - j: keys to the left are positive (BERT's relative_key
+              in transformers, Transformer-XL).
         symmetric: Uses |i - j| (SpeechBrain's RelPosEncXL).
-        left: Largest i - j with its own vector; keys farther left share that vector. Unset: no
+        left: Largest i - j that has its own vector; keys farther left share that vector. Unset: no
             limit. In [1, 2^40].
-        right: Largest j - i with its own vector; keys farther right share that vector. Unset: no
-            limit. In [1, 2^40]. Not with ``causal``.
-        causal: Sets to zero the vectors for keys to the right of the query, which a decoder masks.
+        right: Largest j - i that has its own vector; keys farther right share that vector. Unset:
+            no limit. In [1, 2^40]. Not with ``causal``.
+        causal: Zeroes the vectors for keys to the right of the query, which a decoder masks.
     """
 
     field: ClassVar[str] = "relative_sinusoidal"
@@ -1046,15 +1050,15 @@ class GridRelative(Encoding[BlockToeplitz]):
             (MaxViT and CoAtNet in TensorFlow). Not with ``symmetric``.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
-            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
-              relative_key of BERT, Transformer-XL).
+            - "query_minus_key" (default): i - j: keys to the left are positive (BERT's relative_key
+              in transformers, Transformer-XL).
         symmetric: Ignores the signs: the index is ``|r_i - r_j| Ww + |c_i - c_j|`` (LeViT,
             EfficientFormer and TinyViT).
         class_token: Adds a class token as token 0, before the window. The last three rows of the
             table are for class to token, token to class, and class to class (BEiT).
-        resample: Resamples a table made for another window. ``source`` has the sides of that
-            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
-            rows are copied. The window has at most two axes.
+        resample: Resamples a table made for another window. ``source`` holds the sides of that
+            table's grid: ``2 Wh - 1`` and ``2 Ww - 1`` for that window, or ``Wh`` and ``Ww`` if
+            symmetric. The class token's rows are copied. The window has at most two axes.
     """
 
     field: ClassVar[str] = "grid_relative"
@@ -1085,19 +1089,19 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
     Attributes:
         num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``relative_table``.
         relative_table: Learned bias of the relative term. With ``reset_class_token``, its last row
-            is "other to class". Unset: no relative term. Shape ``[num_buckets + reset_class_token,
-            num_heads]``.
+            is for "other to class". Unset: no relative term. Shape ``[num_buckets +
+            reset_class_token, num_heads]``.
         relative_table_layout: Axes of ``relative_table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        num_buckets: Number of buckets in the relative term. Not if there is only the absolute term.
-            In [2, 4096]. Default: 32.
+        num_buckets: Number of buckets in the relative term. Not allowed if there is only the
+            absolute term. In [2, 4096]. Default: 32.
         max_distance: Maximum distance of the relative term, as in T5. In [1, 2^31 - 1]. Default:
             128.
-        position_table: Learned positions for the absolute term, at most 2^22 values; one more row
-            with ``reset_class_token``. d_model is at most 4096 and a multiple of ``num_heads``.
-            Shape ``[positions, d_model]``. Each in [-3.40282e38, 3.40282e38].
+        position_table: Learned positions for the absolute term, with at most 2^22 values, and one
+            more row if ``reset_class_token`` is set. d_model is at most 4096 and a multiple of
+            ``num_heads``. Shape ``[positions, d_model]``. Each in [-3.40282e38, 3.40282e38].
         query_weight: Query projection, as torch's Linear stores it. Shape ``[d_model, d_model]``.
             Each in [-3.40282e38, 3.40282e38]. Only with ``position_table``, and then required.
         query_bias: Bias of the query projection. Shape ``[d_model]``. Each in [-3.40282e38,
@@ -1141,21 +1145,21 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
 class ShawKeys(LogitsTerm):
     """Shaw et al. 2018, keys: learned vectors for relative positions.
 
-    Also fits Transformer-XL's vectors after they are projected.
+    Also for Transformer-XL's vectors, once projected.
 
     The vector for query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a leading head axis if heads differ. Shape ``[num_heads?, left
-            + right + 1, head_dim]``.
-        left: Farthest relative position to the left with its own vector. In [0, 2^40].
-        right: Farthest relative position to the right with its own vector. In [0, 2^40].
+        table: Learned vectors, with a leading head axis if they differ between heads. Shape
+            ``[num_heads?, left + right + 1, head_dim]``.
+        left: Farthest relative position to the left that has its own vector. In [0, 2^40].
+        right: Farthest relative position to the right that has its own vector. In [0, 2^40].
         sign: Direction in which the table is indexed. With "query_minus_key", the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
-              BERT, Transformer-XL).
+            - "query_minus_key": i - j: keys to the left are positive (BERT's relative_key in
+              transformers, Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw_keys"
@@ -1169,7 +1173,7 @@ class ShawKeys(LogitsTerm):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShawValues(LogitsTerm):
-    """Shaw et al. 2018, values: sums of vectors, weighted by attention.
+    """Shaw et al. 2018, values: attention-weighted sums of vectors.
 
     Rows are attention weights [heads, queries, keys], and results are [heads, queries, head_dim].
     Weights of masked keys are ignored.
@@ -1177,16 +1181,16 @@ class ShawValues(LogitsTerm):
     The vector for query i and key j is ``table[clip(j - i, -left, right) + left]``.
 
     Attributes:
-        table: Learned vectors, with a leading head axis if heads differ. Shape ``[num_heads?, left
-            + right + 1, head_dim]``.
-        left: Farthest relative position to the left with its own vector. In [0, 2^40].
-        right: Farthest relative position to the right with its own vector. In [0, 2^40].
+        table: Learned vectors, with a leading head axis if they differ between heads. Shape
+            ``[num_heads?, left + right + 1, head_dim]``.
+        left: Farthest relative position to the left that has its own vector. In [0, 2^40].
+        right: Farthest relative position to the right that has its own vector. In [0, 2^40].
         sign: Direction in which the table is indexed. With "query_minus_key", the vector is
             ``table[right - clip(j - i, -left, right)]``.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
-              BERT, Transformer-XL).
+            - "query_minus_key": i - j: keys to the left are positive (BERT's relative_key in
+              transformers, Transformer-XL).
     """
 
     field: ClassVar[str] = "shaw_values"
@@ -1208,7 +1212,7 @@ class SinusoidalDistances(LogitsTerm):
 
     Attributes:
         sinusoidal: R, without axes. Its ``columns`` must be set: "sines_cosines" for Transformer-XL
-            and XLNet, "interleaved" for Conformer. Its dim is that of the model.
+            and XLNet, "interleaved" for Conformer. Its dim is the model's.
         projection: W_kR, as a linear layer stores it. Unset: dim is head_dim and all heads share R.
             Shape ``[num_heads * head_dim, dim]``.
         clamp_len: Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping. In [1,
@@ -1247,13 +1251,13 @@ class AbsoluteKeys(LogitsTerm):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DecomposedRelativePositions(LogitsTerm):
-    """Tokens of a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
+    """Tokens on a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
 
     SAM needs a request for each window, and does not scale these queries.
 
-    Tokens of both grids are in row-major order and start at token 0. The direction is
+    Tokens in both grids are in row-major order and start at token 0. The direction is
     "bidirectional" and, if the grids differ, the alignment is "start". A pair has one vector for
-    its rows and one for its columns, with the indices from transformers' get_rel_pos:
+    its rows and one for its columns, indexed as in transformers' get_rel_pos:
 
         H[f(row of i, row of j)] + W[f(column of i, column of j)]
         f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
@@ -1265,11 +1269,12 @@ class DecomposedRelativePositions(LogitsTerm):
         rel_pos_h: H, shared by all heads. A table with a different number of rows is resampled, as
             in learned_absolute with ``filter`` "linear". Shape ``[rows_h, head_dim]``.
         rel_pos_w: W, with the same rules. Shape ``[rows_w, head_dim]``.
-        query_height: Rows of the query grid. query_length is query_height * query_width. In [1,
+        query_height: Number of rows in the query grid. query_length is query_height * query_width.
+            In [1, 256].
+        query_width: Number of columns in the query grid. In [1, 256].
+        key_height: Number of rows in the key grid. key_length is key_height * key_width. In [1,
             256].
-        query_width: Columns of the query grid. In [1, 256].
-        key_height: Rows of the key grid. key_length is key_height * key_width. In [1, 256].
-        key_width: Columns of the key grid. In [1, 256].
+        key_width: Number of columns in the key grid. In [1, 256].
     """
 
     field: ClassVar[str] = "decomposed_relative_positions"

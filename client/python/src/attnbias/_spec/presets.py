@@ -92,7 +92,7 @@ def DetrSinusoidal(  # noqa: N802
     """DETR's sinusoids (Carion et al. 2020): positions normalized by the image size.
 
     Rows precede columns, and positions start at 1. Found in Conditional and Deformable DETR,
-    Grounding DINO, Mask2Former and SAM 2. Each image of a padded batch has its own lengths.
+    Grounding DINO, Mask2Former and SAM 2. Each image in a padded batch has its own lengths.
 
     A Sinusoidal with ``axes.0.scale=6.283185307179586`` and ``axes.0.eps=1e-06`` and
     ``axes.0.ladder`` and ``axes.1.scale=6.283185307179586`` and ``axes.1.eps=1e-06`` and
@@ -154,8 +154,9 @@ def MaeSinusoidal(  # noqa: N802
     Args:
         dim: Number of columns in the table. In [1, 65536].
         temperature: Base of the progression on both axes. In [1, 1e18]. Default: 10000.
-        scale: Factor applied to positions on both axes: DiT's base size divided by the side and the
-            interpolation scale. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12. Default: 1.
+        scale: Factor applied to positions on both axes: in DiT, the base size divided by both the
+            side and the interpolation scale. Not 0, in [-1e6, 1e6], of magnitude at least 1e-12.
+            Default: 1.
     """
     return Sinusoidal(
         dim=dim,
@@ -213,8 +214,8 @@ def XLNet(  # noqa: N802
 ) -> RelativeSinusoidal:
     """XLNet's relative positions (Yang et al. 2019): sinusoids of the distance i - j.
 
-    Sines precede cosines. The model's ``attn_type`` "uni" is ``causal``; the half of a batch that
-    its ``bi_data`` reverses has the ``sign`` "key_minus_query".
+    Sines precede cosines. The model's ``attn_type`` "uni" corresponds to ``causal``. For the half
+    of a batch that its ``bi_data`` reverses, ``sign`` is "key_minus_query".
 
     A RelativeSinusoidal with ``columns="sines_cosines"``.
 
@@ -224,12 +225,12 @@ def XLNet(  # noqa: N802
             as half a pair. In [1, 1e18]. Default: 10000.
         clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
             2^40].
-        causal: Sets to zero the vectors for keys to the right of the query, which a decoder masks.
-        sign: Sign of the position whose row is the vector for a pair.
+        causal: Zeroes the vectors for keys to the right of the query, which a decoder masks.
+        sign: Sign of the relative position that selects the vector for a pair.
             - "key_minus_query": j - i: keys to the right are positive (Shaw's paper, tensor2tensor,
               wav2vec2-BERT).
-            - "query_minus_key" (default): i - j: keys to the left are positive (transformers'
-              relative_key of BERT, Transformer-XL).
+            - "query_minus_key" (default): i - j: keys to the left are positive (BERT's relative_key
+              in transformers, Transformer-XL).
     """
     return RelativeSinusoidal(
         dim=dim,
@@ -306,18 +307,19 @@ def Shaw(  # noqa: N802
     A LearnedRelative with ``vectors``.
 
     Args:
-        right: Farthest relative position to the right with its own row. In [0, 2^30 - 1].
-        left: Farthest relative position to the left with its own row. Required. In [0, 2^30 - 1].
-        table: Learned vectors, with a leading axis of at most 65536 heads if heads differ. Required
-            with values "bias". Shape ``[heads?, left + right + 1, dim]``.
-        sign: Direction in which the table is indexed: its first row is j - i = -left, or i - j =
-            -right.
+        right: Farthest relative position to the right that has its own row. In [0, 2^30 - 1].
+        left: Farthest relative position to the left that has its own row. Required. In [0, 2^30 -
+            1].
+        table: Learned vectors, with a leading axis of at most 65536 heads if they differ between
+            heads. Required with values "bias". Shape ``[heads?, left + right + 1, dim]``.
+        sign: Direction in which the table is indexed: its first row is for a j - i of -left, or for
+            an i - j of -right.
             - "key_minus_query" (default): j - i: keys to the right are positive (Shaw's paper,
               tensor2tensor, wav2vec2-BERT).
-            - "query_minus_key": i - j: keys to the left are positive (transformers' relative_key of
-              BERT, Transformer-XL).
-        beyond: Result for relative positions beyond left and right.
-            - "clip" (default): The farthest row.
+            - "query_minus_key": i - j: keys to the left are positive (BERT's relative_key in
+              transformers, Transformer-XL).
+        beyond: Result for relative positions beyond left or right.
+            - "clip" (default): The row for the farthest position on that side.
             - "refuse": Returns ``OutOfRangeError``.
     """
     return LearnedRelative(
@@ -347,9 +349,9 @@ def Swin(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        resample: Resamples a table made for another window. ``source`` has the sides of that
-            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
-            rows are copied. The window has at most two axes.
+        resample: Resamples a table made for another window. ``source`` holds the sides of that
+            table's grid: ``2 Wh - 1`` and ``2 Ww - 1`` for that window, or ``Wh`` and ``Ww`` if
+            symmetric. The class token's rows are copied. The window has at most two axes.
     """
     return GridRelative(
         window=window,
@@ -411,9 +413,9 @@ def Beit(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        resample: Resamples a table made for another window. ``source`` has the sides of that
-            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
-            rows are copied. The window has at most two axes.
+        resample: Resamples a table made for another window. ``source`` holds the sides of that
+            table's grid: ``2 Wh - 1`` and ``2 Ww - 1`` for that window, or ``Wh`` and ``Ww`` if
+            symmetric. The class token's rows are copied. The window has at most two axes.
     """
     return GridRelative(
         window=window,
@@ -450,9 +452,9 @@ def LeViT(  # noqa: N802
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
             - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
-        resample: Resamples a table made for another window. ``source`` has the sides of that
-            table's grid, ``(2 Wh - 1)(2 Ww - 1)`` or ``Wh Ww`` for that window. The class token's
-            rows are copied. The window has at most two axes.
+        resample: Resamples a table made for another window. ``source`` holds the sides of that
+            table's grid: ``2 Wh - 1`` and ``2 Ww - 1`` for that window, or ``Wh`` and ``Ww`` if
+            symmetric. The class token's rows are copied. The window has at most two axes.
     """
     return GridRelative(
         window=window,
@@ -482,8 +484,8 @@ def Xpos(  # noqa: N802
     Args:
         head_dim: Dimension of each head. Even, in [2, 65536].
         center: Position at which scale is 1. For a length L, floor(L / 2) in x-transformers and
-            flash-attention, and ceil(L / 2) in torchscale. Only products of rows with the same
-            center are consistent. In [-2^40, 2^40]. Default: 0.
+            flash-attention, and ceil(L / 2) in torchscale. Products of rows are consistent only if
+            the rows have the same center. In [-2^40, 2^40]. Default: 0.
         scale_base: Number of positions over which scale is multiplied by its base. In [1, 1e9].
             Default: 512.
         gamma: Determines the base of scale: ``(m / n + gamma) / (1 + gamma)`` for pair m. In (0,
@@ -522,8 +524,8 @@ def SwinV2(  # noqa: N802
         layers: Hidden layer with a bias, and output layer without one. At most 64.
         window: Sides of the window in tokens: rows, then columns. At most 3, each in [1, 256].
         pretrained_window: Sides of the window that the model was trained with. A side may be 1 only
-            if the window's is. Empty: ``window``. As many as ``window``. At most 3, each in [1,
-            256].
+            if the same side of ``window`` is 1. Empty: ``window``. As many as ``window``. At most
+            3, each in [1, 256].
         num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``layers``.
         class_token: Adds a class token as token 0, before the window, with a bias of 0 (timm's
             ``prefix_tokens`` of 1). Only with ``window``.
@@ -549,7 +551,7 @@ def RelPosMlp(  # noqa: N802
 ) -> MlpBias:
     """An MLP over logarithmic coordinates: RelPosMlp in timm, mode "cr" (Swin-V2-CR, MaxxViT).
 
-    Its mode "swin" is SwinV2.
+    For its mode "swin", use SwinV2.
 
     An MlpBias with ``activation="relu"`` and ``coordinates="signed_log"``.
 
@@ -589,8 +591,8 @@ def DynamicPositionBias(  # noqa: N802
             - "linear" (default): ``d`` (CrossFormer, x-transformers).
             - "signed_log": ``sign(d) ln(|d| + 1)`` (timm's RelPosMlp in mode "cr", x-transformers'
               ``log_distance``).
-            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3`` with ``t = 8 d / (side - 1)``, where
-              side is that of ``pretrained_window`` (Swin-V2).
+            - "log2_normalized": ``sign(t) log2(|t| + 1) / 3``, where ``t = 8 d / (side - 1)`` and
+              side is taken from ``pretrained_window`` (Swin-V2).
     """
     return MlpBias(
         layers=layers, num_heads=num_heads, coordinates=coordinates, activation="silu"
