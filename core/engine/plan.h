@@ -184,8 +184,8 @@ inline constexpr int64_t kMaxGridTokens = 65536;
 //                   TensorSpec and ": "
 absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec, Window& window);
 
-// Rejects positions that the contract allows but for which the encoding has no values. `spec` is
-// the request.
+// Rejects positions that the contract allows if the encoding has no values for them. `spec` is the
+// request.
 //
 // OUT_OF_RANGE  the message begins as above
 absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);

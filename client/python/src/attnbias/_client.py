@@ -153,7 +153,7 @@ class BaseClient:
                 f"{cannot} a token, which anyone with the pickle could read: pass its file as "
                 "token=pathlib.Path(...), or set ATTNBIAS_CLIENT_TOKEN_FILE to its path"
             )
-        return state | {  # whatever the other process's environment says
+        return state | {  # regardless of the other process's environment
             "target": self._endpoint.target,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
