@@ -71,7 +71,7 @@ std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
 }
 
 // Returns the queries q for which no k in `keys` has k - q in `visible`: indices into `queries`, as
-// ascending ranges. The run time depends on the length of lists, but not on that of ranges.
+// ascending ranges. The run time depends on the lengths of lists, but not of ranges.
 std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries, const Positions& keys,
                                           Range visible) {
   const std::vector<Range> seeing = SeeingPositions(keys, visible);

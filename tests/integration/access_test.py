@@ -434,7 +434,7 @@ def test_caller_memory_is_limited_to_its_share(start_server: Any, files: Files) 
         server.connect(files.credentials("s")) as small,
         server.connect(files.credentials("l")) as large,
     ):
-        # 4 MiB: an eighth of the budget, larger than one of `small`'s tensors.
+        # 4 MiB: an eighth of the budget, larger than any of `small`'s tensors.
         kept = sinusoid(1024, 1024)
         assert large.payload(kept)
         # `small`'s tensors are computed in pieces and do not evict other callers'.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams carry the correct bytes, whole or in any part, with a correct checksum."""
+"""Streams carry the correct bytes, in whole or in part, with a correct checksum."""
 
 import itertools
 import random

@@ -34,7 +34,7 @@ struct Resampling {
     bool is_stretched = false;
   };
 
-  // Checks `spec`, which must be complete, for resampling `rows` rows of `columns` values to the
+  // Checks that `spec`, which must be complete, can resample `rows` rows of `columns` values to the
   // sides in `target`. `path` precedes field names in errors.
   static absl::StatusOr<Resampling> Create(absl::string_view path, const v1::Resample& spec,
                                            absl::Span<const int64_t> target, int64_t rows,

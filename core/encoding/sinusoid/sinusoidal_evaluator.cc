@@ -23,7 +23,7 @@ constexpr int64_t kMaxBlockRows = 256;
 // Number of anchors derived from one another before one is recomputed.
 constexpr int64_t kAnchorsPerChain = 512;
 
-// Size of the pieces in which rows are copied into place; fits in the first-level cache.
+// Chunk size for copying rows into place; fits in the first-level cache.
 constexpr int64_t kPartBytes = int64_t{8} << 10;
 
 // Error of a chain of rotations, relative to a sine's reach (see SetReach) or, for a cosine, to 1.

@@ -83,8 +83,8 @@ Run = Callable[..., Peer]
 
 
 def case(*functions: Any, sizes: list[Any], rounded_once: bool = False) -> Callable[[Run], Run]:
-    """Makes a case for each function and size. A function whose name on the page differs is given
-    as a pair: that name and the function.
+    """Creates a test case for each function and size. If a function has a different name on the
+    page, it is given as a pair: that name and the function.
     """
 
     def add(run: Run) -> Run:

@@ -48,7 +48,7 @@ TEST(LogOf, StaysWithinItsErrorBound) {
     worst = std::max(worst, PartOfBound(LogOf(x), exact));
   }
   EXPECT_LT(worst, 1);
-  // The bound is tight enough to notice a lost digit.
+  // The bound is tight enough to catch a lost digit.
   EXPECT_GT(worst, 0x1p-4);
 }
 

@@ -23,7 +23,7 @@ __all__ = ["Client"]
 class Client(AsyncGet):
     """``attnbias.Client`` for asyncio: the same arguments, results and errors.
 
-    All tasks of an event loop share one connection; in a different event loop, the client opens a
+    All tasks on an event loop share one connection; in a different event loop, the client opens a
     new one. Cancelling a task ends its call.
     """
 

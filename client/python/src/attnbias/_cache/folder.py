@@ -100,7 +100,7 @@ class Folder:
         return open(os.open(name, flags, _FILE_MODE, dir_fd=self._descriptor), "wb")
 
     def move(self, name: str, to: Folder, new_name: str) -> None:
-        """Renames a file into a folder, replacing any file with that name."""
+        """Moves a file into a folder, replacing any file with that name."""
         os.replace(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=to._descriptor)
 
     def remove(self, name: str) -> None:

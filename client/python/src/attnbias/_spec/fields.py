@@ -221,7 +221,7 @@ _NOUNS: Final[Mapping[Any, str]] = {
 
 @contextmanager
 def _naming(name: str, value: Any, field: FieldDescriptor) -> Iterator[None]:
-    """Makes errors from Python, NumPy and protobuf state the field, its value and valid values."""
+    """Adds the field, its value and valid values to errors from Python, NumPy and protobuf."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:

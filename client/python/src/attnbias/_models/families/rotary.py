@@ -305,7 +305,7 @@ def _bound(
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
-    """Stacks float32 tables as bits, which casting the model does not change."""
+    """Stacks float32 tables as raw bits, so that casting the model does not change them."""
     return torch.stack([to_torch(part) for part in parts]).view(torch.int32)
 
 
