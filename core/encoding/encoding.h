@@ -181,7 +181,7 @@ struct Encoding {
   // Returns the derived values that a header holds. Null if there are none.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
   // Maximum number of bytes needed, in addition to this object, by `prepare` and then by its
-  // evaluator during one Fill; 0 if negligible. Does not count an accelerator's memory.
+  // evaluator during one Fill; 0 if negligible.
   int64_t evaluator_bytes = 0;
   // `kernels` must outlive the result, which is independent of this object's lifetime. May end
   // early in a ComputeScope whose caller has cancelled. Null for a TABLE whose columns depend on

@@ -396,9 +396,9 @@ PositionalLogits::PositionalLogits(LogitsPlanPtr plan, LogitsResources resources
       factors_(std::move(factors)),
       tile_rows_(TileRows(*plan_)) {
   // Upper bound on the bytes of a tile's products.
-  constexpr int64_t kMostBytes = kTileProducts * sizeof(double);
+  const int64_t most_bytes = kTileProducts * SizeOf(plan_->work_type());
   Accelerator* const accelerator = resources_.kernels.accelerator;
-  if (accelerator == nullptr || !accelerator->Wants(kMostBytes, false)) return;
+  if (accelerator == nullptr || !accelerator->Wants(most_bytes, false)) return;
   for (Factor& factor : factors_) {
     const AlignedBuffer& vectors = factor.memory.bytes;
     factor.on_device = accelerator->KeepVectors(vectors.data(), vectors.size());

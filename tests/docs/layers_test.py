@@ -105,9 +105,7 @@ LAYERS = {
         f"core/encoding/{room}".rstrip("/"): Layer(encoding_room(room), (*RPC_ALONE, *CUDA), IMPURE)
         for room in ENCODING
     },
-    "core/kernel/cuda": Layer(
-        ("core/base/", "core/tensor/", "core/numerics/", "core/kernel/"), RPC, IMPURE
-    ),
+    "core/kernel/cuda": Layer(("core/base/", "core/tensor/", "core/kernel/"), RPC, IMPURE),
     "server": Layer((), CUDA),
     **{f"server/{name}": server_layer(name) for name in SERVER},
     "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),

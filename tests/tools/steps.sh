@@ -541,7 +541,8 @@ step_cuda_device() {
   need_cuda
   build cuda core_test
   build/cuda/bin/core_test --gtest_filter='*OnCuda*'
-  compute-sanitizer --error-exitcode 1 build/cuda/bin/core_test --gtest_filter='*OnCuda*'
+  compute-sanitizer --track-stream-ordered-races all --error-exitcode 1 \
+    build/cuda/bin/core_test --gtest_filter='*OnCuda*'
 }
 
 step_peers() {

@@ -124,10 +124,7 @@ class SinusoidalEvaluator {
     Workspace work(pairs_, std::min(part_rows, rows), row_bytes_);
     const int64_t chain_rows = kAnchorsPerChain * block_rows_;
     for (int64_t row = 0; row < rows; row += chain_rows) {
-      const Rows chain = all.Piece(row, chain_rows, row_bytes_);
-      ForEachBlock(chain, work, [&](int64_t first) {
-        FillBlock(chain.Piece(first, block_rows_, row_bytes_), work);
-      });
+      FillChain(all.Piece(row, chain_rows, row_bytes_), work);
     }
     if (all.stream) kernels_.end_streaming();
   }
@@ -158,10 +155,8 @@ class SinusoidalEvaluator {
            reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
   }
 
-  // Calls `use` with the first row of each block of a chain while the workspace holds the block's
-  // anchor.
-  template <typename Use>
-  void ForEachBlock(const Rows& chain, Workspace& work, Use use) const {
+  // Fills blocks, each of which rotates the anchor of the one before.
+  void FillChain(const Rows& chain, Workspace& work) const {
     const Rotors anchor = work.anchor.Row(0);
     SetAnchor(chain.position, anchor);
     SetReach(chain, work);
@@ -169,7 +164,7 @@ class SinusoidalEvaluator {
       if (row != 0) {
         kernels_.rotate(AsConst(anchor), rotations_.Row(block_rows_), anchor, pairs_);
       }
-      use(row);
+      FillBlock(chain.Piece(row, block_rows_, row_bytes_), work);
     }
   }
 

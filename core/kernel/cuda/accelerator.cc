@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +14,10 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kMinBytes = int64_t{64} << 10;
+
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
@@ -37,7 +39,6 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   launch_.element_bytes = size;
   launch_.num_queries = expansion.queries.size();
   launch_.num_keys = expansion.keys.size();
-  std::deque<std::vector<int64_t>> lists;
   for (const auto& [map, device_map] :
        {std::pair(&expansion.query_coordinates, &launch_.query_coordinates),
         std::pair(&expansion.key_coordinates, &launch_.key_coordinates),
@@ -48,7 +49,7 @@ absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
       device_map->step = map->step();
       continue;
     }
-    std::vector<int64_t>& list = lists.emplace_back();
+    std::vector<int64_t>& list = lists_.emplace_back();
     for (int64_t i = 0; i < map->size(); ++i) list.push_back(map->At(i));
     ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(list),
                                     &memory_.emplace_back(), &device_map->list));

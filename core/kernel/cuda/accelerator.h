@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -15,7 +16,6 @@
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
 #include "core/kernel/cuda/device.h"
-#include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
 
@@ -69,6 +69,8 @@ class DenseExpander {
 
   GuardedDevice& device_;
   ExpansionLaunch launch_;
+  // Copied to the device by Start.
+  std::deque<std::vector<int64_t>> lists_;
   std::vector<SharedMemory> memory_;
   SharedMemory out_;
   std::unique_ptr<Stream> stream_;  // destroyed first; waits for its work

@@ -150,7 +150,7 @@ class CudaDevice final : public Device {
     SharedMemory owner(static_cast<std::byte*>(memory), [stream = allocations_](std::byte* data) {
       cudaFreeAsync(data, stream.get());
     });
-    // Other streams may use the memory as soon as this one reaches it.
+    // Other streams may use the memory only once this one has reached the allocation.
     ATTNBIAS_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(allocations_.get()), "allocate"));
     return owner;
   }

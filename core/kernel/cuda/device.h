@@ -18,10 +18,12 @@
 #include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/kernel/cuda/kernel_bodies.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 
-// Maximum bytes of freed memory kept for later use, for the device and for the host.
+// Maximum bytes of pinned memory kept for later use, and bytes that the device's pool holds before
+// it returns freed memory.
 inline constexpr int64_t kMaxPooledBytes = int64_t{64} << 20;
 
 // Freed with its last copy; by then no stream may be using it. Device memory is aligned to 256
@@ -129,10 +131,6 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
 // Entry point of the backend, which is a separate library.
 inline constexpr char kOpenCudaDevice[] = "attnbias_open_cuda_device";
 using OpenDeviceFunction = void(absl::StatusOr<std::unique_ptr<Device>>*);
-
-constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 template <typename T>
 DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {

@@ -9,8 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/tensor/data_type.h"
-
 // Marks functions that run on the CPU and on a CUDA device.
 #ifdef __CUDACC__
 #define ATTNBIAS_HOST_DEVICE __host__ __device__
@@ -140,22 +138,31 @@ ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch, int64_t bl
   int64_t key = launch.first + begin - row * launch.num_keys;
   int64_t lane = row / launch.num_queries;
   int64_t query = row - lane * launch.num_queries;
-  if (begin + kElements <= launch.count && launch.IsSlice(query, key, kElements)) {
+  const bool is_whole = begin + kElements <= launch.count;
+  ExpandedElements<Bits> elements;
+  if (is_whole && launch.IsSlice(query, key, kElements)) {
     const int64_t number = launch.NumberAt(lane, query, key);
-    ExpandedElements<Bits> elements;
     for (int i = 0; i < kElements; ++i) {
       elements.at[i] = launch.numbers.As<const Bits>()[number + i];
     }
+  } else {
+    for (int i = 0; i < kElements; ++i) {
+      if (is_whole || begin + i < launch.count) {
+        elements.at[i] = ExpandedElement<Bits>(launch, lane, query, key);
+      }
+      if (++key < launch.num_keys) continue;
+      key = 0;
+      if (++query < launch.num_queries) continue;
+      query = 0;
+      ++lane;
+    }
+  }
+  if (is_whole) {
     launch.out.As<ExpandedElements<Bits>>()[store] = elements;
     return;
   }
-  for (int64_t i = begin; i < begin + kElements && i < launch.count; ++i) {
-    launch.out.As<Bits>()[i] = ExpandedElement<Bits>(launch, lane, query, key);
-    if (++key < launch.num_keys) continue;
-    key = 0;
-    if (++query < launch.num_queries) continue;
-    query = 0;
-    ++lane;
+  for (int i = 0; i < kElements && begin + i < launch.count; ++i) {
+    launch.out.As<Bits>()[begin + i] = elements.at[i];
   }
 }
 

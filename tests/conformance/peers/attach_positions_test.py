@@ -145,7 +145,7 @@ def test_position_errors_name_the_value(client: attnbias.Client) -> None:
             ValueError, match=r"^position_ids: got -96, want positions of at least -95$"
         ):
             made([[-96]])
-        with pytest.raises(ValueError, match=r"^max_length: .* attached with 96, and got 97 "):
+        with pytest.raises(ValueError, match=r"^max_length: .* attached with 96, but got 97 "):
             made([[96]])
 
 

@@ -374,7 +374,7 @@ def test_position_without_row_is_rejected(client: attnbias.Client, model_type: s
     model = new_model(model_type)
     with attnbias.attach(model, client, max_length=16):
         model(tokens(1, 16))
-        with pytest.raises(ValueError, match=r"max_length: .* attached with 16, and got 17 "):
+        with pytest.raises(ValueError, match=r"max_length: .* attached with 16, but got 17 "):
             model(tokens(1, 17))
         least = 0 if model_type == "gptj" else -15
         with pytest.raises(ValueError, match=f"got -16, want positions of at least {least}"):
@@ -390,7 +390,7 @@ def test_outputs_match_up_to_max_length_near_original_length(
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=max_length):
         assert_close(model(tokens(1, max_length)).logits, own(tokens(1, max_length)).logits)
-        with pytest.raises(ValueError, match=f"attached with {max_length}, and got"):
+        with pytest.raises(ValueError, match=f"attached with {max_length}, but got"):
             model(tokens(1, max_length + 1))
 
 

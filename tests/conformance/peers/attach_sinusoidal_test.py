@@ -170,9 +170,9 @@ def test_max_length_replaces_model_length(client: attnbias.Client, model_type: s
         }
         assert_close(model(**ids).logits, longer(**ids).logits)
         ids["decoder_input_ids"] = torch.full((1, 2 * LENGTH + 1), 5)
-        with pytest.raises(ValueError, match="attached with 192, and got 193 positions"):
+        with pytest.raises(ValueError, match="attached with 192, but got 193 positions"):
             model(**ids)
-        with pytest.raises(ValueError, match="attached with 192, and got 194 positions"):
+        with pytest.raises(ValueError, match="attached with 192, but got 194 positions"):
             model.model.encoder(torch.full((1, 2 * LENGTH + 2), 5))
         positions, its = model.model.decoder.embed_positions, longer.model.decoder.embed_positions
         _, past, _ = inspect.signature(its.forward).parameters  # the name differs by version
@@ -226,7 +226,7 @@ def test_padding_is_zero_and_longer_positions_match(
         torch.testing.assert_close(positions(asked), want, rtol=0, atol=1e-4)
         if model_type != "xglm":
             assert not positions(torch.full((1, 3), padding)).any()
-        with pytest.raises(ValueError, match="attached with 192, and got 193 positions"):
+        with pytest.raises(ValueError, match="attached with 192, but got 193 positions"):
             positions(asked_for(model_type, 2 * LENGTH + 1))
     assert torch.equal(positions(asked), want)
 

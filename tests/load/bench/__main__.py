@@ -102,9 +102,8 @@ def main() -> None:
                 curves[group] = all_curves[group](running, repetitions)
     report.print_table(rows)
     if "cuda" in curves:
-        print(
-            f"--cuda-min-bytes={report.wins_from(curves['cuda'])}: there the device begins to win."
-        )
+        wins = report.wins_from(curves["cuda"])
+        print("The device never wins." if wins is None else f"--cuda-min-bytes={wins}")
     if "sinusoidal" in curves:
         wins = report.wins_from(curves["sinusoidal"])
         print(f"Sinusoids: the wire wins from {wins} positions of 512 on.")

@@ -31,10 +31,10 @@ class Bench {
  public:
   Bench()
       : device_(Need(OpenCudaDevice())),
-        stream_(Need(device_->NewStream())),
         diagonals_(Need(device_->Allocate(kDiagonals * 4))),
         made_(Need(device_->Allocate(kChunkBytes))),
-        received_(Need(device_->AllocateHost(kChunkBytes))) {}
+        received_(Need(device_->AllocateHost(kChunkBytes))),
+        stream_(Need(device_->NewStream())) {}
 
   // Computes a chunk of [length, length] from diagonals. The diagonals' values do not matter.
   absl::Status Expand(int element_bytes) {
@@ -61,10 +61,10 @@ class Bench {
 
  private:
   const std::unique_ptr<Device> device_;
-  const std::unique_ptr<Stream> stream_;
   const SharedMemory diagonals_;
   const SharedMemory made_;
-  const SharedMemory received_;  // in the host's memory
+  const SharedMemory received_;           // in the host's memory
+  const std::unique_ptr<Stream> stream_;  // destroyed first; waits for its work
 };
 
 // Times chunks from when `work` starts to compute them until they are in the host's memory.

@@ -17,7 +17,6 @@ namespace attnbias::accelerator_test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr DataType kFloats[] = {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16};
@@ -233,6 +232,18 @@ TEST(Fallback, FullDeviceIsRetried) {
   accelerated.log().memory_bytes = int64_t{1} << 40;
   EXPECT_EQ(accelerated.engine().Whole(Large()), EngineHarness().Whole(Large()));
   EXPECT_GT(accelerated.log().launches, 0);
+}
+
+TEST(Fallback, MemoryForOnlySomeArraysIsNotEnough) {
+  v1::TensorSpec spec = Large();
+  spec.clear_pair();
+  *spec.mutable_pair()->mutable_query_positions() = RandomPositions(70, 90);
+  *spec.mutable_pair()->mutable_key_positions() = RandomPositions(80, 90);
+  Accelerated accelerated;
+  for (int64_t memory = 0; accelerated.log().launches == 0; memory += 256) {
+    accelerated.log().memory_bytes = memory;
+    EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
+  }
 }
 
 TEST(Policy, SmallWorkAndSlicesStayOnTheCpu) {
