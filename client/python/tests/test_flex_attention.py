@@ -212,7 +212,7 @@ def test_query_offset_moves_queries(bias: Any) -> None:
     ("offset", "error", "says"),
     [
         (LENGTH, IndexError, r"query_offset: got 128, want an integer in \[0, 128\)"),
-        (-1, IndexError, r"query_offset: got -1, want one of"),
+        (-1, IndexError, r"query_offset: got -1, want an integer in"),
         (1.0, TypeError, r"query_offset: got 1.0, want an integer or a 0-dim"),
         (True, TypeError, r"query_offset: got True"),
         ("float32", ValueError, r"dtype torch.float32 and shape \(\), want a 0-dimensional"),

@@ -62,7 +62,7 @@ def test_attn_mask_rejects_integers_and_vectors() -> None:
     no_dtype: Any = "f16"
     with pytest.raises(ValueError, match=r"vectors: got a tensor of shape"):
         make("vectors").as_attn_mask()
-    with pytest.raises(ValueError, match=r"dtype: got torch.int64, want a floating type"):
+    with pytest.raises(ValueError, match=r"dtype: got torch.int64, want a floating-point type"):
         make("toeplitz").as_attn_mask(dtype=torch.int64)
     with pytest.raises(TypeError, match=r"dtype: got 'f16'; want a torch.dtype"):
         make("toeplitz").as_attn_mask(dtype=no_dtype)
