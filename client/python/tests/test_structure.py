@@ -533,13 +533,13 @@ def test_attn_mask_broadcasts_over_batch(bias: Any) -> None:
     assert half.dtype == torch.float16
     np.testing.assert_array_equal(half.numpy(), bias.dense()[None].astype(np.float16))
     heads, queries, keys = bias.shape
-    sequence = [torch.randn(5, heads, length, 8) for length in (queries, keys, keys)]
+    # In float64, where the order of sums does not matter.
+    exact = torch.float64
+    sequence = [torch.randn(5, heads, length, 8, dtype=exact) for length in (queries, keys, keys)]
     attention = torch.nn.functional.scaled_dot_product_attention
     torch.testing.assert_close(
-        attention(*sequence, attn_mask=bias.as_attn_mask()),
-        attention(*sequence, attn_mask=torch.from_numpy(dense_of(bias))),
-        rtol=1e-4,
-        atol=1e-4,
+        attention(*sequence, attn_mask=bias.as_attn_mask(dtype=exact)),
+        attention(*sequence, attn_mask=torch.from_numpy(dense_of(bias)).to(exact)),
     )
 
 
