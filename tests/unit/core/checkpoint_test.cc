@@ -12,6 +12,7 @@
 #include "core/mount/checkpoint_rules.h"
 #include "core/mount/registry.h"
 #include "gmock/gmock.h"
+#include "tests/unit/support/fresh_folder.h"
 #include "tests/unit/support/safetensors_writer.h"
 #include "tests/unit/support/status_matchers.h"
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "tests/unit/support/fresh_folder.h"
 #include "tests/unit/support/safetensors_writer.h"
 #include "tests/unit/support/status_matchers.h"
 

@@ -5,6 +5,7 @@
 #include "core/mount/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/support/fresh_folder.h"
 #include "tests/unit/support/safetensors_writer.h"
 #include "tests/unit/support/specs.h"
 #include "tests/unit/support/status_matchers.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "tests/unit/support/fresh_folder.h"
 
 namespace attnbias::heat_map_test {
 namespace {
@@ -201,12 +202,11 @@ TEST(WritePng, HoldsThePixels) {
                  .numbers = {},
                  .left_out = ""};
   for (size_t i = 0; i < 96; ++i) map.numbers.push_back(small.numbers[i / 48 * 3 + i % 12 / 4]);
-  const std::string path = ::testing::TempDir() + "attnbias-heat-map-test.png";
+  const std::string path = FreshFolder() / "map.png";
   ASSERT_TRUE(WritePng(map, path).ok());
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;
   ASSERT_TRUE(png_image_begin_read_from_file(&image, path.c_str()));
-  std::filesystem::remove(path);
   EXPECT_EQ(image.width, 12u);
   EXPECT_EQ(image.height, 8u);
   EXPECT_EQ(image.format, unsigned{PNG_FORMAT_RGB});

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <filesystem>
 #include <string>
+
+#include "tests/unit/support/fresh_folder.h"
 
 namespace attnbias {
 
 // A folder for TLS and token files. Its destructor unsets the variables that name such files.
 class SecurityFolder {
  public:
-  SecurityFolder() { EXPECT_NE(mkdtemp(folder_.data()), nullptr); }
+  SecurityFolder() = default;
   SecurityFolder(const SecurityFolder&) = delete;
   SecurityFolder& operator=(const SecurityFolder&) = delete;
   ~SecurityFolder() {
@@ -22,14 +22,13 @@ class SecurityFolder {
           "ATTNBIAS_CLIENT_TOKEN_FILE", "ATTNBIAS_CLIENT_TOKEN"}) {
       unsetenv(name);
     }
-    std::filesystem::remove_all(folder_);
   }
 
   const std::string& folder() const { return folder_; }
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
 
  private:
-  std::string folder_ = ::testing::TempDir() + "security_XXXXXX";
+  const std::string folder_ = FreshFolder();
 };
 
 }  // namespace attnbias

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/support/fresh_folder.h"
 #include "tests/unit/support/safetensors_writer.h"
 
 namespace attnbias::table_file_test {

@@ -23,6 +23,7 @@
 #include "tests/unit/cpp/certificates.h"
 #include "tests/unit/cpp/fake_server.h"
 #include "tests/unit/cpp/security_folder.h"
+#include "tests/unit/support/fresh_folder.h"
 
 namespace attnbias::tool_test {
 namespace {
@@ -368,12 +369,11 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_EQ(Get("--json"), 0) << err_.str();
   EXPECT_EQ(parsed()["parts"][0]["shape"], nlohmann::json::array({"8", "3"}));
   EXPECT_EQ(parsed()["parts"][0]["offset"], "0");
-  const std::string path = ::testing::TempDir() + "attnbias-json-test.npy";
+  const std::string path = FreshFolder() / "out.npy";
   server_.Then(AnswersOfHeads(8));
   EXPECT_EQ(Get("--json --out " + path), 0) << err_.str();
   EXPECT_EQ(parsed()["total_bytes"], "96");
   EXPECT_EQ(std::filesystem::file_size(path), 128u + 96u);
-  std::filesystem::remove(path);
   EXPECT_EQ(Get("--json --out -"), 2);
   EXPECT_THAT(err_.str(), StartsWith("attnbias: --json: given together with --out -"));
 }
@@ -585,7 +585,7 @@ TEST(Completion, OffersValues) {
 }
 
 TEST(Completion, OffersFilesOfTables) {
-  const std::filesystem::path folder = ::testing::TempDir() + "attnbias-completion";
+  const std::filesystem::path folder = FreshFolder();
   std::filesystem::create_directories(folder / "tables");
   for (const char* name : {"a.npy", "b.safetensors", "c.txt"}) std::ofstream(folder / name);
   const std::string start = absl::StrCat("table=@", folder.string(), "/");
@@ -594,7 +594,6 @@ TEST(Completion, OffersFilesOfTables) {
                           start + "tables/", ""));
   EXPECT_EQ(Completed(absl::StrCat("get t5 ", start, "a")), start + "a.npy ");
   EXPECT_EQ(Completed("get t5 table=@/no/such/folder/"), " ");
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ToolTest, LeavesOtherFilesToTheShell) {

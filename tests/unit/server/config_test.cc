@@ -2,13 +2,13 @@
 #include "server/run/config.h"
 
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "core/kernel/kernel_set.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/support/fresh_folder.h"
 
 namespace attnbias::config_test {
 namespace {
@@ -67,9 +67,7 @@ TEST(Config, FlagOverridesEnvironmentWhichOverridesDefault) {
 
 // Writes a file that --config reads.
 std::string FileOf(const std::string& text) {
-  const std::string path = testing::TempDir() + "/attnbias_config.toml";
-  std::ofstream(path) << text;
-  return "--config=" + path;
+  return "--config=" + WriteFile(FreshFolder() / "attnbias_config.toml", text);
 }
 
 TEST(Config, FlagAndEnvironmentOverrideTheFile) {

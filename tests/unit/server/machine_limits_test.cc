@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "tests/unit/support/fresh_folder.h"
 
 namespace attnbias::machine_limits_test {
 namespace {
@@ -33,19 +33,16 @@ class MachineLimits : public testing::TestWithParam<Tree> {};
 
 TEST_P(MachineLimits, AreMinimumOfMachineAndControlGroups) {
   const Tree& tree = GetParam();
-  const std::filesystem::path root =
-      std::filesystem::path(testing::TempDir()) / ("cgroup" + std::to_string(getpid()));
-  std::filesystem::create_directories(root);
-  std::ofstream(root / "own") << tree.own;
+  const std::filesystem::path root = FreshFolder();
+  WriteFile(root / "own", tree.own);
   for (const auto& [file, text] : tree.files) {
     std::filesystem::create_directories((root / file).parent_path());
-    std::ofstream(root / file) << text;
+    WriteFile(root / file, text);
   }
   const Cgroups cgroups = {.root = root.string(), .own = (root / "own").string()};
   EXPECT_EQ(MemoryLimit(cgroups), tree.memory);
   const int all = ProcessorLimit({.root = "/nonexistent", .own = ""});
   EXPECT_EQ(ProcessorLimit(cgroups), tree.processors == 0 ? all : std::min(all, tree.processors));
-  std::filesystem::remove_all(root);
 }
 
 constexpr char kV1[] = "5:cpuacct,cpu:/a/b\n4:memory:/a/b\n1:name=systemd:/a/b\n";

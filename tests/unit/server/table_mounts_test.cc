@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "server/observe/logging.h"
+#include "tests/unit/support/fresh_folder.h"
 #include "tests/unit/support/safetensors_writer.h"
 #include "tests/unit/support/status_matchers.h"
 

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes .safetensors files for tests.
+// Makes the bytes of .safetensors files for tests.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "gtest/gtest.h"
 
 namespace attnbias {
 
@@ -41,22 +38,6 @@ inline std::string SafetensorsBytes(const std::vector<F32Tensor>& tensors) {
                     data.size(), "]}");
   }
   return SafetensorsBytes(header + "}", data);
-}
-
-// Returns a folder for the running test, initially empty.
-inline std::filesystem::path FreshFolder() {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  std::string name = absl::StrCat(test->test_suite_name(), ".", test->name());
-  for (char& c : name) c = c == '/' ? '.' : c;
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / name;
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  return folder;
-}
-
-inline std::string WriteFile(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path.string();
 }
 
 }  // namespace attnbias
