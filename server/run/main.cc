@@ -18,6 +18,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "core/base/executor.h"
 #include "server/observe/logging.h"
 #include "server/observe/tracing.h"
@@ -168,6 +169,9 @@ int Serve(const ServerConfig& config) {
 }
 
 int Run(int argc, char** argv) try {
+  // Debian 12's Abseil otherwise tracks the order in which gRPC acquires locks, under one lock for
+  // the whole process.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   KeepHeapSmall();
   const auto parsed = ParseConfig(argc, argv);
   if (const auto* exit = std::get_if<ExitCode>(&parsed)) return exit->value;
