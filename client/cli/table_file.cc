@@ -64,7 +64,7 @@ absl::StatusOr<int64_t> SizeOf(const v1::InlineTable& table) {
     if (length < 0 || __builtin_mul_overflow(bytes, length, &bytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("shape: got [", absl::StrJoin(table.shape(), ", "),
-                       "], want nonnegative lengths with fewer than 2^63 bytes in total"));
+                       "], want nonnegative lengths and fewer than 2^63 bytes in total"));
     }
   }
   return bytes;

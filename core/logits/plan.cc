@@ -149,8 +149,8 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows, int64_t 
   }
   if (num_rows < 1 || num_rows > spec_.query_length() - first_row) {
     return Invalid("num_rows: got ", num_rows, ", want an integer in [1, ",
-                   spec_.query_length() - first_row, "], since ", first_row, " of the ",
-                   spec_.query_length(), " rows precede them");
+                   spec_.query_length() - first_row, "], since first_row is ", first_row,
+                   " and there are ", spec_.query_length(), " rows");
   }
   int64_t wanted = SizeOf(input_type());
   const bool fits = !__builtin_mul_overflow(wanted, spec_.num_heads(), &wanted) &&

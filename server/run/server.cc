@@ -270,7 +270,7 @@ void Server::WarnOfExposure() const {
   if (found == addresses_.end()) return;
   LogWarning(absl::StrCat("gRPC ", grpc::Version(), " has known vulnerabilities and no longer",
                           " receives fixes; any client that reaches ", ToString(*found),
-                          " can use them: listen on loopback, require certificates",
+                          " can exploit them: listen on loopback, require certificates",
                           " (--tls-client-ca without --tokens), or deploy the image behind Envoy;",
                           " see SECURITY.md"));
 }

@@ -138,7 +138,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"alibi.slopes": '[1, 2], "num_heads": 3'},
         'alibi.slopes: got [1, 2], "num_heads": 3, want a JSON list, each double',
     ),
-    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a message Range in JSON"),
+    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a Range message in JSON"),
     "twice": (
         {"pair.queries": '{"end": 2}', "pair.queries.end": 3},
         "pair.queries.end: set twice, want it once",

@@ -68,7 +68,7 @@ func (c *Client) advice(err *Error) string {
 		}
 		return ""
 	case codes.DeadlineExceeded:
-		return "no complete answer from %s within the deadline of the context or of WithTimeout"
+		return "no complete answer from %s before the deadline set by the context or by WithTimeout"
 	case codes.Unauthenticated:
 		if c.who.token != nil {
 			return "%s rejected this token: is it for this server, and still valid?"

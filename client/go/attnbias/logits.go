@@ -306,7 +306,7 @@ func (w *rowsCall[In, Out]) receiveBlock(end int) ([]Out, error) {
 
 func endOf(err error) error {
 	if errors.Is(err, io.EOF) {
-		return corrupt("stream: ended with OK before all rows were answered")
+		return corrupt("stream: ended with OK before all rows were received")
 	}
 	return err
 }

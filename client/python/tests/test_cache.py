@@ -453,7 +453,7 @@ def test_pickled_client_keeps_its_cache(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"cache": 3}, TypeError, "cache: got an object of int; want a folder"),
+        ({"cache": 3}, TypeError, "cache: got an object of type int; want a folder"),
         ({"cache": __file__}, ValueError, f"cache: got '{__file__}', which is a file"),
         (
             {"cache": "~who-is-this/a"},
@@ -461,7 +461,7 @@ def test_pickled_client_keeps_its_cache(
             "cache: got '~who-is-this/a', where ~ names no user",
         ),
         ({"cache": "x", "cache_bytes": 0}, ValueError, "cache_bytes: got 0, want at least 1"),
-        ({"cache": "x", "cache_bytes": 1.5}, TypeError, "cache_bytes: got an object of float"),
+        ({"cache": "x", "cache_bytes": 1.5}, TypeError, "cache_bytes: got an object of type float"),
         ({"cache": "x", "cache_bytes": True}, TypeError, "cache_bytes: got True; want a number"),
         ({"cache_bytes": 5}, ValueError, "cache_bytes: got 5 without a cache; want cache=FOLDER"),
         ({"offline": True}, ValueError, "offline: got True without a cache"),

@@ -123,7 +123,7 @@ def test_npy_of_several_parts_is_rejected(tmp_path: Path) -> None:
 
 
 def test_save_rejects_plain_arrays(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="bias: got an object of ndarray; want a Toeplitz"):
+    with pytest.raises(TypeError, match="bias: got an object of type ndarray; want a Toeplitz"):
         attnbias.save(np.zeros(3), tmp_path / "a.npy")  # type: ignore[arg-type]
 
 

@@ -138,7 +138,7 @@ def test_exit_during_start_is_reported(tmp_path: Path) -> None:
     program.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNBIAS_SERVER_BINARY", str(program))
-        with pytest.raises(RuntimeError, match="ended with 7 before it was ready:\ngone"):
+        with pytest.raises(RuntimeError, match="exited with 7 before it was ready:\ngone"):
             attnbias.LocalServer().start()
 
 
@@ -275,7 +275,7 @@ def test_environment_does_not_enable_tls(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("flags", "options", "says"),
     [
-        ((1,), {}, "flags: got an object of int"),
+        ((1,), {}, "flags: got an object of type int"),
         ((), {"credentials": object()}, "credentials: got a value, want none"),
         ((), {"tls": True}, "tls: got a value, want none: the socket is in plaintext"),
         ((), {"token": "abc"}, "token: got a value, want none"),

@@ -337,13 +337,13 @@ def test_invalid_arguments_are_rejected(
     [
         (
             attnbias.Shaw(left=1, right=1, table=random(3, DIM)),
-            "term: got an object of LearnedRelative; want attnbias.ShawKeys",
+            "term: got an object of type LearnedRelative; want attnbias.ShawKeys",
         ),
         (attnbias.ShawKeys, "term: got the class ShawKeys, not an instance"),
         ("shaw_keys", "term: got 'shaw_keys'"),
         (
             attnbias.SinusoidalDistances(sinusoidal=attnbias.TransformerXL(dim=DIM)),  # type: ignore[arg-type]
-            "sinusoidal_distances.sinusoidal: got an object of RelativeSinusoidal",
+            "sinusoidal_distances.sinusoidal: got an object of type RelativeSinusoidal",
         ),
     ],
 )

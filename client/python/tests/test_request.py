@@ -363,9 +363,9 @@ def test_encodings_compare_and_hash_by_value() -> None:
         (attnbias.ShawKeys, "encoding: got the class ShawKeys.*to Client.logits"),
         (
             attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1),
-            "encoding: got an object of ShawKeys; want .*to Client.logits",
+            "encoding: got an object of type ShawKeys; want .*to Client.logits",
         ),
-        (attnbias.Request(ALIBI, **SIZE), "encoding: got an object of Request"),
+        (attnbias.Request(ALIBI, **SIZE), "encoding: got an object of type Request"),
     ],
 )
 def test_non_encoding_is_a_type_error(encoding: Any, says: str) -> None:

@@ -432,9 +432,9 @@ def test_error_names_unusable_credentials(pki: Pki, tmp_path: Path, connect: Con
     stranger = pki.other.sign("stranger").key
     certificates, fits = "a PEM file with certificates", "an unencrypted PEM file with the key"
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"tls": 1}, TypeError, "tls: got an object of int; want True, False or attnbias.Tls("),
-        ({"tls": Tls(ca=5)}, TypeError, "tls.ca: got an object of int; want a PEM file"),  # type: ignore[arg-type]
-        ({"tls": Tls(server_name=b"a")}, TypeError, "tls.server_name: got an object of bytes"),  # type: ignore[arg-type]
+        ({"tls": 1}, TypeError, "tls: got an object of type int; want True, False or attnbias.Tls"),
+        ({"tls": Tls(ca=5)}, TypeError, "tls.ca: got an object of type int; want a PEM file"),  # type: ignore[arg-type]
+        ({"tls": Tls(server_name=b"a")}, TypeError, "tls.server_name: got an object of type bytes"),  # type: ignore[arg-type]
         ({"tls": Tls(ca="/no")}, ValueError, "tls.ca: cannot read '/no': No such file"),
         ({"tls": Tls(ca=folder)}, ValueError, f"tls.ca: cannot read '{folder}': Is a directory"),
         ({"tls": Tls(ca=text)}, ValueError, f"tls.ca: got '{text}', want {certificates} ("),
@@ -466,7 +466,7 @@ def test_error_names_unusable_credentials(pki: Pki, tmp_path: Path, connect: Con
             ValueError,
             "tls: got True and credentials; want one of the two",
         ),
-        ({"token": 5}, TypeError, "token: got an object of int; want the token as a str, or its"),
+        ({"token": 5}, TypeError, "token: got an object of type int; want the token as a str, or"),
         (
             {"token": "two words"},
             ValueError,

@@ -82,7 +82,7 @@ def test_torch_copy_leaves_read_only_diagonals_unchanged() -> None:
     ("options", "says"),
     [
         ({"window_left": "a"}, "window_left: got 'a'; want an integer of at least 0, or None"),
-        ({"window_right": 1.5}, "window_right: got an object of float; want an integer"),
+        ({"window_right": 1.5}, "window_right: got an object of type float; want an integer"),
         ({"causal": "no"}, "causal: got 'no'; want True or False"),
     ],
 )

@@ -174,8 +174,8 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
     const Table& weight = layers[i].weight;
     const int64_t outputs = i + 1 == layers.size() ? spec.num_heads() : weight.rows();
     if (weight.rows() != outputs || weight.columns() != inputs) {
-      return Invalid(field, ": got ", weight.rows(), " outputs of ", weight.columns(),
-                     " inputs, want ", outputs, " of ", inputs);
+      return Invalid(field, ": got ", weight.rows(), " outputs with ", weight.columns(),
+                     " inputs each, want ", outputs, " with ", inputs);
     }
     ATTNBIAS_RETURN_IF_ERROR(CheckLayer(field, layers[i], reach));
     inputs = outputs;

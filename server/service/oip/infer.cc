@@ -87,7 +87,7 @@ std::string Wanted(const FieldDescriptor& field) {
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
     one = ShortNames(*field.enum_type());
   } else if (IsMessage(field)) {
-    one = absl::StrCat("a message ", field.message_type()->name(), " in JSON");
+    one = absl::StrCat("a ", field.message_type()->name(), " message in JSON");
   }
   return field.is_repeated() ? absl::StrCat("a JSON list, each ", one) : one;
 }
@@ -355,7 +355,7 @@ absl::Status CheckSize(const InputTensor& input, int64_t got) {
   for (const int64_t length : input.shape()) {
     if (length < 1 || __builtin_mul_overflow(want, length, &want)) {
       return Invalid(input.name(), ".shape: got an axis of length ", length,
-                     ", want lengths of at least 1 with fewer than 2^63 bytes in total");
+                     ", want lengths of at least 1 and fewer than 2^63 bytes in total");
     }
   }
   if (got == want) return absl::OkStatus();

@@ -657,7 +657,7 @@ def test_every_rotary_module_is_compared() -> None:
     assert found - compared == set()
 
 
-TABLES = ("Exceptions to the parameters", "Configurations without `rope_parameters`")
+TABLES = ("Configurations that need other parameters", "Configurations without `rope_parameters`")
 DOCUMENTED = [
     name for table in TABLES for row in section_of(PAGE, table) for name in configs_in(row.cells[0])
 ]

@@ -359,7 +359,7 @@ def test_overridden_forward_is_rejected(
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")
-    assert refused.endswith(f" with its own forward, want that of {kind}, which attach replaces")
+    assert refused.endswith(f"would be ignored, since attach replaces the forward of {kind}")
 
 
 def test_server_with_other_values_is_rejected(

@@ -69,7 +69,7 @@ def test_default_device_does_not_matter(client: attnbias.Client, name: str) -> N
 
 
 def put_away(model: nn.Module) -> None:
-    """Keeps weights on the meta device between calls of their modules, as accelerate does."""
+    """Keeps weights on the meta device between calls to their modules, as accelerate does."""
     for module in model.modules():
         weights = dict(module.named_parameters(recurse=False))
         if not weights:

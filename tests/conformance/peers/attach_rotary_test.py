@@ -447,8 +447,8 @@ def test_unsupported_attention_is_rejected(client: attnbias.Client) -> None:
         attnbias.attach(new_model("llama"), client, max_length=4, attention="flex")
     assert str(caught.value) == (
         'attention: got \'flex\', want "eager" or "sdpa" for LlamaForCausalLM; or the '
-        'one that transformers uses: model.set_attn_implementation("flex_attention"), and attach '
-        "it without attention"
+        'one that transformers uses: model.set_attn_implementation("flex_attention"), and omit '
+        "the argument attention"
     )
 
 

@@ -397,7 +397,7 @@ def test_report_lists_replacements(client: attnbias.Client) -> None:
     assert str(first) == (
         "encoder.block.0.layer.0.SelfAttention.compute_bias: T5(bidirectional=True, "
         "num_buckets=32, max_distance=128, bucket_rule='float32_log'); "
-        "796 bytes fetched, 320000 no longer computed"
+        "796 bytes fetched, 320000 need not be computed"
     )
 
 
@@ -596,7 +596,7 @@ def test_rejects_unsupported_models(client: attnbias.Client) -> None:
     assert refused.startswith(f"model: got model_type 'qwen2_audio', {want}: part of it is not ")
     assert refused.endswith(part)
     want = "want a transformers model, such as transformers.T5Model"
-    assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
+    assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of type Linear; {want}"
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"
 
 

@@ -54,7 +54,7 @@ ARRANGED: dict[str, Words] = {
 }
 OTHERS = {
     name
-    for row in section_of(PAGE, "Exceptions to the parameters")
+    for row in section_of(PAGE, "Configurations that need other parameters")
     for name in configs_in(row.cells[0])
 }
 NOT_READ = {

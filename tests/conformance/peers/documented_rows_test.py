@@ -46,7 +46,7 @@ TESTS: dict[str, dict[str | None, list[Any]]] = {
     "Parameters that a module ignores": {
         None: [default_configs_test.test_every_rope_type_is_served_or_documented]
     },
-    "Exceptions to the parameters": {None: [advice_test.test_every_row_has_a_case]},
+    "Configurations that need other parameters": {None: [advice_test.test_every_row_has_a_case]},
     "Configurations without `rope_parameters`": {None: [advice_test.test_every_row_has_a_case]},
     "Position modules": {None: [position_modules_test.test_every_row_has_a_case]},
     "Encodings in a checkpoint": {None: [checkpoint_test.test_specs_match_model]},

@@ -66,7 +66,7 @@ def processor() -> str:
 
 
 def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
-    """Draws how far each goal is met; 1 means exactly."""
+    """Plots each ratio divided by its goal; at 1, the goal is just met."""
     judged = [row for row in rows if row.goal is not None]
     figure = Figure(figsize=(10, 0.55 * len(judged) + 1.2), layout="constrained")
     axes = figure.subplots()

@@ -138,7 +138,7 @@ TEST_F(TableFileTest, RejectsUnsupportedNpy) {
                                    kSixFloats)),
               HasSubstr("no descr"));
   EXPECT_THAT(ErrorOf("a.npy", NpyF32("(4294967296, 4294967296)", "")),
-              HasSubstr("want nonnegative lengths with fewer than 2^63 bytes in total"));
+              HasSubstr("want nonnegative lengths and fewer than 2^63 bytes in total"));
   EXPECT_THAT(ErrorOf("a.npy", NpyF32("(99999999999999999999, )", "")),
               HasSubstr("its shape is [1e+20]"));
   EXPECT_THAT(ErrorOf("a.npy", NpyF32("(-2, 3)", "")), HasSubstr("want nonnegative lengths"));

@@ -148,7 +148,7 @@ TEST(AlibiVariants, DifferByAConstantPerRow) {
   }
 }
 
-// Anchored at the last key, BF16 distinguishes the keys near the query.
+// With distances anchored at the last key, BF16 distinguishes the keys near the query.
 TEST(AlibiVariants, AnchorDeterminesDistinctBf16Values) {
   const auto distinct = [](v1::AlibiVariant variant, Range span) {
     const auto row = Filled(Alibi(8, variant), span, DataType::kBF16).numbers;

@@ -364,9 +364,9 @@ TEST(MlpBias, RejectsMismatchedLayers) {
   };
   const std::string path = "mlp_bias.layers";
   EXPECT_THAT(refusal(LayerOf(RandomRef({3, 1}, 1)), true),
-              IsInvalid(path + "[0].weight: got 3 outputs of 1 inputs, want 2 of 1"));
+              IsInvalid(path + "[0].weight: got 3 outputs with 1 inputs each, want 2 with 1"));
   EXPECT_THAT(refusal(LayerOf(RandomRef({4, 1}, 1))),
-              IsInvalid(path + "[1].weight: got 2 outputs of 3 inputs, want 2 of 4"));
+              IsInvalid(path + "[1].weight: got 2 outputs with 3 inputs each, want 2 with 4"));
   EXPECT_THAT(refusal(LayerOf(RandomRef({3, 1}, 1), RandomRef({4}, 1))),
               IsInvalid(path + "[0].bias: got shape [4], want [out] = [3]"));
   Layer layer = LayerOf(RandomRef({3, 1}, 1));
@@ -403,10 +403,11 @@ TEST(MlpBias, RejectsInvalidWindows) {
   EXPECT_THAT(refusal([](Spec& spec) { spec.set_pretrained_window(0, 1); }),
               IsInvalid("mlp_bias.pretrained_window[0]: got 1, want at least 2 "
                         "for a side of 3"));
-  EXPECT_THAT(refusal([](Spec& spec) {
-                *spec.mutable_layers(0)->mutable_weight() = RandomRef({33, 3}, 1);
-              }),
-              IsInvalid("mlp_bias.layers[0].weight: got 33 outputs of 3 inputs, want 33 of 2"));
+  EXPECT_THAT(
+      refusal([](Spec& spec) {
+        *spec.mutable_layers(0)->mutable_weight() = RandomRef({33, 3}, 1);
+      }),
+      IsInvalid("mlp_bias.layers[0].weight: got 33 outputs with 3 inputs each, want 33 with 2"));
 }
 
 TEST(MlpBias, EqualPretrainedWindowKeepsIdentity) {

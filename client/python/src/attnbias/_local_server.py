@@ -227,7 +227,7 @@ def _wait_until_ready(running: _Running) -> None:
     except UnavailableError as gone:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = running.process.wait(_PATIENCE)
-            what = f"{_PROGRAM} ended with {code} before it was ready"
+            what = f"{_PROGRAM} exited with {code} before it was ready"
             raise RuntimeError(_with_log(what, running)) from None
         what = f"{_PROGRAM} is not ready: {gone.message}"
         raise UnavailableError(_with_log(what, running)) from None

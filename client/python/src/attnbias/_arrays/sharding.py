@@ -53,7 +53,7 @@ def to_sharding(
     if device_mesh is not None:
         return OnMesh(device_mesh, placements)
     if placements is not None:
-        raise ValueError("placements: got them without a device_mesh, want both")
+        raise ValueError("placements: given without device_mesh, want both")
     return None
 
 

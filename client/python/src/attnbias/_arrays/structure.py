@@ -311,7 +311,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
         self._require_addable()
         if self.dtype.kind == "i":
-            message = f"values: got a tensor of {self.dtype}, want numbers to add"
+            message = f"values: got a tensor of {self.dtype}, want numbers to add to scores"
             raise ValueError(f"{message}, not buckets")
         numbers = to_torch(self._numbers(), device)
         if dtype is not None:
@@ -452,7 +452,7 @@ class Structure(NDArrayOperatorsMixin, ABC):
 
     def _require_addable(self) -> None:
         if self.vectors:
-            message = f"vectors: got a tensor of shape {self.shape}, want numbers to add"
+            message = f"vectors: got a tensor of shape {self.shape}, want numbers to add to scores"
             raise ValueError(message)
 
     plot = _plot.plot

@@ -33,7 +33,7 @@ class Replacement:
         path: path of the module in ``model.named_modules()``, followed by the method or parameter.
         encoding: the encoding fetched for it; None if the model adds zeros, which are omitted.
         fetched_bytes: size of the response; 0 if another replacement fetched it.
-        spared_bytes: size of the tensors that are no longer computed, for max_length tokens and a
+        spared_bytes: size of the tensors that need not be computed, for max_length tokens and a
             batch of one.
         left: True if it was left unchanged.
         reason: why it was not replaced, or why its values could not be compared with the server's;
@@ -51,7 +51,7 @@ class Replacement:
         if self.left:
             return f"{self.path}: left unchanged; {self.reason}"
         by = "nothing" if self.encoding is None else str(self.encoding)
-        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer computed"
+        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} need not be computed"
         compared = f"; not compared with the model's own: {self.reason}" if self.reason else ""
         return f"{self.path}: {by}; {sizes}{compared}"
 
@@ -250,7 +250,7 @@ def _attention_of(
     if attention == "flex" and family.takes_any and model._supports_flex_attn:
         message += (
             "; or the one that transformers uses: "
-            'model.set_attn_implementation("flex_attention"), and attach it without attention'
+            'model.set_attn_implementation("flex_attention"), and omit the argument attention'
         )
     raise ValueError(message)
 

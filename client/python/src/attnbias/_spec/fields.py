@@ -240,7 +240,7 @@ def _set_message(message: Any, value: Any, name: str) -> None:
     want = f"attnbias.{kind}(...)"
     require_instance(value, ReprMixin, name, want)
     if type(value).__name__ != kind:
-        raise TypeError(f"{name}: got an object of {type(value).__name__}; want {want}")
+        raise TypeError(f"{name}: got an object of type {type(value).__name__}; want {want}")
     set_fields(message, value, f"{name}.")
 
 

@@ -234,7 +234,7 @@ def _pairs(metadata: Metadata) -> Metadata:
     try:
         return tuple((key, value) for key, value in metadata)
     except (TypeError, ValueError):
-        got = f"metadata: got an object of {type(metadata).__name__}"
+        got = f"metadata: got an object of type {type(metadata).__name__}"
         raise TypeError(f"{got}; want pairs, such as [('tenant', 'a')]") from None
 
 
