@@ -56,7 +56,7 @@ struct Settings {
 // Bounds the response for a picture. A picture needs only samples, but if an encoding accepts no
 // position lists, the server sends the whole tensor.
 constexpr int64_t kMaxDrawnBytes = 64 << 20;
-// Size of a PNG picture, which is meant for a page.
+// Size of a PNG image intended for a page.
 constexpr Canvas kPngCanvas = {
     .most = {.rows = 1024, .columns = 1024}, .pixel_height = 1, .enlarged_to = 512};
 

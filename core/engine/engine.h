@@ -22,7 +22,7 @@ namespace attnbias {
 using PayloadPtr = std::unique_ptr<Payload>;
 
 struct EngineOptions {
-  // Maximum total bytes of tensors that are computed, cached or in flight.
+  // Maximum total size in bytes of the tensors that are computed, cached or in flight.
   int64_t memory_budget_bytes = int64_t{1} << 30;
   // Maximum size of a payload in bytes.
   int64_t max_tensor_bytes = int64_t{1} << 40;

@@ -108,7 +108,7 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
       continue;
     }
     return absl::StrCat(
-        "[", i, "]: got ", position, ", want a number p in [-2^40, 2^40], ",
+        "[", i, "]: got ", position, ", want a number p in [-2^40, 2^40] with ",
         offset == 0 ? "p" : absl::StrCat("p + ", offset, " (the offset)"),
         " equal to 0 or to k 2^e of magnitude at least 2^-149, with |k| at most 2^62",
         is_near && offset != 0 ? "; add the offset to positions yourself" : "");

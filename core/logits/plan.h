@@ -103,9 +103,9 @@ struct RelativeVectors {
 };
 
 struct LogitsLimits {
-  // Maximum total bytes of all vectors that a request's keys use.
+  // Maximum total size in bytes of all vectors that a request's keys use.
   int64_t max_vector_bytes = int64_t{1} << 30;
-  // Maximum bytes of one head's row in the result.
+  // Maximum size in bytes of one head's row in the result.
   int64_t max_row_bytes = int64_t{4} << 20;
 };
 

@@ -172,7 +172,7 @@ absl::Status TakeFrom(const std::string& path, bool takes_layout, const TableSet
       auto& ref = static_cast<v1::TableRef&>(*reflection.MutableMessage(&message, field));
       if (!takes_layout && ref.layout() != v1::TABLE_LAYOUT_UNSPECIFIED) {
         return Invalid(name,
-                       ".layout: set, want it unset: these tables have only one order of axes");
+                       ".layout: got a value, want none: these tables have only one order of axes");
       }
       ATTNBIAS_ASSIGN_OR_RETURN(Table table, Find(ref, name, mounted));
       ref = tables.Add(std::move(table), name);

@@ -66,7 +66,8 @@ class HeaderReader final : public json::json_sax_t {
 
   bool key(std::string& name) override {
     if (depth_ == 1) {
-      if (!names_.insert(name).second) return Refuse(absl::StrCat("two tensors ", Quoted(name)));
+      if (!names_.insert(name).second)
+        return Refuse(absl::StrCat("two tensors named ", Quoted(name)));
       in_metadata_ = name == "__metadata__";
       if (!in_metadata_) entries.emplace_back().name = name;
       return true;
@@ -175,7 +176,7 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries, int64_t data_si
     end = entry.end;
   }
   if (end == data_size) return absl::OkStatus();
-  return NotSafetensors("its tensors need ", end, " bytes, its data has ", data_size);
+  return NotSafetensors("its tensors need ", end, " bytes, but its data has ", data_size);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ absl::StatusOr<std::optional<std::string>> BearerToken(const grpc::CallbackServe
   if (value.empty()) return std::nullopt;
   if (!absl::StartsWithIgnoreCase({value.data(), value.size()}, "Bearer ")) {
     return Unauthenticated("NOT_A_BEARER_TOKEN",
-                           "the metadata 'authorization' has an unsupported "
+                           "the 'authorization' metadata has an unsupported "
                            "scheme, want 'Bearer TOKEN'");
   }
   value.remove_prefix(sizeof("Bearer ") - 1);

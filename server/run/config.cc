@@ -162,7 +162,8 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
       "Certificate chain in PEM; enables TLS, except on unix:PATH");
   add("--tls-key", files.tls.key, "Private key of the certificate, in PEM");
   add("--tls-client-ca", files.tls.client_ca,
-      "CA certificates in PEM that verify clients; clients then need a certificate or, with "
+      "PEM file of CA certificates used to verify clients; clients then need a certificate or, "
+      "with "
       "--tokens, a token");
   add("--tokens", files.tokens,
       "File with lines of the form NAME sha256:DIGEST; callers need one of these tokens or a "
@@ -171,10 +172,11 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
 }
 
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {
-  AddBytes(
-      app, "--memory-budget", config.memory_budget_bytes, 1,
-      "Maximum bytes of tensors computed, cached and in flight; default: a quarter of the memory");
-  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1, "Maximum bytes of a payload");
+  AddBytes(app, "--memory-budget", config.memory_budget_bytes, 1,
+           "Maximum size of the tensors computed, cached and in flight; default: a quarter of the "
+           "memory");
+  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
+           "Maximum size of a payload, in bytes");
   AddCount(app, "--threads", config.threads, 4096,
            "Number of compute threads; default: one per processor");
   app.add_option("--cpu-isa", config.cpu_isa,
@@ -182,8 +184,10 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
   AddChoice(app, "--backend", config.backend, {"auto", "cpu", "cuda"},
             "auto: use a CUDA device for results of at least --cuda-min-bytes; cuda: for "
             "everything it can compute; cpu: never");
-  AddBytes(app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
-           "Minimum bytes of a result on a CUDA device; 0 with --backend auto: CPU only");
+  AddBytes(
+      app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
+      "Minimum size, in bytes, of results computed on a CUDA device; with --backend auto, 0 means "
+      "CPU only");
   app.add_option("--precompute", config.precompute,
                  "JSON file with an array of TensorSpec to cache before the server is ready");
 }

@@ -154,7 +154,7 @@ absl::Status CheckSocketFile(const std::string& path) {
   }
 }
 
-// Maximum bytes of incomplete requests that gRPC holds. Above this, it ends some of those calls
+// Maximum size of the incomplete requests that gRPC holds. Above this, it ends some of those calls
 // with RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 

@@ -32,7 +32,7 @@ inline constexpr int kMaxRequestBytes = 8 << 20;
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes = kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
-// Maximum bytes of a response's fields other than the header and the data.
+// Maximum size in bytes of a response's fields other than the header and the data.
 inline constexpr int64_t kFramingBytes = 64;
 // The data of a message with a header begins at a multiple of this.
 inline constexpr size_t kDataAlignment = 16;

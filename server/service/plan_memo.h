@@ -42,7 +42,7 @@ class PlanMemo {
   // Enough for a request with a bias's learned table: T5's largest is 8 KiB, Swin's 21 KiB.
   static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
-  // Maximum total bytes of the requests and headers. Their plans take a few times as much.
+  // Maximum total size in bytes of the requests and headers. Their plans take a few times as much.
   static constexpr size_t kMaxBytes = size_t{4} << 20;
 
   // Returns null if no plan is stored for the request with these tables.

@@ -129,7 +129,7 @@ namespace {
 // Only two long lists of negative positions make a header that large.
 absl::Status CheckHeaderSize(int64_t message_bytes) {
   if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
-  return Invalid("spec: got lists of positions that make a header of ", message_bytes,
+  return Invalid("spec: got lists of positions that need a header of ", message_bytes,
                  " bytes, want at most ", kMaxUnaryResponseBytes,
                  "; request fewer positions at a time");
 }

@@ -147,7 +147,7 @@ REFUSALS = {
         settings={"max_tensor_bytes": 5242879},
         fails=Fails(
             "RESOURCE_EXHAUSTED",
-            "the tensor has 5242880 bytes, this client accepts at most 5242879",
+            "the tensor has 5242880 bytes, but this client accepts at most 5242879",
         ),
     ),
 }
@@ -177,7 +177,7 @@ def status_with(detail: bytes) -> bytes:
 
 def late(fault: Fault) -> Trial:
     """Returns a trial that lasts until the client's deadline."""
-    fails = Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:")
+    fails = Fails("DEADLINE_EXCEEDED", "no complete response from 127.0.0.1:")
     return Trial(LARGE, fault, settings={"timeout": 3}, fails=fails, calls=None)
 
 

@@ -148,7 +148,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         "pair.query_offset: set together with alignment, want one of them",
     ),
     **{
-        f"Triton's {name}": ({name: 1}, f"{name}: got a setting of Triton's schedulers, want none")
+        f"Triton's {name}": ({name: 1}, f"{name}: got a Triton scheduler setting, want none")
         for name in ("priority", "timeout", "sequence_id", "sequence_start", "sequence_end")
     },
     "no extent": ({"alibi.num_heads": 2}, "pair.query_length: not set, want "),

@@ -209,10 +209,10 @@ RESULTS = {
     ("cos", "sin", "scale"): "XposTables",
 }
 ASK = {
-    "table": "ask with `positions` or `position_ids`",
-    "pair": "ask with `query_length` and `key_length`",
-    "grid": "ask without lengths, for windows with `queries`, `keys` and `heads`, or for every "
-    "n-th query with `query_stride`",
+    "table": "request it with `positions` or `position_ids`",
+    "pair": "request it with `query_length` and `key_length`",
+    "grid": "request it without lengths, for windows with `queries`, `keys` and `heads`, or for "
+    "every n-th query with `query_stride`",
 }
 
 
@@ -534,7 +534,7 @@ def answer_of(message: Any) -> str:
     if option("buckets_only", message):
         sentences.append("The numbers are i32, without heads.")
     if extents == ["table"] and any(field.name == "axes" for field in message.fields):
-        sentences.append("Ask with `grid` for a GridTable over several axes.")
+        sentences.append("Request a GridTable over several axes with `grid`.")
     return " ".join(sentences)
 
 

@@ -38,7 +38,7 @@ packages_of_libraries() {
   local ldd=(ldd)
   [[ $2 == "$(dpkg --print-architecture)" ]] ||
     ldd=(qemu-aarch64 /lib/ld-linux-aarch64.so.1 --list)
-  # dpkg may know a file in /usr/lib under /lib.
+  # dpkg may list a file in /usr/lib as a file in /lib.
   # shellcheck disable=SC2016  # the inner shell's
   "${there[@]}" bash -euo pipefail -c '
     "$@" | grep -o " /[^ ]*" | xargs realpath | sed "s:^\(/usr\)\?:*:" |

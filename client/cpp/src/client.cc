@@ -104,7 +104,7 @@ class RawStream {
     call_->WriteLast(grpc::ByteBuffer(&serialized, 1), grpc::WriteOptions(), nullptr);
     Wait();
     // Finish precedes the first Read: gRPC 1.83 reports a message that is too large only to an
-    // operation that already waits for the status. Both operations would otherwise receive the
+    // operation that is already waiting for the status. Both operations would otherwise receive the
     // initial metadata, which can be received only once.
     call_->ReadInitialMetadata(nullptr);
     Wait();
@@ -364,7 +364,7 @@ absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec, const ProgressFn&
             std::aligned_alloc(kAlignment, (size / kAlignment + 1) * kAlignment)));
         if (bytes != nullptr) return absl::MakeSpan(bytes.get(), size);
         return absl::ResourceExhaustedError(
-            absl::StrCat("tensor: no memory for its ", size, " bytes"));
+            absl::StrCat("tensor: not enough memory for its ", size, " bytes"));
       },
       progress);
   if (!header.ok()) return header.status();

@@ -54,12 +54,12 @@ absl::Status CheckPart(const v1::TensorPart& part, int64_t offset) {
   if (!IsPartName(part.name())) {
     return absl::DataLossError(absl::StrCat("header.parts: got the name \"",
                                             internal::Excerpt(part.name()),
-                                            "\", want 1 to 64 of a-z, 0-9, . and _"));
+                                            "\", want 1 to 64 characters from a-z, 0-9, . and _"));
   }
   const std::string subject = absl::StrCat("header: part ", part.name());
   const auto unknown = [&](absl::string_view field, int value) {
-    return absl::UnimplementedError(
-        absl::StrCat(subject, " has ", field, " ", value, ", which this client does not know"));
+    return absl::UnimplementedError(absl::StrCat(subject, " has ", field, " ", value,
+                                                 ", which this client does not recognize"));
   };
   if (ElementSize(part.data_type()) == 0) return unknown("data_type", part.data_type());
   if (!v1::Form_IsValid(part.form()) || part.form() == v1::FORM_UNSPECIFIED) {
@@ -188,7 +188,7 @@ absl::Status CheckHeader(const v1::TensorHeader& header, int64_t max_tensor_byte
   if (!status.ok()) return status;
   if (end > max_tensor_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("max_tensor_bytes: the tensor has ", end,
-                                                     " bytes, this client accepts at most ",
+                                                     " bytes, but this client accepts at most ",
                                                      max_tensor_bytes));
   }
   return absl::OkStatus();

@@ -154,7 +154,7 @@ std::string ReportOn(const std::string& address, ClientOptions options) {
   if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
     return "";
   }
-  return absl::StrCat("no answer within ", absl::FormatDuration(kPatience));
+  return absl::StrCat("no response within ", absl::FormatDuration(kPatience));
 }
 
 // Returns the reason in "connections to all backends failing; last error: CODE: ADDRESS: REASON".
@@ -202,7 +202,7 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options, boo
     case grpc::StatusCode::UNAVAILABLE:
       return IsUnreached(status) ? WhyUnreached(says, options) : "";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::StrCat("no complete answer from ", target, " within the timeout of ",
+      return absl::StrCat("no complete response from ", target, " within the timeout of ",
                           absl::FormatDuration(options.timeout));
     case grpc::StatusCode::UNAUTHENTICATED:
       if (has_token) {

@@ -68,7 +68,7 @@ func (c *Client) advice(err *Error) string {
 		}
 		return ""
 	case codes.DeadlineExceeded:
-		return "no complete answer from %s before the deadline set by the context or by WithTimeout"
+		return "no complete response from %s before the deadline of the context or of WithTimeout"
 	case codes.Unauthenticated:
 		if c.who.token != nil {
 			return "%s rejected this token: is it for this server, and still valid?"

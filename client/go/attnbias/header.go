@@ -61,8 +61,8 @@ func checkHeader(header *pb.TensorHeader) error {
 // checkPart rejects a part that does not begin at offset or that contradicts itself.
 func checkPart(part *pb.TensorPart, offset int64) error {
 	if !partName.MatchString(part.Name) {
-		return corrupt(`header.parts: got the name "%s", want 1 to 64 of a-z, 0-9, . and _`,
-			brief(part.Name))
+		return corrupt(`header.parts: got the name "%s", want 1 to 64 characters from a-z, 0-9, `+
+			`. and _`, brief(part.Name))
 	}
 	unknown := func(field string, value any) error {
 		return failed(codes.Unimplemented, "header: part %s has %s %d, which this client does "+

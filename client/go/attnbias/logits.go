@@ -126,8 +126,8 @@ func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 	heads := int(l.spec.NumHeads)
 	row := max(heads*l.row*elementSize[In](), 1)
 	if row > maxRequestBytes {
-		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; request "+
-			"fewer heads at a time", row, maxRequestBytes)
+		return 0, invalid("rows: one row across all heads takes %d bytes, want at most %d; "+
+			"request fewer heads at a time", row, maxRequestBytes)
 	}
 	answer := max(heads*l.width*elementSize[Out](), 1)
 	return max(min(blockBytes/row, blockAnswerBytes/answer), 1), nil

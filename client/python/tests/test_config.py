@@ -529,7 +529,9 @@ def test_head_and_layer_counts_are_bounded(
 
 @pytest.mark.parametrize("name", ["depths", "num_heads"])
 def test_stage_lists_are_bounded(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{name}: .*, want a list of integers of at most 65536"):
+    with pytest.raises(
+        ValueError, match=rf"^{name}: .*, want a list of integers, each at most 65536"
+    ):
         from_config({"model_type": "swin", **SWIN, name: [2, 10**30]})
 
 

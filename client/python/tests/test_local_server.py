@@ -123,7 +123,7 @@ def test_ends_with_parent_process(end: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
-        ("--threads=many", "ended with 2 .*\n.*--threads: got 'many'"),
+        ("--threads=many", "exited with 2 .*\n.*--threads: got 'many'"),
         ("--tables=/nowhere", "nowhere"),
     ],
 )

@@ -102,8 +102,8 @@ def test_exported_tensors_are_available_offline(
     assert export(config) == 0
     said = capsys.readouterr()
     assert said.err == (
-        "attnbias: torch and transformers are not installed: the tensors that attach requests are "
-        "left out\n"
+        "attnbias: torch and transformers are not installed: the tensors that attach() requests "
+        "are left out\n"
     )
     export.close()
     with attnbias.Client(cache=folder, offline=True) as client:

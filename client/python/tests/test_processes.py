@@ -393,7 +393,7 @@ def test_unreachable_server_is_reported_immediately() -> None:
         process.kill()
         rest = process.stderr.read()
     assert first.startswith(
-        "UNAVAILABLE: nothing is answering at 127.0.0.1:1: is the server running? start one with "
+        "UNAVAILABLE: nothing is answering at 127.0.0.1:1: is the server running? Start one with "
         "attnbias.LocalServer(), or connect to another with Client(target) ("
     )
     assert "trying 127.0.0.1:1 again, for up to 10 s" in first

@@ -337,7 +337,7 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
             (
                 tls,
                 False,
-                "answers, but does not speak gRPC in plaintext: does it need TLS? pass tls=True, "
+                "answers, but does not speak gRPC in plaintext: does it need TLS? Pass tls=True, "
                 "or tls=attnbias.Tls(ca=FILE)",
             ),
             (
@@ -357,7 +357,7 @@ def test_connection_errors_state_the_cause(pki: Pki, connect: Connect) -> None:
                 mutual,
                 trusting,
                 "answers, but does not speak gRPC over TLS: is it starting or stopping, or does it "
-                "require a certificate? pass tls=attnbias.Tls(cert=FILE, key=FILE)",
+                "require a certificate? Pass tls=attnbias.Tls(cert=FILE, key=FILE)",
             ),
             (
                 mutual,

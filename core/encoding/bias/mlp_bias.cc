@@ -159,7 +159,7 @@ absl::Status CheckLayers(const v1::MlpBias& spec, absl::Span<const NetworkLayer>
     numbers += layers[i].weight.size();
     if (numbers > kMaxNetworkNumbers) {
       return Invalid("mlp_bias.layers[", i, "].weight: got ", numbers,
-                     " numbers in total with the previous layers, want at most ",
+                     " numbers in total, including the previous layers, want at most ",
                      kMaxNetworkNumbers);
     }
   }

@@ -22,8 +22,8 @@
 
 namespace attnbias {
 
-// Maximum bytes of pinned memory kept for later use, and bytes that the device's pool holds before
-// it returns freed memory.
+// Maximum size of the pinned memory kept for later use, and of the freed memory that the device's
+// pool keeps.
 inline constexpr int64_t kMaxPooledBytes = int64_t{64} << 20;
 
 // Freed with its last copy; by then no stream may be using it. Device memory is aligned to 256

@@ -292,7 +292,7 @@ absl::Status SetParameters(const Model& model, const inference::ModelInferReques
     if (path == kEmptyFinalResponse) continue;
     if (absl::c_linear_search(kScheduling, path)) {
       return Invalid(path,
-                     ": got a setting of Triton's schedulers, want none: "
+                     ": got a Triton scheduler setting, want none: "
                      "this server has no scheduler");
     }
     ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field, SpecField::Find(model, path, spec));
@@ -311,7 +311,7 @@ absl::Status CheckParameters(const std::string& tensor, const Parameters& parame
     if (absl::c_linear_search(kIdleParameters, name)) continue;
     return absl::UnimplementedError(absl::StrCat(Shortened(tensor), ".parameters: got '",
                                                  Shortened(name),
-                                                 "', which this server does not know"));
+                                                 "', which this server does not recognize"));
   }
   return absl::OkStatus();
 }

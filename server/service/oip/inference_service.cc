@@ -54,7 +54,8 @@ class InferenceStatistics {
   std::vector<inference::ModelStatistics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Maximum bytes of a ModelInfer response. The client must read it within --write-stall-timeout.
+// Maximum size of a ModelInfer response in bytes. The client must read it within
+// --write-stall-timeout.
 constexpr int64_t kMaxInferBytes = int64_t{256} << 20;
 
 struct InferWork {

@@ -260,7 +260,7 @@ def test_encoding_matches_rows_read_by_model(client_of_tables: attnbias.Client, 
 
 
 def test_cast_model_needs_table_of_its_type(client_of_tables: attnbias.Client) -> None:
-    """The digest depends on the type; a model cast while attached uses its own weights."""
+    """The digest depends on the type; a model that is cast while attached uses its own weights."""
     model = new_model("opt").bfloat16()
     own = copy.deepcopy(model)
     with attnbias.attach(model, client_of_tables, max_length=ROWS) as attached:

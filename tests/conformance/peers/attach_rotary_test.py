@@ -448,7 +448,7 @@ def test_unsupported_attention_is_rejected(client: attnbias.Client) -> None:
     assert str(caught.value) == (
         'attention: got \'flex\', want "eager" or "sdpa" for LlamaForCausalLM; or the '
         'one that transformers uses: model.set_attn_implementation("flex_attention"), and omit '
-        "the argument attention"
+        "the attention argument"
     )
 
 

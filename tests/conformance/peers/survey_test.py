@@ -114,7 +114,7 @@ def sines(result: Any, reach: float, growth: float = 0, **names: Any) -> Peer:
 
 
 def latents(lengths: list[int]) -> torch.Tensor:
-    """Makes [batch, channels, (frames,) rows, columns] in 2 x 2 patches; only the shape counts."""
+    """Makes 2 x 2 patches: [batch, channels, (frames,) rows, columns]; only the shape matters."""
     return torch.empty(1, 1, *lengths[:-2], 2 * lengths[-2], 2 * lengths[-1])
 
 

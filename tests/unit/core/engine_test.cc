@@ -317,7 +317,7 @@ TEST_F(EngineTest, RejectsInvalidDoubles) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(refusal(plain, {{0.5, nan}}),
             "table.position_ids[0].doubles[1]: got nan, want a number p in "
-            "[-2^40, 2^40], p equal to 0 or to k 2^e of magnitude at least 2^-149, "
+            "[-2^40, 2^40] with p equal to 0 or to k 2^e of magnitude at least 2^-149, "
             "with |k| at most 2^62");
   EXPECT_THAT(refusal(plain, {{1e300}}),
               HasSubstr("table.position_ids[0].doubles[0]: got 1e+300, want "));

@@ -114,7 +114,7 @@ inline v1::SinusoidalDistances TransformerXl(int dim, int64_t width,
   return term;
 }
 
-// Returns a request over [height, width] grids; each table has as many rows as `rows` gives for it.
+// Returns a request over [height, width] grids; `rows` holds the number of rows of each table.
 inline v1::LogitsSpec Grids(std::array<int, 2> queries, std::array<int, 2> keys,
                             std::array<int64_t, 2> rows, DataType type = DataType::kF32) {
   v1::LogitsSpec spec = Base(queries[0] * queries[1], keys[0] * keys[1], 0);

@@ -64,7 +64,7 @@ TEST(TableRefs, NameTheFieldInErrors) {
 TEST(TableRefs, RejectLayoutInLogits) {
   auto spec = Parse<v1::LogitsSpec>("shaw_keys { table { layout: TABLE_LAYOUT_BUCKETS_HEADS } }");
   EXPECT_THAT(TakeTables(TableSet(), spec),
-              IsInvalid("shaw_keys.table.layout: set, want it unset"));
+              IsInvalid("shaw_keys.table.layout: got a value, want none"));
 }
 
 TEST(TableRefs, FindMountedTablesByNameAndByDigest) {

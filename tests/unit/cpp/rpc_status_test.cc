@@ -61,7 +61,7 @@ TEST(FromRpc, DeadlineErrorStatesTheTimeout) {
                                       {.target = "host:1", .timeout = absl::Milliseconds(30)},
                                       /*has_token=*/false);
   EXPECT_EQ(status.message(),
-            "no complete answer from host:1 within the timeout of 30ms "
+            "no complete response from host:1 within the timeout of 30ms "
             "(Deadline)");
 }
 

@@ -711,7 +711,7 @@ TEST(BadRotary, IsRejectedByName) {
       {Rotary("head_dim: 4 pair_axis: [0, 0]"),
        "rotary.pair_axis: got 2 numbers, want none without axes"},
       {Rotary("head_dim: 8 linear {factor: 2} axes {ladder {}}"),
-       "rotary.axes[0].ladder: got a ladder, want none with linear, or "
+       "rotary.axes[0].ladder: got a ladder, want none with linear; "
        "ladder.frequencies may replace that field"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, 1] axes {} "
               "axes {ladder {}}"),

@@ -22,7 +22,7 @@ struct CpuDeviceLog {
   std::atomic<int64_t> allocated_bytes{0};
   // Number of launches that succeed; the next one breaks the device.
   std::atomic<int64_t> good_launches{int64_t{1} << 40};
-  // Maximum bytes allocated at the same time.
+  // Maximum number of bytes allocated at any one time.
   std::atomic<int64_t> memory_bytes{int64_t{1} << 40};
 };
 

@@ -61,7 +61,7 @@ struct ClientOptions {
   // that time, a call fails with UNAVAILABLE, and the message contains the reason and advice. A
   // client that has had a connection retries until `timeout`, since its server may be restarting.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // Maximum bytes of a payload. A larger one is rejected before memory is allocated for it.
+  // Maximum size of a payload in bytes. A larger one is rejected before memory is allocated for it.
   int64_t max_tensor_bytes = int64_t{16} << 30;
   // Maximum number of consecutive attempts that receive no bytes; 1 disables retries. By default,
   // only `timeout` limits them.

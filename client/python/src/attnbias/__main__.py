@@ -157,7 +157,7 @@ def _export_all(options: argparse.Namespace) -> int:
             items += export.of_attach(options.config, options.max_length, client)
         else:
             _say(
-                "torch and transformers are not installed: the tensors that attach requests are "
+                "torch and transformers are not installed: the tensors that attach() requests are "
                 "left out"
             )
         return _fetch_all(export.merged(items), client, Cache(options.cache))

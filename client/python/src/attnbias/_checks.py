@@ -32,7 +32,7 @@ def require_instance(value: Any, kind: type | tuple[type, ...], name: str, want:
     elif isinstance(value, str):
         got = repr(value)
     else:
-        got = f"an object of {type(value).__name__}"
+        got = f"an object of type {type(value).__name__}"
     raise TypeError(f"{name}: got {got}; want {want}")
 
 

@@ -53,7 +53,7 @@ def to_sharding(
     if device_mesh is not None:
         return OnMesh(device_mesh, placements)
     if placements is not None:
-        raise ValueError("placements: given without device_mesh, want both")
+        raise ValueError("placements: got them, but no device_mesh, want both")
     return None
 
 
@@ -64,7 +64,7 @@ class OnMesh:
         module = sys.modules.get("torch.distributed.device_mesh")
         if module is None or not isinstance(device_mesh, module.DeviceMesh):
             got = type(device_mesh).__name__
-            raise TypeError(f"device_mesh: got {got}, want torch's DeviceMesh")
+            raise TypeError(f"device_mesh: got {got}, want a torch DeviceMesh")
         from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
 
         is_list = isinstance(placements, (list, tuple))

@@ -250,7 +250,7 @@ def _attention_of(
     if attention == "flex" and family.takes_any and model._supports_flex_attn:
         message += (
             "; or the one that transformers uses: "
-            'model.set_attn_implementation("flex_attention"), and omit the argument attention'
+            'model.set_attn_implementation("flex_attention"), and omit the attention argument'
         )
     raise ValueError(message)
 

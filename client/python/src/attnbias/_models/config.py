@@ -81,7 +81,7 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
             model_type = fields.get("model_type")
             raise ValueError(
                 f"checkpoint: got {checkpoint!r}, want None: "
-                f"servers mount no tables of model_type {model_type!r}"
+                f"servers mount no tables for model_type {model_type!r}"
             )
         places = places_of(fields, table_of)
     except ValueError as error:

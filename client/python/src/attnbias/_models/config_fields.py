@@ -86,9 +86,9 @@ class ConfigFields:
         value = self.get(name)
         is_list = isinstance(value, (list, tuple))
         if not is_list or not all(_is_integer(each, least) for each in value):
-            self.refuse(name, f"a list of integers of at least {least}")
+            self.refuse(name, f"a list of integers, each at least {least}")
         if any(each > _MOST_COUNT for each in value):
-            self.refuse(name, f"a list of integers of at most {_MOST_COUNT}")
+            self.refuse(name, f"a list of integers, each at most {_MOST_COUNT}")
         return tuple(value)
 
     def sides(self, name: str) -> tuple[int, int]:

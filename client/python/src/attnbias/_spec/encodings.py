@@ -146,8 +146,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     they are not bit-identical to the framework's. Found in the original Transformer, Marian,
     fairseq, Whisper, DETR, Mask2Former, SAM 2, RT-DETR, MAE and DiT.
 
-    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``. Ask with ``grid`` for
-    a GridTable over several axes.
+    A table ``[positions, dim]``; request it with ``positions`` or ``position_ids``. Request a
+    GridTable over several axes with ``grid``.
 
     Attributes:
         dim: Number of columns in the table. In [1, 65536].
@@ -195,8 +195,8 @@ class T5(Encoding[Toeplitz]):
     and key. Bit-identical to the framework. Found in T5, mT5, UMT5, LongT5, MPNet, WavLM, UniLM,
     LayoutLMv3 and UDOP.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
-    is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
+    A Toeplitz; request it with ``query_length`` and ``key_length``. With ``values="buckets"`` the
+    answer is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
 
     Attributes:
         bidirectional: True for an encoder; false for a decoder, where keys to the right of the
@@ -240,7 +240,7 @@ class ALiBi(Encoding[Compact]):
     for the next higher power of two. With the framework's slopes, bit-identical to the framework.
     Found in BLOOM, MPT and Falcon.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``. A KeyRow with ``variant``
+    A Toeplitz; request it with ``query_length`` and ``key_length``. A KeyRow with ``variant``
     "key_from_start" or "key_from_end".
 
     Attributes:
@@ -352,7 +352,7 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     A position outside the table returns ``OutOfRangeError``. Found in BERT, GPT-2, RoBERTa, OPT,
     BART, ViT and DeiT.
 
-    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
+    A table ``[positions, dim]``; request it with ``positions`` or ``position_ids``.
 
     Attributes:
         table: Learned vectors. Shape ``[num_positions, dim]``.
@@ -568,9 +568,9 @@ class Rotary(Encoding[Compact]):
     ``attention_factor`` and, if used, ``rope_theta``. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma,
     Phi-3 and torchscale.
 
-    RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
-    ``position_ids``. XposTables with ``decay``. Ask with ``grid`` for a GridTable over several
-    axes.
+    RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; request it with ``positions``
+    or ``position_ids``. XposTables with ``decay``. Request a GridTable over several axes with
+    ``grid``.
 
     Attributes:
         head_dim: Dimension of each head. Even, in [2, 65536].
@@ -719,8 +719,8 @@ class LearnedRelative(Encoding[Toeplitz]):
     clipped to [-left, right] and counted in the direction of ``sign``. If symmetric, it is |j - i|
     clipped to right. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with ``relative_key``.
 
-    A Toeplitz, over vectors with ``vectors``; ask with ``query_length`` and ``key_length``. With
-    ``values="buckets"`` the answer is indices, i32 without heads. ``scalars``, ``vectors`` and
+    A Toeplitz, over vectors with ``vectors``; request it with ``query_length`` and ``key_length``.
+    With ``values="buckets"`` the answer is indices, i32 without heads. ``scalars``, ``vectors`` and
     ``num_heads`` need not be set then.
 
     Attributes:
@@ -770,7 +770,7 @@ class Kerple(Encoding[Toeplitz]):
 
     Symmetric; the models add a causal mask.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``.
+    A Toeplitz; request it with ``query_length`` and ``key_length``.
 
     Attributes:
         kernel: Kernel.
@@ -799,7 +799,7 @@ class Sandwich(Encoding[Toeplitz]):
         bias[h, i, j] = H / (8 (h + 1)) sum over k < dim / 2 of cos((i - j) w_k)
         w_k = base^(-2k / dim)
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``.
+    A Toeplitz; request it with ``query_length`` and ``key_length``.
 
     Attributes:
         num_heads: Number H of heads in the bias. In [1, 65536].
@@ -823,7 +823,7 @@ class Fire(Encoding[npt.NDArray[Any]]):
 
         bias[h, i, j] = MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h
 
-    A dense array; ask with ``query_length`` and ``key_length``.
+    A dense array; request it with ``query_length`` and ``key_length``.
 
     Attributes:
         hidden_weight: Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
@@ -882,9 +882,9 @@ class MlpBias(Encoding[Toeplitz | BlockToeplitz]):
     Without ``window``, there is one input, for i - j; with it, one per axis. Found in Swin-V2,
     CrossFormer, timm and x-transformers.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``. A BlockToeplitz with ``window``, with
-    a border if ``class_token``; ask without lengths, for windows with ``queries``, ``keys`` and
-    ``heads``, or for every n-th query with ``query_stride``.
+    A Toeplitz; request it with ``query_length`` and ``key_length``. A BlockToeplitz with
+    ``window``, with a border if ``class_token``; request it without lengths, for windows with
+    ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``.
 
     Attributes:
         layers: Layers, first to last. The first has one input per coordinate; the last has
@@ -933,7 +933,8 @@ class Deberta(Encoding[Toeplitz]):
     The values are indices into the model's relative embeddings. Span is ``bucket_size``, or
     ``max_position`` if there are no buckets. Found in DeBERTa v2 and v3.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``. The numbers are i32, without heads.
+    A Toeplitz; request it with ``query_length`` and ``key_length``. The numbers are i32, without
+    heads.
 
     Attributes:
         bucket_size: transformers' position_buckets. 0 (-1 in transformers) means no buckets: the
@@ -975,7 +976,7 @@ class RelativeSinusoidal(Encoding[Toeplitz]):
     bit-identical to the framework's. Found in Transformer-XL, XLNet, ESPnet, wav2vec2-Conformer and
     Parakeet.
 
-    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
+    A Toeplitz over vectors; request it with ``query_length`` and ``key_length``.
 
     Attributes:
         dim: Number of columns in a vector: the model's d_model. In [1, 65536].
@@ -1030,7 +1031,7 @@ class GridRelative(Encoding[BlockToeplitz]):
     1)(2 Ww - 1)``. Bit-identical to the framework. Found in Swin, BEiT, EVA, MaxViT, CoAtNet,
     LeViT, EfficientFormer, TinyViT and Video Swin.
 
-    A BlockToeplitz, with a border if ``class_token``; ask without lengths, for windows with
+    A BlockToeplitz, with a border if ``class_token``; request it without lengths, for windows with
     ``queries``, ``keys`` and ``heads``, or for every n-th query with ``query_stride``. With
     ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``, ``table`` and
     ``resample`` need not be set then.
@@ -1082,9 +1083,9 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
     term uses ``position_table``, ``query_weight``, ``query_bias``, ``key_weight`` and ``key_bias``:
     set all of them or none.
 
-    A Toeplitz; ask with ``query_length`` and ``key_length``. A dense array with ``position_table``.
-    A BorderedToeplitz with ``reset_class_token``. With ``values="buckets"`` the answer is indices,
-    i32 without heads. ``num_heads`` and ``relative_table`` need not be set then.
+    A Toeplitz; request it with ``query_length`` and ``key_length``. A dense array with
+    ``position_table``. A BorderedToeplitz with ``reset_class_token``. With ``values="buckets"`` the
+    answer is indices, i32 without heads. ``num_heads`` and ``relative_table`` need not be set then.
 
     Attributes:
         num_heads: Number of heads in the bias. In [1, 65536]. Default: that of ``relative_table``.

@@ -230,7 +230,8 @@ def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
 def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
     if not _NAME.fullmatch(part.name):
         raise DataLossError(
-            f"header.parts: got the name '{escaped(part.name)}', want 1 to 64 of a-z, 0-9, . and _"
+            f"header.parts: got the name '{escaped(part.name)}', want 1 to 64 characters from "
+            "a-z, 0-9, . and _"
         )
     dtype = from_data_type(part.data_type)
     for field, is_known in (
@@ -240,7 +241,7 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
         if not is_known:
             raise UnimplementedError(
                 f"header: part {part.name} has {field} {getattr(part, field)}, which this client "
-                "does not know"
+                "does not recognize"
             )
     assert dtype is not None
     shape = tuple(part.shape)
@@ -288,7 +289,8 @@ def require_within(nbytes: int, limit: int) -> None:
     """Rejects a payload that is larger than the caller's limit."""
     if nbytes > limit:
         raise ResourceExhaustedError(
-            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client accepts at most {limit}"
+            f"max_tensor_bytes: the tensor has {nbytes} bytes, but this client accepts at most "
+            f"{limit}"
         )
 
 

@@ -66,7 +66,7 @@ class LogitsStream:
         limit = self._options.max_tensor_bytes
         if size > limit:
             raise ResourceExhaustedError(
-                f"max_tensor_bytes: the response has {size} bytes, this client accepts at most "
+                f"max_tensor_bytes: the response has {size} bytes, but this client accepts at most "
                 f"{limit}"
             )
         out = self._options.out
@@ -83,7 +83,7 @@ class LogitsStream:
         row_bytes = max(self._rows[:, :1].nbytes, 1)
         if row_bytes > _MAX_REQUEST_BYTES:
             raise ValueError(
-                f"rows: one row of all heads has {row_bytes} bytes, want at most "
+                f"rows: one row across all heads takes {row_bytes} bytes, want at most "
                 f"{_MAX_REQUEST_BYTES}; request fewer heads at a time"
             )
         answer_bytes = max(self._answer[:, :1].nbytes, 1)

@@ -213,6 +213,6 @@ def _reason(call: grpc.Future, endpoint: Endpoint, seconds: float) -> str:
         call.result()
     except grpc.RpcError as failed:
         if failed.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"no answer within {seconds:g} s"
+            return f"no response within {seconds:g} s"
         return from_rpc_error(failed, endpoint).unreached or "answers"
     return "answers"

@@ -67,7 +67,7 @@ _WHY_UNREACHED: Final = {
         "{target} accepts connections, but does not answer: is this the right port?"
     ),
     "": (
-        "nothing is answering at {target}: is the server running? start one with "
+        "nothing is answering at {target}: is the server running? Start one with "
         "attnbias.LocalServer(), or connect to another with Client(target)"
     ),
 }
@@ -131,7 +131,7 @@ def tells_of_a_connection(error: Error) -> bool:
 def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
     """Returns the server's or gRPC's message with advice, if any, on one line."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        advice = "no complete answer from {target} within the timeout"
+        advice = "no complete response from {target} within the timeout"
     elif code is grpc.StatusCode.UNAUTHENTICATED:
         advice = _WHO_CALLS if endpoint.token is None else _NOT_THIS_TOKEN
     elif code is grpc.StatusCode.PERMISSION_DENIED:
@@ -144,9 +144,9 @@ def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
 
 
 def _filled(advice: str, endpoint: Endpoint) -> str:
-    how = f"{_CLOSED}or does it require a certificate? pass {_CERTIFICATE}"
+    how = f"{_CLOSED}or does it require a certificate? Pass {_CERTIFICATE}"
     if endpoint.security is None:
-        how = "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+        how = "in plaintext: does it need TLS? Pass tls=True, or tls=attnbias.Tls(ca=FILE)"
     elif isinstance(endpoint.security, Certificates) and endpoint.security.has_own:
         how = f"{_CLOSED}or does it not trust the certificate in tls.cert?"
     return advice.format(target=endpoint.target, how=how)
