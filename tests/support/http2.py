@@ -77,7 +77,8 @@ def loopback(n: int) -> str:
 def open_socket(address: str, source: str = "") -> socket.socket:
     """Connects to HOST:PORT, to unix:PATH, or over TLS to tls:HOST:PORT without verification.
 
-    A connection to HOST:PORT comes from the address ``source``, if it is given.
+    A connection to a HOST:PORT on loopback comes from the address ``source``, if it is given.
+    Connections to other hosts all come from the same address.
     """
     if address.startswith("unix:"):
         file = socket.socket(socket.AF_UNIX)
@@ -85,7 +86,7 @@ def open_socket(address: str, source: str = "") -> socket.socket:
         return file
     over_tls = address.startswith("tls:")
     host, _, port = address.removeprefix("tls:").rpartition(":")
-    own = STRANGER if over_tls else source
+    own = STRANGER if over_tls else source * host.startswith("127.")
     port_socket = socket.create_connection(
         (host, int(port)), source_address=(own, 0) if own else None
     )
