@@ -156,8 +156,9 @@ class RawService : public Base {
 
 // Writes one message while the executor makes the next.
 //
-// Every event ends with a call to ProceedAndUnlock, which starts the next steps. The call ends when
-// no step is in progress and either a step has failed or none remains.
+// Every event except a cancellation ends with a call to ProceedAndUnlock, which starts the next
+// steps. A cancellation ends the current step, or the pause before it. The call ends when no step
+// is in progress and either a step has failed or none remains.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:

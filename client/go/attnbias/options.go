@@ -74,8 +74,8 @@ func WithMaxTensorBytes(bytes int64) Option {
 
 // WithTLS enables TLS; TLS{} trusts the system's authorities. Without WithTLS or [WithPlaintext],
 // the environment decides: TLS is enabled by ATTNBIAS_CLIENT_TLS=1, by files named in
-// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY, or by a name in ..._SERVER_NAME; the default is
-// plaintext.
+// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY, or by a name in ..._SERVER_NAME, and disabled by
+// ATTNBIAS_CLIENT_TLS=0, which takes precedence; the default is plaintext.
 func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
 }

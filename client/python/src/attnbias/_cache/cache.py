@@ -178,7 +178,7 @@ class Cache:
     def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
         """Returns a cached payload in writable memory: each page is shared until it is written to.
 
-        Returns None if it has been removed.
+        Returns None if it has been removed or replaced since this process opened it.
         """
         try:
             with (
