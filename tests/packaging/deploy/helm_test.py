@@ -78,6 +78,7 @@ load balancer:
     type: LoadBalancer
     loadBalancerSourceRanges: [192.0.2.0/24, "2001:db8::/32"]
     port: 443
+    nodePort: 30051
     annotations: {example.org/a: b}
 ingress:
   ingress:
@@ -587,6 +588,8 @@ def test_values_reach_service_account_and_routes() -> None:
     given = FEATURES["load balancer"]["service"]
     assert service["spec"]["type"] == given["type"]
     assert service["spec"]["loadBalancerSourceRanges"] == given["loadBalancerSourceRanges"]
+    [port] = service["spec"]["ports"]
+    assert (port["port"], port["nodePort"]) == (given["port"], given["nodePort"])
     assert headless["spec"]["clusterIP"] == "None"
 
     [account] = of_kind(made("an annotated service account"), "ServiceAccount")
@@ -869,6 +872,7 @@ REFUSED: list[tuple[Values, str]] = [
     ({"kind": "DaemonSet", "socket": {"mode": 432}}, "/socket/mode"),
     ({"service": {"type": "ExternalName"}}, "/service/type"),
     ({"service": {"port": 65536}}, "/service/port"),
+    ({"service": {"type": "NodePort", "nodePort": "http"}}, "/service/nodePort"),
     (
         {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.1"]}},
         "/service/loadBalancerSourceRanges/0",
@@ -947,6 +951,8 @@ UNFIT: list[tuple[Values, str]] = yaml.safe_load("""
   - 'autoscaling.maxReplicas: got 2, want at least autoscaling.minReplicas, 3'
 - - {service: {type: NodePort, loadBalancerSourceRanges: [192.0.2.0/24]}}
   - 'service.loadBalancerSourceRanges: got ["192.0.2.0/24"], want service.type: LoadBalancer'
+- - {service: {nodePort: 30051}}
+  - 'service.nodePort: got 30051, want service.type: NodePort or LoadBalancer as well'
 - - {ingress: {enabled: true}}
   - 'ingress.enabled: got true, want ingress.hosts as well'
 - - {grpcRoute: {enabled: true}}

@@ -400,6 +400,9 @@ terminationGracePeriodSeconds: drainGraceSeconds
 {{- if and .service.loadBalancerSourceRanges (ne .service.type "LoadBalancer") -}}
 {{- fail (printf "service.loadBalancerSourceRanges: got %s, want service.type: LoadBalancer as well" (toJson .service.loadBalancerSourceRanges)) -}}
 {{- end -}}
+{{- if and .service.nodePort (eq .service.type "ClusterIP") -}}
+{{- fail (printf "service.nodePort: got %d, want service.type: NodePort or LoadBalancer as well" (int .service.nodePort)) -}}
+{{- end -}}
 {{- if and .autoscaling.enabled (lt (int .autoscaling.maxReplicas) (int .autoscaling.minReplicas)) -}}
 {{- fail (printf "autoscaling.maxReplicas: got %d, want at least autoscaling.minReplicas, %d" (int .autoscaling.maxReplicas) (int .autoscaling.minReplicas)) -}}
 {{- end -}}
