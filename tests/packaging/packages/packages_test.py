@@ -260,7 +260,7 @@ def test_manual_pages_are_installed(installed: Machine) -> None:
     ("typed", "completed"),
     [
         ("ge", {"get"}),
-        ("get t", {"t5", "transformer_xl", "tupe"}),
+        ("get t", {"t5", "tensor2tensor", "transformer_xl", "tupe"}),
         ("get alibi num_h", {"num_heads="}),
         ("get alibi --keep --data", {"--data-type"}),
         ("--server x health --ser", {"--server"}),
