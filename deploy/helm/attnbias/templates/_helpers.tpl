@@ -292,7 +292,12 @@ command:
     copy() {
       status=0
       while [ $# -gt 0 ]; do
-        rclone sync --include '/*.{json,safetensors}' --delete-excluded "$1" "$2" || status=$?
+        if rclone lsf --include '/*.{json,safetensors}' "$1" | grep -q .; then
+          rclone sync --include '/*.{json,safetensors}' --delete-excluded "$1" "$2" || status=$?
+        else
+          echo "$1: got no .json or .safetensors files, want at least one" >&2
+          status=1
+        fi
         shift 2
       done
       return $status
@@ -301,11 +306,15 @@ command:
   - rclone
 args:
   {{- include "attnbias.remotes" . | trim | nindent 2 }}
-{{- with .Values.rclone.configSecret }}
 env:
+  - name: RCLONE_RETRIES
+    value: "1"
+  - name: RCLONE_LOW_LEVEL_RETRIES
+    value: "1"
+  {{- if .Values.rclone.configSecret }}
   - name: RCLONE_CONFIG
     value: /etc/rclone/rclone.conf
-{{- end }}
+  {{- end }}
 resources:
   {{- toYaml .Values.rclone.resources | nindent 2 }}
 {{- with .Values.securityContext }}
@@ -346,11 +355,26 @@ drain-grace: the value drainGraceSeconds
 
 {{/* Other charts' values, and their replacements. */}}
 {{- define "attnbias.valuesOfOtherCharts" -}}
+args: extraFlags
+command: extraFlags
+containerSecurityContext: securityContext
+env: extraEnv
 envFrom: extraEnv
 extraArgs: extraFlags
+extraEnvFrom: extraEnv
+extraEnvVars: extraEnv
+extraInitContainers: initContainers
+pdb: podDisruptionBudget
+replicas: replicaCount
+runtimeClassName: cuda.runtimeClassName
+serviceAccountName: serviceAccount.name
+serviceMonitor: metrics.serviceMonitor
 sidecars: extraContainers
 strategy: maxSurge
 terminationGracePeriodSeconds: drainGraceSeconds
+updateStrategy: maxSurge
+volumeMounts: extraVolumeMounts
+volumes: extraVolumes
 {{- end -}}
 
 {{/* Fails if values are incompatible. The schema has already checked each value. */}}
