@@ -72,7 +72,9 @@ void AddBytes(CLI::App& app, const std::string& name, int64_t& target, int64_t l
     return absl::SimpleAtoi(text, bytes) && *bytes >= least;
   };
   AddParsed(app, name, target, absl::StrCat(target),
-            absl::StrCat("at least ", least, " bytes, such as 512MiB"), parse, description)
+            absl::StrCat("an integer of at least ", least,
+                         ", in bytes or with K, M, G or T (powers of 1024), such as 512MiB"),
+            parse, description)
       ->type_name("SIZE");
 }
 

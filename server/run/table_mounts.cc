@@ -125,6 +125,9 @@ absl::Status TableMounts::Load() {
     failed_ = true;
     return Invalid("--tables: ", sources_.folder, ": got no tables, want at least one");
   }
+  if ((*tables)->tables().empty() && !sources_.folder.empty()) {
+    LogWarning(absl::StrCat("--tables: ", sources_.folder, ": got no tables so far"));
+  }
   registry_.Replace(*std::move(tables));
   return absl::OkStatus();
 }

@@ -236,6 +236,13 @@ def test_emptied_folder_keeps_mounted_tables(start_server: Any, tmp_path: pathli
     eventually(lambda: server.metrics()["attnbias_tables_reload_failed"] == 0, "mended")
 
 
+def test_start_without_tables_warns(start_server: Any, tmp_path: pathlib.Path) -> None:
+    server = start_server(f"--tables={tmp_path}", "--tables-poll=100ms")
+    assert f"warning --tables: {tmp_path}: got no tables so far" in server.log()
+    write_large_table(tmp_path, 1)
+    eventually(lambda: server.metrics()["attnbias_mounted_tables"] == 1, "mounted")
+
+
 def test_empty_table_file_keeps_the_old_table(start_server: Any, tmp_path: pathlib.Path) -> None:
     write_large_table(tmp_path, 1)
     file = tmp_path / "large.safetensors"
