@@ -53,7 +53,7 @@ Names = dict[str, Any]
 def functions_of_the_page() -> Names:
     block = re.search(r"```python\n(.*?)```", (DOCS / PAGE).read_text(), re.DOTALL)
     assert block
-    names: Names = {"np": np, **vars(attnbias)}
+    names: Names = {}
     exec(block[1], names)
     return names
 
