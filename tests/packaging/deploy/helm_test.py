@@ -657,15 +657,18 @@ def test_remotes_are_fetched_before_start_and_kept_current() -> None:
         assert fetch["args"] == refresh["args"] == pairs
         assert fetch["image"] == refresh["image"] == "rclone/rclone:1.75.2"
         assert fetch["securityContext"] == refresh["securityContext"] == server["securityContext"]
+    retries = [
+        {"name": name, "value": "1"} for name in ("RCLONE_RETRIES", "RCLONE_LOW_LEVEL_RETRIES")
+    ]
     variables = {"name": "RCLONE_CONFIG", "value": "/etc/rclone/rclone.conf"}
     for container in (one["initContainers"][0], one["containers"][1]):
-        assert variables in container["env"]
+        assert container["env"] == [*retries, variables]
         assert {"name": "rclone", "mountPath": "/etc/rclone", "readOnly": True} in (
             container["volumeMounts"]
         )
     assert {"name": "rclone", "secret": {"secretName": "rclone"}} in one["volumes"]
     assert "while sleep 5 &" in one["containers"][1]["command"][2]
-    assert variables not in three["containers"][1]["env"]
+    assert three["containers"][1]["env"] == retries
 
 
 def test_precompute_is_rendered_as_a_file() -> None:
@@ -973,13 +976,20 @@ def values_of_other_charts() -> dict[str, str]:
     return yaml.safe_load(table)
 
 
+@pytest.mark.parametrize("given", ["a", []])
 @pytest.mark.parametrize(("name", "replacement"), values_of_other_charts().items())
-def test_values_of_other_charts_are_rejected(name: str, replacement: str) -> None:
-    said = helm("template", "attnbias", CHART, values={name: "a"})
-    assert f'{name}: got "a", want the value {replacement}' in said.stderr
+def test_values_of_other_charts_are_rejected(name: str, replacement: str, given: Any) -> None:
+    said = helm("template", "attnbias", CHART, values={name: given})
+    assert f"{name}: got {json.dumps(given)}, want the value {replacement}" in said.stderr
     value = yaml.safe_load((CHART / "values.yaml").read_text())
     for part in replacement.split("."):
         value = value[part]
+
+
+def test_schema_and_helpers_list_the_same_values_of_other_charts() -> None:
+    patterns = json.loads((CHART / "values.schema.json").read_text())["patternProperties"]
+    names = {name for pattern in patterns for name in pattern.strip("^$()").split("|")}
+    assert names == values_of_other_charts().keys()
 
 
 def test_image_repository_may_have_a_port() -> None:

@@ -225,11 +225,12 @@ def test_keeps_tables_while_the_storage_is_down(
         assert " error " not in server.log().lower()
 
 
-@pytest.mark.parametrize("remote", ["s3:models/tabels", "s3:models/ready"])
+@pytest.mark.parametrize("remote", ["s3:models/tabels", "s3:models/other", "s3:models"])
 def test_remote_without_tables_keeps_its_copy(
-    pod: Pod, capfd: pytest.CaptureFixture[str], remote: str
+    pod: Pod, storage: Storage, capfd: pytest.CaptureFixture[str], remote: str
 ) -> None:
-    """S3 reports a misspelt folder as an empty one."""
+    """S3 reports a misspelled folder as an empty one."""
+    assert storage.rclone("touch", "s3:models/other/notes.txt") == 0
     assert pod.fetch() == 0
     before = sorted(pod.copies.rglob("*"))
     pod.replace("s3:models/tables", remote)
@@ -281,7 +282,8 @@ def test_failed_remote_keeps_its_copy_and_others_update(
 
 def test_documented_copy_command_matches_chart() -> None:
     [fetch] = pod_of(rendered(VALUES))["initContainers"]
-    [wanted] = re.findall(r'rclone (sync .*) "\$1"', fetch["command"][2])
-    shown = re.findall(r"rclone (sync .*) s3:models/tables", PAGE.read_text())
-    assert [shlex.split(one) for one in shown] == 2 * [shlex.split(wanted)]
+    for command in ("sync", "lsf"):
+        [wanted] = re.findall(rf'rclone ({command} .*) "\$1"', fetch["command"][2])
+        shown = re.findall(rf"rclone ({command} .*?) s3:models/tables", PAGE.read_text())
+        assert [shlex.split(one) for one in shown] == 2 * [shlex.split(wanted)]
     assert re.findall(r"\S+/rclone:\S+", PAGE.read_text()) == 2 * [fetch["image"]]

@@ -292,11 +292,13 @@ command:
     copy() {
       status=0
       while [ $# -gt 0 ]; do
-        if rclone lsf --include '/*.{json,safetensors}' "$1" | grep -q .; then
-          rclone sync --include '/*.{json,safetensors}' --delete-excluded "$1" "$2" || status=$?
-        else
+        if ! files=$(rclone lsf --include '/*.{json,safetensors}' "$1"); then
+          status=1
+        elif [ -z "$files" ]; then
           echo "$1: got no .json or .safetensors files, want at least one" >&2
           status=1
+        else
+          rclone sync --include '/*.{json,safetensors}' --delete-excluded "$1" "$2" || status=$?
         fi
         shift 2
       done
