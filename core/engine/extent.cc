@@ -107,11 +107,11 @@ std::string WhyNoReals(absl::Span<const double> positions, double offset) {
         (position + offset == 0 || std::fabs(position + offset) >= kLeastMagnitude)) {
       continue;
     }
-    return absl::StrCat(
-        "[", i, "]: got ", position, ", want a number p in [-2^40, 2^40] with ",
-        offset == 0 ? "p" : absl::StrCat("p + ", offset, " (the offset)"),
-        " equal to 0 or to k 2^e of magnitude at least 2^-149, with |k| at most 2^62",
-        is_near && offset != 0 ? "; add the offset to positions yourself" : "");
+    return absl::StrCat("[", i, "]: got ", position,
+                        ", want a number p in [-2^40, 2^40] such that ",
+                        offset == 0 ? "p" : absl::StrCat("p + ", offset, " (the offset)"),
+                        " is 0 or k 2^e of magnitude at least 2^-149, with |k| at most 2^62",
+                        is_near && offset != 0 ? "; add the offset to positions yourself" : "");
   }
   return "";
 }
@@ -149,7 +149,7 @@ absl::Status ResolveListed(const Encoding& encoding, Range positions, Window& wi
     for (int64_t p = positions.begin; p < positions.end; ++p) {
       if (BinarySum(static_cast<double>(p), offset).has_value()) continue;
       return Invalid("table.positions: got ", p, ", want p + ", offset,
-                     " (the offset) equal to 0 or to k 2^e with |k| at most 2^62; add "
+                     " (the offset) to be 0 or k 2^e with |k| at most 2^62; add "
                      "the offset yourself and send the sums as position_ids");
     }
   }

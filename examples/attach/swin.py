@@ -24,6 +24,6 @@ with attnbias.LocalServer() as client:  # or attnbias.Client("host")
 
 with attached:
     for one in attached.report():
-        sizes = f"{one.fetched_bytes} bytes fetched, {one.spared_bytes} need not be computed"
+        sizes = f"{one.fetched_bytes} bytes fetched, {one.spared_bytes} bytes not computed"
         print(f"{one.path}: {sizes}")
     assert torch.equal(model(images).last_hidden_state, own)

@@ -73,7 +73,7 @@ void AddBytes(CLI::App& app, const std::string& name, int64_t& target, int64_t l
   };
   AddParsed(app, name, target, absl::StrCat(target),
             absl::StrCat("an integer of at least ", least,
-                         ", in bytes or with K, M, G or T (powers of 1024), such as 512MiB"),
+                         ", in bytes or with KiB, MiB, GiB or TiB, such as 512MiB"),
             parse, description)
       ->type_name("SIZE");
 }
@@ -165,8 +165,7 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
   add("--tls-key", files.tls.key, "Private key of the certificate, in PEM");
   add("--tls-client-ca", files.tls.client_ca,
       "PEM file of CA certificates used to verify clients; clients then need a certificate or, "
-      "with "
-      "--tokens, a token");
+      "with --tokens, a token");
   add("--tokens", files.tokens,
       "File with lines of the form NAME sha256:DIGEST; callers need one of these tokens or a "
       "client certificate");
@@ -174,9 +173,10 @@ void AddAccessFlags(CLI::App& app, AccessFiles& files) {
 }
 
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {
-  AddBytes(app, "--memory-budget", config.memory_budget_bytes, 1,
-           "Maximum size of the tensors computed, cached and in flight; default: a quarter of the "
-           "memory");
+  AddBytes(
+      app, "--memory-budget", config.memory_budget_bytes, 1,
+      "Maximum total size of the tensors computed, cached and in flight; default: a quarter of "
+      "the memory");
   AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
            "Maximum size of a payload, in bytes");
   AddCount(app, "--threads", config.threads, 4096,

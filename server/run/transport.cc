@@ -154,8 +154,8 @@ absl::Status CheckSocketFile(const std::string& path) {
   }
 }
 
-// Maximum size of the incomplete requests that gRPC holds. Above this, it ends some of those calls
-// with RESOURCE_EXHAUSTED.
+// Maximum total size of the incomplete requests that gRPC holds. Above this, it ends some of those
+// calls with RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 
 // Threads for reflection: one per concurrent stream, and one that waits for streams.

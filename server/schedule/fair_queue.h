@@ -56,7 +56,7 @@ class FairQueue {
 
   Item Pop() { return PopOf(*std::get<Entry*>(*queue_.begin())); }
 
-  // Pops the next item of the first owner whose next item `fits` accepts, if any.
+  // Pops the next item of the first owner for whose next item `fits` returns true, if any.
   template <typename Predicate>
   std::optional<Item> PopFirst(Predicate fits) {
     for (const auto& [used, sequence, entry] : queue_) {

@@ -138,7 +138,10 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"alibi.slopes": '[1, 2], "num_heads": 3'},
         'alibi.slopes: got [1, 2], "num_heads": 3, want a JSON list, each double',
     ),
-    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a Range message in JSON"),
+    "no object": (
+        {"pair.queries": "3"},
+        "pair.queries: got 3, want a message of type Range in JSON",
+    ),
     "twice": (
         {"pair.queries": '{"end": 2}', "pair.queries.end": 3},
         "pair.queries.end: set twice, want it once",
@@ -383,7 +386,7 @@ def test_stream_continues_after_errors(channel: grpc.Channel, stub: Stub) -> Non
         ask("alibi", HEADS_AND_LENGTHS, id="d"),
     ]
     replies = list(stream_infer(channel, requests))
-    # 4.3 MB are streamed in three chunks.
+    # The 4.3 MB is streamed in three chunks.
     said = [(reply.infer_response.id, reply.error_message.partition(" ")[0]) for reply in replies]
     assert said == [
         *[("a", "")] * 3,

@@ -66,7 +66,7 @@ func checkPart(part *pb.TensorPart, offset int64) error {
 	}
 	unknown := func(field string, value any) error {
 		return failed(codes.Unimplemented, "header: part %s has %s %d, which this client does "+
-			"not know", part.Name, field, value)
+			"not recognize", part.Name, field, value)
 	}
 	element, known := elementSizes[part.DataType]
 	if !known {
@@ -165,8 +165,8 @@ func product[T int | int64](factors ...T) (int64, bool) {
 // checkSize rejects a payload that is too large, before its memory is allocated.
 func checkSize(bytes, most int64) error {
 	if bytes > most {
-		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, this "+
-			"client accepts at most %d", bytes, most)
+		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, but "+
+			"this client accepts at most %d", bytes, most)
 	}
 	return nil
 }

@@ -183,7 +183,7 @@ def test_error_names_method_argument_of_wrong_type(
 
 
 def test_get_many_rejects_encodings(client: attnbias.Client) -> None:
-    with pytest.raises(TypeError, match="got an object of type ALiBi; want attnbias"):
+    with pytest.raises(TypeError, match="requests: got an object of type ALiBi; want attnbias"):
         client.get_many([ALIBI])  # type: ignore[list-item]
 
 

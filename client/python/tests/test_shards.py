@@ -790,7 +790,7 @@ def test_invalid_placements_are_rejected(group: Callable[..., list[Any]], real_t
             "Shard(dim) or Replicate()",
             "ValueError: placements: got Shard(dim=0), want one for each of the mesh's 2 axes: "
             "Shard(dim) or Replicate()",
-            "ValueError: placements: got them, but no device_mesh, want both",
+            "ValueError: placements: got a value without device_mesh, want both",
             "TypeError: device_mesh: got str, want a torch DeviceMesh",
             "ValueError: out: given together with device_mesh, want one of the two",
             "ValueError: sharding: given together with device_mesh, want one of the two",

@@ -138,7 +138,7 @@ absl::Status CheckAxes(const Rotation& rotation) {
     if (extension.ok() || !spec.inverse_frequencies().empty()) {
       return Invalid("rotary.axes[", axis, "].ladder: got a ladder, want none with ",
                      extension.ok() ? (*extension)->name() : "inverse_frequencies",
-                     "; ladder.frequencies may replace that field");
+                     "; or use ladder.frequencies instead of that field");
     }
   }
   if (!HasCommonFrequencies(spec) && spec.rope_theta() != kRopeTheta) {

@@ -302,7 +302,7 @@ absl::Status CheckSides(absl::string_view path, const v1::Resample& spec,
   }
   if (spec.step().empty() || spec.step_size() == std::ssize(target)) return absl::OkStatus();
   return Invalid(path, ".step: got ", spec.step_size(), " numbers, want ", target.size(),
-                 ", as many as the target has sides");
+                 ", one for each side of the target");
 }
 
 RowAxis RowAxisOf(const v1::Resample& spec, int index, int64_t source, int64_t target) {

@@ -87,7 +87,7 @@ std::string Wanted(const FieldDescriptor& field) {
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
     one = ShortNames(*field.enum_type());
   } else if (IsMessage(field)) {
-    one = absl::StrCat("a ", field.message_type()->name(), " message in JSON");
+    one = absl::StrCat("a message of type ", field.message_type()->name(), " in JSON");
   }
   return field.is_repeated() ? absl::StrCat("a JSON list, each ", one) : one;
 }

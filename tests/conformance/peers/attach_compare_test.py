@@ -359,7 +359,7 @@ def test_overridden_forward_is_rejected(
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")
-    assert refused.endswith(f"would be ignored, since attach replaces the forward of {kind}")
+    assert refused.endswith(f"own forward, which attach would ignore, want that of {kind}")
 
 
 def test_server_with_other_values_is_rejected(

@@ -397,7 +397,7 @@ def test_report_lists_replacements(client: attnbias.Client) -> None:
     assert str(first) == (
         "encoder.block.0.layer.0.SelfAttention.compute_bias: T5(bidirectional=True, "
         "num_buckets=32, max_distance=128, bucket_rule='float32_log'); "
-        "796 bytes fetched, 320000 need not be computed"
+        "796 bytes fetched, 320000 bytes not computed"
     )
 
 

@@ -4,8 +4,8 @@ configuration.
 
 FLOAT32_LOG uses the correctly rounded float32 logarithm. torch uses the one in the vector library
 with which it was built, and the one in its PyPI wheels for x86-64 rounds some arguments the wrong
-way. If unmodified transformers disagrees, it must therefore agree with a correctly rounded
-torch.log.
+way. Where unmodified transformers disagrees, it must therefore agree once torch.log is
+replaced with a correctly rounded logarithm.
 """
 
 import json

@@ -317,7 +317,7 @@ TEST_F(EngineTest, RejectsInvalidDoubles) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(refusal(plain, {{0.5, nan}}),
             "table.position_ids[0].doubles[1]: got nan, want a number p in "
-            "[-2^40, 2^40] with p equal to 0 or to k 2^e of magnitude at least 2^-149, "
+            "[-2^40, 2^40] such that p is 0 or k 2^e of magnitude at least 2^-149, "
             "with |k| at most 2^62");
   EXPECT_THAT(refusal(plain, {{1e300}}),
               HasSubstr("table.position_ids[0].doubles[0]: got 1e+300, want "));
@@ -325,7 +325,7 @@ TEST_F(EngineTest, RejectsInvalidDoubles) {
               HasSubstr("table.position_ids[0].doubles[1]: got -inf, want "));
   EXPECT_THAT(refusal(plain, {{0x1p-150}}), HasSubstr("got 7.00649e-46"));
   EXPECT_THAT(refusal("sinusoidal {dim: 4 axes {offset: 0.1}}", {{1000.5}}),
-              HasSubstr("p + 0.1 (the offset) equal to 0 or to k 2^e"));
+              HasSubstr("p + 0.1 (the offset) is 0 or k 2^e"));
   EXPECT_THAT(refusal("sinusoidal {dim: 4 axes {} axes {}}", {{0.5}, {1, 2}}),
               HasSubstr("table.position_ids[1]: got 2 positions, want 1"));
   EXPECT_EQ(refusal("rotary {head_dim: 4 decay {}}", {{3, 0.5}}),

@@ -255,8 +255,8 @@ TEST(BadFrequencyMatrix, RejectsGridAndLongRange) {
   *spec.mutable_sinusoidal() =
       WithMatrix("dim: 6 axes {} axes {offset: 0.1}", RandomTable({2, 3}, 7));
   EXPECT_EQ(engine.MakePlan(OverPositions(spec, 120, 140)).status().message(),
-            "table.positions: got 128, want p + 0.1 (the offset) equal to 0 or "
-            "to k 2^e with |k| at most 2^62; add the offset yourself and send the "
+            "table.positions: got 128, want p + 0.1 (the offset) to be 0 or "
+            "k 2^e with |k| at most 2^62; add the offset yourself and send the "
             "sums as position_ids");
 }
 

@@ -355,7 +355,7 @@ TEST(Resample, RejectsInvalidSidesAndFieldsWithoutEffect) {
        "source: got sides 6, want sides whose product is 5, the table's number of "
        "rows after prefix_rows"},
       {"target: 3 prefix_rows: 6", "prefix_rows: got 6, want fewer than the 6 rows of the table"},
-      {"target: 3 step: [2, 2]", "step: got 2 numbers, want 1, as many as the target has sides"},
+      {"target: 3 step: [2, 2]", "step: got 2 numbers, want 1, one for each side of the target"},
       {"target: 3 cubic_a: -0.5", "cubic_a: got -0.5, want none with filter LINEAR"},
       {"target: 3 step: 2 align_corners: true",
        "step: got 1 numbers, want none: align_corners is set"},

@@ -712,7 +712,7 @@ TEST(BadRotary, IsRejectedByName) {
        "rotary.pair_axis: got 2 numbers, want none without axes"},
       {Rotary("head_dim: 8 linear {factor: 2} axes {ladder {}}"),
        "rotary.axes[0].ladder: got a ladder, want none with linear; "
-       "ladder.frequencies may replace that field"},
+       "or use ladder.frequencies instead of that field"},
       {Rotary("head_dim: 4 inverse_frequencies: [1, 1] axes {} "
               "axes {ladder {}}"),
        "rotary.axes[1].ladder: got a ladder, want none with inverse_frequencies"},

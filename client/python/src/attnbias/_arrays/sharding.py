@@ -53,7 +53,7 @@ def to_sharding(
     if device_mesh is not None:
         return OnMesh(device_mesh, placements)
     if placements is not None:
-        raise ValueError("placements: got them, but no device_mesh, want both")
+        raise ValueError("placements: got a value without device_mesh, want both")
     return None
 
 

@@ -51,7 +51,7 @@ class Replacement:
         if self.left:
             return f"{self.path}: left unchanged; {self.reason}"
         by = "nothing" if self.encoding is None else str(self.encoding)
-        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} need not be computed"
+        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} bytes not computed"
         compared = f"; not compared with the model's own: {self.reason}" if self.reason else ""
         return f"{self.path}: {by}; {sizes}{compared}"
 

@@ -155,6 +155,6 @@ def require_class_method(path: str, module: nn.Module, name: str) -> None:
     """Rejects a module that has its own version of a method, which attach would override."""
     if name in vars(module):
         raise ValueError(
-            f"model: got {path} whose own {name} would be ignored, since attach replaces "
-            f"the {name} of {type(module).__name__}"
+            f"model: got {path} with its own {name}, which attach would ignore, want that of "
+            f"{type(module).__name__}"
         )

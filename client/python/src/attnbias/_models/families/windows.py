@@ -167,7 +167,7 @@ def _forward(module: Any, *arguments: Any) -> torch.Tensor:
 
 
 def _is_valid(module: Any) -> bool:
-    """Reports whether no parameter has changed or is being trained.
+    """Reports whether all parameters are unchanged and none is being trained.
 
     False under torch.compile, since a compiled program cannot detect that a weight has changed.
     """
